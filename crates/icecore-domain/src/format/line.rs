@@ -1,0 +1,483 @@
+//! One line of the ledger: compact JSON, one event.
+//!
+//! Reading never fails. Agents and people append by hand, so a line gives the events it holds together
+//! with the faults found in it; what is not an event stays in the file as a foreign line. Fields of other
+//! programs are kept as raw text and written back as they were.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
+
+use crate::calendar::Moment;
+use crate::event::{Act, Draft, Event, Kind, Origin, Scope, Status};
+use crate::id::EventId;
+
+/// The longest line that is read as an event, in bytes.
+pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
+/// The most fields one line may have.
+pub const MAX_FIELDS: usize = 256;
+/// How deep the value of a foreign field may be nested.
+pub const MAX_DEPTH: usize = 128;
+
+/// How bad a fault is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Readable, but not as it should be.
+    Odd,
+    /// Something is missing, doubled or unreadable.
+    Bad,
+}
+
+/// Something wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, as the end of the sentence "this line …".
+    pub what: String,
+}
+
+/// What a line holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// Its events; one, unless a writer forgot a line break.
+    pub events: Vec<Event>,
+    /// What is wrong with it.
+    pub faults: Vec<Fault>,
+}
+
+impl Parsed {
+    fn fault(&mut self, severity: Severity, what: impl Into<String>) {
+        self.faults.push(Fault { severity, what: what.into() });
+    }
+
+    /// Whether every byte of the line was understood.
+    pub fn is_sound(&self) -> bool {
+        self.faults.iter().all(|fault| fault.severity == Severity::Odd)
+    }
+}
+
+/// Reads one line, without its line break.
+pub fn parse(line: &[u8]) -> Parsed {
+    let mut parsed = Parsed::default();
+    if line.len() > MAX_LINE_BYTES {
+        parsed.fault(Severity::Bad, format!("has {} bytes, at most {MAX_LINE_BYTES} are read", line.len()));
+        return parsed;
+    }
+    let text = match std::str::from_utf8(line) {
+        Ok(text) => text.strip_suffix('\r').unwrap_or(text),
+        Err(error) => {
+            parsed.fault(Severity::Bad, format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1));
+            return parsed;
+        }
+    };
+    let text = match text.strip_prefix('\u{feff}') {
+        Some(rest) => {
+            parsed.fault(Severity::Odd, "starts with a byte order mark");
+            rest
+        }
+        None => text,
+    };
+    if text.trim().is_empty() {
+        return parsed;
+    }
+    if ["<<<<<<<", "=======", ">>>>>>>", "|||||||"].iter().any(|marker| text.starts_with(marker)) {
+        parsed.fault(Severity::Bad, "is a git conflict marker; a merge was left unfinished");
+        return parsed;
+    }
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Fields<'_>>();
+    let mut count = 0;
+    while let Some(value) = values.next() {
+        count += 1;
+        match value {
+            Ok(fields) => read_event(&fields, &mut parsed),
+            Err(error) => {
+                parsed.fault(Severity::Bad, format!("is not a JSON object at column {}: {}", values.byte_offset() + 1, reason(&error)));
+                break;
+            }
+        }
+    }
+    if count > 1 {
+        parsed.fault(Severity::Odd, format!("holds {count} values; a line break is missing between them"));
+    }
+    parsed
+}
+
+/// The parser's reason without its position, which is that of the line anyway.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// The fields of one JSON object, each value still as raw text.
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::with_capacity(12);
+                while let Some(Name(name)) = map.next_key()? {
+                    if fields.len() == MAX_FIELDS {
+                        return Err(serde::de::Error::custom(format!("more than {MAX_FIELDS} fields")));
+                    }
+                    if fields.iter().any(|(known, _)| *known == name) {
+                        return Err(serde::de::Error::custom(format!("the field `{name}` stands there twice")));
+                    }
+                    fields.push((name, map.next_value()?));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// A string that borrows from the line unless it has escapes.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Name(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Name(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Reader)
+    }
+}
+
+fn text<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
+    serde_json::from_str::<Name<'a>>(raw.get()).ok().map(|name| name.0)
+}
+
+/// A list of texts; a lone text counts as a list of one.
+fn texts(raw: &RawValue) -> Option<Vec<Cow<'_, str>>> {
+    if let Some(one) = text(raw) {
+        return Some(vec![one]);
+    }
+    serde_json::from_str::<Vec<Name<'_>>>(raw.get()).ok().map(|names| names.into_iter().map(|name| name.0).collect())
+}
+
+fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
+    let required = |name: &str| fields.0.iter().find(|(known, _)| known == name).map(|(_, raw)| *raw);
+    let missing: Vec<&str> =
+        ["ts", "id", "type", "priority", "content"].into_iter().filter(|name| required(name).and_then(text).is_none()).collect();
+    if !missing.is_empty() {
+        parsed.fault(Severity::Bad, format!("is not an event: {} missing or not a text", missing.join(", ")));
+        return;
+    }
+    let said = |name: &str| required(name).and_then(text).unwrap_or_default();
+
+    let Some(ts) = Moment::read(&said("ts")) else {
+        return parsed.fault(Severity::Bad, format!("is not an event: ts `{}` is not a time", shorten(&said("ts"))));
+    };
+    let id: EventId = match said("id").parse() {
+        Ok(id) => id,
+        Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
+    };
+    let mut tags = Vec::new();
+    let kind = match said("type").parse::<Kind>() {
+        Ok(kind) => kind,
+        // The seed's former types live on as tags.
+        Err(_) if ["insight", "milestone"].contains(&said("type").as_ref()) => {
+            tags.push(said("type").into_owned());
+            parsed.fault(Severity::Odd, format!("has type `{}`, which is a tag; read as a fact", said("type")));
+            Kind::Fact
+        }
+        Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
+    };
+    let priority = match said("priority").parse() {
+        Ok(priority) => priority,
+        Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
+    };
+    if said("content").trim().is_empty() {
+        return parsed.fault(Severity::Bad, "is not an event: its content is empty");
+    }
+    if ts.offset_assumed {
+        parsed.fault(Severity::Odd, "has a ts without an offset; read as UTC");
+    }
+    if required("source").and_then(text).is_none() {
+        parsed.fault(Severity::Odd, "does not say its source");
+    }
+
+    let mut draft = Draft::new(ts.moment, kind, priority, said("content").into_owned());
+    // Only commitments that say so are open; and a line without an origin came through the file.
+    draft.status = None;
+    draft.origin = Origin::File;
+    draft.source = "unknown".into();
+    for (name, raw) in &fields.0 {
+        let understood = match name.as_ref() {
+            "ts" | "id" | "type" | "priority" | "content" => true,
+            "entity" => set(&mut draft.entity, raw),
+            "session" => set(&mut draft.session, raw),
+            "waiting_on" => set(&mut draft.waiting_on, raw),
+            "source" => text(raw).map(|source| draft.source = source.into_owned()).is_some(),
+            "tags" => texts(raw).map(|list| tags.extend(list.into_iter().map(Cow::into_owned))).is_some(),
+            "entity_kind" => word(raw).map(|kind| draft.entity_kind = Some(kind)).is_some(),
+            "status" => word(raw).map(|status| draft.status = Some(status)).is_some(),
+            "act" => word(raw).map(|act| draft.act = act).is_some(),
+            "scope" => word(raw).map(|scope| draft.scope = scope).is_some(),
+            "origin" => word(raw).map(|origin| draft.origin = origin).is_some(),
+            "due" => word(raw).map(|due| draft.due = Some(due)).is_some(),
+            "related" => ids(raw).map(|list| draft.related = list).is_some(),
+            "supersedes" => ids(raw).map(|list| draft.supersedes = list).is_some(),
+            _ => {
+                if depth(raw.get()) > MAX_DEPTH {
+                    parsed.fault(Severity::Odd, format!("has a field `{}` nested deeper than {MAX_DEPTH}", shorten(name)));
+                }
+                draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
+                true
+            }
+        };
+        if !understood && raw.get() != "null" {
+            parsed.fault(Severity::Odd, format!("has a `{name}` that is not understood: {}", shorten(raw.get())));
+            draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
+            if name == "origin" {
+                // An origin nobody knows deserves the least trust there is.
+                draft.origin = Origin::Tool;
+            }
+        }
+    }
+    if draft.kind == Kind::Commitment && draft.status.is_none() && draft.act == Act::Assert {
+        draft.status = Some(Status::Open);
+    }
+    draft.tags = tags;
+    parsed.events.push(draft.with_id(id));
+}
+
+fn set(field: &mut Option<String>, raw: &RawValue) -> bool {
+    text(raw).map(|text| *field = Some(text.into_owned())).is_some()
+}
+
+fn word<T: std::str::FromStr>(raw: &RawValue) -> Option<T> {
+    text(raw)?.parse().ok()
+}
+
+fn ids(raw: &RawValue) -> Option<Vec<EventId>> {
+    texts(raw)?.iter().map(|id| id.parse().ok()).collect()
+}
+
+fn shorten(text: &str) -> String {
+    let mut shown: String = crate::plain::one_line(text).chars().take(60).collect();
+    if text.chars().count() > 60 {
+        shown.push('…');
+    }
+    shown
+}
+
+/// How deep a JSON text is nested; it is well formed, the parser has been over it.
+fn depth(raw: &str) -> usize {
+    let (mut deepest, mut level, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
+    for byte in raw.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                level += 1;
+                deepest = deepest.max(level);
+            }
+            b']' | b'}' if !in_text => level = level.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Writes an event as one line, with its line break.
+pub fn write(event: &Event) -> String {
+    // A map of strings and raw JSON cannot fail to serialise.
+    let mut line = serde_json::to_string(event).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+impl Serialize for Event {
+    /// The fields of the seed first and in its order, then ours; what is absent or the default is left out.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("ts", &self.ts)?;
+        map.serialize_entry("id", &self.id)?;
+        map.serialize_entry("type", &self.kind)?;
+        map.serialize_entry("priority", &self.priority)?;
+        map.serialize_entry("content", &self.content)?;
+        if let Some(entity) = &self.entity {
+            map.serialize_entry("entity", entity)?;
+        }
+        if let Some(kind) = &self.entity_kind {
+            map.serialize_entry("entity_kind", kind)?;
+        }
+        if !self.tags.is_empty() {
+            map.serialize_entry("tags", &self.tags)?;
+        }
+        map.serialize_entry("source", &self.source)?;
+        if let Some(session) = &self.session {
+            map.serialize_entry("session", session)?;
+        }
+        if self.scope != Scope::Everywhere {
+            map.serialize_entry("scope", &self.scope.to_string())?;
+        }
+        map.serialize_entry("origin", &self.origin)?;
+        if self.act != Act::Assert {
+            map.serialize_entry("act", &self.act)?;
+        }
+        if !self.related.is_empty() {
+            map.serialize_entry("related", &self.related)?;
+        }
+        match self.supersedes.as_slice() {
+            [] => {}
+            [one] => map.serialize_entry("supersedes", one)?,
+            many => map.serialize_entry("supersedes", many)?,
+        }
+        if let Some(status) = &self.status {
+            map.serialize_entry("status", status)?;
+        }
+        if let Some(due) = &self.due {
+            map.serialize_entry("due", &due.to_string())?;
+        }
+        if let Some(whom) = &self.waiting_on {
+            map.serialize_entry("waiting_on", whom)?;
+        }
+        for (name, raw) in &self.extra {
+            let value = RawValue::from_string(raw.clone()).map_err(serde::ser::Error::custom)?;
+            map.serialize_entry(name, &value)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SEED: &str = r#"{"ts":"2026-01-28T14:03:11-05:00","id":"EVT-20260128-001","type":"commitment","priority":"P0","content":"Follow up Client X by Feb 1","entity":"client_x","tags":["sales","deadline"],"source":"memory/2026-01-28.md","session":"main"}"#;
+
+    // L2
+    #[test]
+    fn the_seeds_own_line_is_an_open_commitment() {
+        let parsed = parse(SEED.as_bytes());
+        assert_eq!(parsed.faults, []);
+        let event = &parsed.events[0];
+        assert_eq!(event.id.to_string(), "EVT-20260128-001");
+        assert_eq!(event.status, Some(Status::Open));
+        assert_eq!(event.origin, Origin::File);
+        assert_eq!(event.tags, ["sales", "deadline"]);
+    }
+
+    /// `(events, bad faults, odd faults)` of a line.
+    fn check(line: &[u8], events: usize, bad: usize, odd: usize) {
+        let parsed = parse(line);
+        let count = |severity| parsed.faults.iter().filter(|fault| fault.severity == severity).count();
+        let found = (parsed.events.len(), count(Severity::Bad), count(Severity::Odd));
+        assert_eq!(found, (events, bad, odd), "{} {:?}", String::from_utf8_lossy(&line[..line.len().min(80)]), parsed.faults);
+    }
+
+    // L12: RELIABILITY B.5, each with a defined result
+    #[test]
+    fn every_line_of_the_corpus_has_a_defined_result() {
+        let good = SEED.as_bytes();
+        let with = |field: &str| SEED.replace(r#""session":"main""#, field).into_bytes();
+        check(&good[..good.len() - 9], 0, 1, 0); // torn
+        check(&[good, good].concat(), 2, 0, 1); // joined
+        check(&[good, b"{\"a\":"].concat(), 1, 1, 1); // joined and torn
+        check(&[good, b"\r"].concat(), 1, 0, 0); // CRLF
+        check(&["\u{feff}".as_bytes(), good].concat(), 1, 0, 1); // BOM
+        check(b"\0\0\0\0", 0, 1, 0);
+        check(&[good, b"\0\0"].concat(), 1, 1, 1); // NUL tail
+        check(&with(r#""session":"a","session":"b""#), 0, 1, 0); // duplicate key
+        check(b"<<<<<<< HEAD", 0, 1, 0); // conflict marker
+        check(b"=======", 0, 1, 0);
+        check(b"{\"content\":\"\xff\xfe\"}", 0, 1, 0); // invalid UTF-8
+        check(&with(r#""weight":NaN"#), 0, 1, 0);
+        check(&[b'['; 200_000], 0, 1, 0); // deep, top level
+        let deep = format!(r#""x":{}{}"#, "[".repeat(200_000), "]".repeat(200_000));
+        check(&with(&deep), 1, 0, 1); // deep, in a foreign field
+        check(&with(r#""big":12345678901234567890123"#), 1, 0, 0); // 23 digits
+        check(b"", 0, 0, 0);
+        check(b"   ", 0, 0, 0);
+        check(b"{}", 0, 1, 0);
+        check(b"42", 0, 1, 0);
+        check(&with(r#""tags":7"#), 0, 1, 0); // `tags` twice
+        check(&with(r#""due":"soon""#), 1, 0, 1);
+        check(&with(r#""related":["EVT-042"]"#), 1, 0, 1);
+        check(&with(r#""session":null"#), 1, 0, 0);
+        check(&vec![b'x'; MAX_LINE_BYTES + 1], 0, 1, 0);
+    }
+
+    impl Parsed {
+        fn only(mut self) -> Event {
+            assert_eq!(self.events.len(), 1, "{:?}", self.faults);
+            self.events.remove(0)
+        }
+    }
+
+    // L2
+    #[test]
+    fn fields_of_others_come_back_as_they_were() {
+        let line = SEED.replace(r#""session":"main""#, r#""big":12345678901234567890123,"z":{"b":1.0,"a":[1,2]}"#);
+        let event = parse(line.as_bytes()).only();
+        assert_eq!(event.extra[0], ("big".into(), "12345678901234567890123".into()));
+        let again = parse(write(&event).trim_end().as_bytes()).only();
+        assert_eq!(again, event);
+    }
+
+    // L2
+    #[test]
+    fn former_types_become_tags() {
+        let event = parse(SEED.replace("commitment", "insight").as_bytes()).only();
+        assert_eq!((event.kind, event.tags[0].as_str()), (Kind::Fact, "insight"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_upset_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_line_never_panics(cut in 0_usize..230, flip in 0_usize..230, with in any::<u8>()) {
+            let mut line = SEED.as_bytes().to_vec();
+            line.truncate(cut.max(1));
+            let at = flip % line.len();
+            line[at] = with;
+            let _ = parse(&line);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(content in "\\PC{1,200}", entity in "[a-z_]{1,20}", seconds in 0_i64..4_000_000_000, offset in -840_i32..840, kind in 0_usize..7, priority in 0_usize..4) {
+            prop_assume!(!content.trim().is_empty());
+            let offset = jiff::tz::Offset::from_seconds(offset * 60).unwrap();
+            let ts = Moment::new(jiff::Timestamp::from_second(seconds).unwrap(), offset);
+            let mut draft = Draft::new(ts, Kind::ALL[kind], crate::event::Priority::ALL[priority], content);
+            draft.entity = Some(entity);
+            draft.related = vec![EventId::new(ts.day(), 1)];
+            let event = draft.with_id(EventId::new(ts.day(), 2));
+            let line = write(&event);
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            prop_assert_eq!(parse(line.trim_end_matches('\n').as_bytes()).only(), event);
+        }
+    }
+}

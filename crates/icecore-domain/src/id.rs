@@ -1,0 +1,112 @@
+//! How an event is named: `EVT-YYYYMMDD-NNN`, counted up within one local day (L2).
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::civil::Date;
+use serde::{Serialize, Serializer};
+
+/// The identity of an event: the local day it was recorded on and its number within that day.
+///
+/// Three digits are the least; the thousandth event of a day is `EVT-20260213-1000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventId {
+    day: Date,
+    number: u32,
+}
+
+/// Why a text is no event id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an event id; ids look like EVT-20260213-001")]
+pub struct NotAnId(pub String);
+
+impl EventId {
+    /// The `number`-th event of `day`; numbers start at 1.
+    pub fn new(day: Date, number: u32) -> Self {
+        Self { day, number: number.max(1) }
+    }
+
+    /// The local day on which the event was recorded.
+    pub fn day(self) -> Date {
+        self.day
+    }
+
+    /// Its number within that day.
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Reads an id as a person types it: any case, and the short form `20260213-1`.
+    pub fn from_hand(text: &str) -> Result<Self, NotAnId> {
+        let upper = text.trim().to_ascii_uppercase();
+        let rest = upper.strip_prefix("EVT-").unwrap_or(&upper);
+        let Some((day, number)) = rest.split_once('-') else {
+            return Err(NotAnId(text.into()));
+        };
+        let digits = !number.is_empty() && number.len() <= 9 && number.bytes().all(|b| b.is_ascii_digit());
+        match (read_day(day), digits.then(|| number.parse::<u32>())) {
+            (Some(day), Some(Ok(number))) if number > 0 => Ok(Self { day, number }),
+            _ => Err(NotAnId(text.into())),
+        }
+    }
+}
+
+fn read_day(text: &str) -> Option<Date> {
+    if text.len() != 8 || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Date::new(text[0..4].parse().ok()?, text[4..6].parse().ok()?, text[6..8].parse().ok()?).ok()
+}
+
+impl FromStr for EventId {
+    type Err = NotAnId;
+
+    /// Accepts only the one written form, so that an id and its text are the same thing.
+    fn from_str(text: &str) -> Result<Self, NotAnId> {
+        let parsed = text.starts_with("EVT-").then(|| Self::from_hand(text).ok()).flatten();
+        parsed.filter(|id| id.to_string() == text).ok_or_else(|| NotAnId(text.into()))
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (y, m, d) = (self.day.year(), self.day.month(), self.day.day());
+        write!(f, "EVT-{y:04}{m:02}{d:02}-{:03}", self.number)
+    }
+}
+
+impl Serialize for EventId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, canonical: Option<&str>) {
+        assert_eq!(EventId::from_hand(text).ok().map(|id| id.to_string()).as_deref(), canonical, "{text}");
+    }
+
+    // L2
+    #[test]
+    fn an_id_is_read_as_typed_and_written_in_one_form() {
+        check("EVT-20260213-001", Some("EVT-20260213-001"));
+        check("evt-20260213-7", Some("EVT-20260213-007"));
+        check("20260213-1000", Some("EVT-20260213-1000"));
+        for bad in ["", "EVT-", "EVT-20260213", "EVT-20261301-001", "EVT-20260213-000", "EVT-20260213-+1", "EVT-042", "../x"] {
+            check(bad, None);
+        }
+    }
+
+    // L2
+    #[test]
+    fn a_stored_id_has_exactly_one_spelling() {
+        assert!("EVT-20260213-001".parse::<EventId>().is_ok());
+        assert!("EVT-20260213-1000".parse::<EventId>().is_ok());
+        for bad in ["EVT-20260213-1", "EVT-20260213-0001", "evt-20260213-001", "20260213-001"] {
+            assert!(bad.parse::<EventId>().is_err(), "{bad}");
+        }
+    }
+}

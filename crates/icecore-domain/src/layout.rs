@@ -1,0 +1,233 @@
+//! Where things are in a vault, and what kind of thing each file is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::civil::Date;
+
+/// The policy of a vault; its presence makes a folder one.
+pub const CONFIG: &str = "icecore.toml";
+/// The event ledger.
+pub const LEDGER: &str = "memory/ledger.jsonl";
+/// Ids of open commitments, for readers without icecore.
+pub const OPEN_LOOPS: &str = "memory/index/open-loops.json";
+/// Where consolidation stands.
+pub const CHECKPOINT: &str = "memory/checkpoint.json";
+/// The last result of `verify`.
+pub const INTEGRITY: &str = "memory/integrity.json";
+/// Every result of `verify` that changed something, for people.
+pub const INTEGRITY_LOG: &str = "memory/integrity-log.md";
+/// Derived and private things.
+pub const PRIVATE: &str = ".icecore";
+
+/// A path inside a vault: relative, with plain names, never out of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DocPath(String);
+
+/// Why a text is no path inside a vault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{path}` is no path inside a vault: {why}")]
+pub struct NotAPath {
+    path: String,
+    why: &'static str,
+}
+
+impl DocPath {
+    /// The path as text, parts separated by `/`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The daily log of that day.
+    pub fn log(day: Date) -> Self {
+        Self(format!("memory/{day}.md"))
+    }
+
+    /// The folders above the file, outermost first, as paths.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
+        self.0.match_indices('/').map(|(at, _)| &self.0[..at])
+    }
+
+    /// The last part.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+
+    /// What kind of file stands there.
+    pub fn nature(&self) -> Nature {
+        match self.0.as_str() {
+            LEDGER => return Nature::Ledger,
+            OPEN_LOOPS | INTEGRITY => return Nature::Derived,
+            INTEGRITY_LOG => return Nature::AppendOnly,
+            _ => {}
+        }
+        if let Some(day) = self.log_day() {
+            return Nature::Log(day);
+        }
+        if self.0.starts_with("memory/") && self.0.ends_with(".jsonl") { Nature::AppendOnly } else { Nature::View }
+    }
+
+    /// The day whose log this is.
+    pub fn log_day(&self) -> Option<Date> {
+        let name = self.0.strip_prefix("memory/")?.strip_suffix(".md")?;
+        (name.len() == 10).then(|| name.parse().ok()).flatten()
+    }
+
+    /// Whether this looks like the copy a sync program leaves behind when two machines wrote at once, or like
+    /// a merge that was left unfinished.
+    pub fn is_sync_leftover(&self) -> bool {
+        let name = self.name();
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        let numbered = stem
+            .strip_suffix(')')
+            .and_then(|stem| stem.rsplit_once(" ("))
+            .is_some_and(|(_, number)| !number.is_empty() && (number.bytes().all(|b| b.is_ascii_digit()) || number.contains("conflict")));
+        numbered
+            || name.contains(".sync-conflict-")
+            || name.contains("conflicted copy")
+            || name.ends_with(".orig")
+            || name.ends_with(".rej")
+    }
+}
+
+/// The longest path inside a vault, in bytes.
+const MAX_PATH_BYTES: usize = 1024;
+/// The longest name that every file system takes, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+impl FromStr for DocPath {
+    type Err = NotAPath;
+
+    fn from_str(text: &str) -> Result<Self, NotAPath> {
+        let refuse = |why| Err(NotAPath { path: crate::plain::one_line(text).chars().take(80).collect(), why });
+        if text.is_empty() || text.len() > MAX_PATH_BYTES {
+            return refuse("it is empty or longer than 1024 bytes");
+        }
+        for part in text.split('/') {
+            let stem = part.split('.').next().unwrap_or_default();
+            let reserved = ["con", "prn", "aux", "nul"].contains(&stem.to_ascii_lowercase().as_str())
+                || (stem.len() == 4
+                    && ["com", "lpt"].contains(&stem[..stem.floor_char_boundary(3)].to_ascii_lowercase().as_str())
+                    && stem.ends_with(|c: char| c.is_ascii_digit()));
+            if part.is_empty() || part == "." || part == ".." {
+                return refuse("it is absolute, or has an empty, `.` or `..` part");
+            }
+            if part.len() > MAX_NAME_BYTES {
+                return refuse("a name in it is longer than 255 bytes");
+            }
+            if part.starts_with('.') && part != ".gitignore" && part != ".gitattributes" {
+                return refuse("a name in it is hidden");
+            }
+            if part.contains(|c: char| c.is_control() || "\\:*?\"<>|".contains(c)) {
+                return refuse("a name in it has a character that not every file system takes");
+            }
+            if part.ends_with(['.', ' ']) || reserved {
+                return refuse("a name in it is reserved on some systems");
+            }
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for DocPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What kind of file a path is, and so what may happen to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nature {
+    /// The ledger: grows, and only by whole lines.
+    Ledger,
+    /// A day's log: people and agents write it, icecore only appends.
+    Log(Date),
+    /// Any other file that only grows.
+    AppendOnly,
+    /// Can be made again from the rest at any time.
+    Derived,
+    /// Anything else: a page, a pack, a setting. May be rewritten, and an undo brings it back.
+    View,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // P8: RELIABILITY B.2 row 11
+    #[test]
+    fn no_path_leads_out_or_breaks_a_file_system() {
+        for good in ["icecore.toml", "memory/2026-02-13.md", "knowledge/entities/dress-like-mommy.md", "a b/ü.md", ".gitignore"] {
+            assert!(good.parse::<DocPath>().is_ok(), "{good}");
+        }
+        let long = "x".repeat(256);
+        for bad in [
+            "",
+            "/etc/passwd",
+            "..",
+            "a/../b",
+            "a//b",
+            "a/",
+            "./a",
+            ".git/config",
+            ".icecore/index.db",
+            "a\\b",
+            "c:x",
+            "nul",
+            "CON.md",
+            "com1.txt",
+            "a/aux",
+            "x.",
+            "x ",
+            "a\0b",
+            "a\nb",
+            "~/x:y",
+            "a/.hidden",
+            &long,
+        ] {
+            assert!(bad.parse::<DocPath>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_file_has_its_nature() {
+        let nature = |path: &str| path.parse::<DocPath>().unwrap().nature();
+        assert_eq!(nature("memory/ledger.jsonl"), Nature::Ledger);
+        assert_eq!(nature("memory/2026-02-13.md"), Nature::Log(jiff::civil::date(2026, 2, 13)));
+        assert_eq!(nature("memory/2026-02-31.md"), Nature::View);
+        assert_eq!(nature("memory/index/open-loops.json"), Nature::Derived);
+        assert_eq!(nature("memory/ledger-archive-2026.jsonl"), Nature::AppendOnly);
+        assert_eq!(nature("recall/pack.md"), Nature::View);
+    }
+
+    // L12: RELIABILITY B.2 row 22
+    #[test]
+    fn leftovers_of_sync_programs_are_recognised() {
+        let leftover = |path: &str| path.parse::<DocPath>().unwrap().is_sync_leftover();
+        for path in [
+            "memory/ledger.sync-conflict-20260213-101112-ABCDEFG.jsonl",
+            "memory/2026-02-13 (1).md",
+            "memory/ledger (Anna's conflicted copy 2026-02-13).jsonl",
+            "knowledge/x.md.orig",
+        ] {
+            assert!(leftover(path), "{path}");
+        }
+        for path in ["memory/2026-02-13.md", "knowledge/entities/apollo (program).md", "memory/(1)x.md"] {
+            assert!(!leftover(path), "{path}");
+        }
+    }
+
+    proptest! {
+        // P8
+        #[test]
+        fn whatever_is_accepted_stays_inside(text in "[a-zA-Z0-9./\\\\ ~:%]{0,40}|.{0,40}") {
+            if let Ok(path) = text.parse::<DocPath>() {
+                let parts = std::path::Path::new(path.as_str()).components();
+                for part in parts {
+                    prop_assert!(matches!(part, std::path::Component::Normal(_)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Whether the ledger and what hangs on it are whole (L12).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use serde::Serialize;
+
+use crate::event::{Act, Event, Kind, Status};
+use crate::format::line::Severity;
+use crate::hash::Hash;
+use crate::id::EventId;
+use crate::ledger::Ledger;
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// Every line of the ledger is an event.
+    ValidLines,
+    /// No id is used twice.
+    UniqueIds,
+    /// The ids of a day count up without gaps.
+    SequentialIds,
+    /// What is superseded exists, and stands before what supersedes it.
+    Supersedes,
+    /// What is related or acted upon exists.
+    Related,
+    /// What was verified once is still there, byte for byte.
+    VerifiedPrefix,
+    /// The index says what the files say.
+    Index,
+    /// `open-loops.json` says what the ledger says.
+    OpenLoops,
+    /// The checkpoint points at an event that exists.
+    Checkpoint,
+    /// No file is a leftover of a sync or merge gone wrong.
+    Files,
+}
+
+impl Check {
+    /// Every check, in the order of the report.
+    pub const ALL: &'static [Self] = &[
+        Self::ValidLines,
+        Self::UniqueIds,
+        Self::SequentialIds,
+        Self::Supersedes,
+        Self::Related,
+        Self::VerifiedPrefix,
+        Self::Index,
+        Self::OpenLoops,
+        Self::Checkpoint,
+        Self::Files,
+    ];
+
+    /// What it checks, for a person.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::ValidLines => "every line is an event",
+            Self::UniqueIds => "no id is used twice",
+            Self::SequentialIds => "ids of a day have no gaps",
+            Self::Supersedes => "what is superseded exists",
+            Self::Related => "what is related exists",
+            Self::VerifiedPrefix => "verified lines are unchanged",
+            Self::Index => "the index agrees with the files",
+            Self::OpenLoops => "open-loops.json agrees with the ledger",
+            Self::Checkpoint => "the checkpoint agrees with the ledger",
+            Self::Files => "no sync or merge leftovers",
+        }
+    }
+}
+
+/// One thing that a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Which check found it.
+    pub check: Check,
+    /// Whether the check fails for it, or it is only odd.
+    pub fails: bool,
+    /// The line of the ledger it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// The event it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<EventId>,
+    /// What was found, for a person.
+    pub what: String,
+}
+
+impl Finding {
+    /// A finding that makes its check fail.
+    pub fn failure(check: Check, what: impl Into<String>) -> Self {
+        Self { check, fails: true, line: None, id: None, what: what.into() }
+    }
+
+    /// Something odd that does no harm.
+    pub fn oddity(check: Check, what: impl Into<String>) -> Self {
+        Self { fails: false, ..Self::failure(check, what) }
+    }
+
+    /// The same finding, with its line.
+    #[must_use]
+    pub fn on_line(self, line: usize) -> Self {
+        Self { line: Some(line), ..self }
+    }
+
+    /// The same finding, with its event.
+    #[must_use]
+    pub fn about(self, id: EventId) -> Self {
+        Self { id: Some(id), ..self }
+    }
+}
+
+/// The beginning of the ledger that was once found whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Its length in bytes.
+    pub bytes: usize,
+    /// Its hash.
+    pub hash: Hash,
+}
+
+impl Prefix {
+    /// The whole of `text`.
+    pub fn of(text: &[u8]) -> Self {
+        Self { bytes: text.len(), hash: Hash::of(text) }
+    }
+
+    /// Whether `text` still begins with it.
+    pub fn holds(&self, text: &[u8]) -> bool {
+        text.get(..self.bytes).is_some_and(|prefix| Hash::of(prefix) == self.hash)
+    }
+}
+
+/// Examines the ledger by itself. `archived` are ids that moved to an archive and so still resolve;
+/// `known_gaps` are ids whose lines were lost and set aside before, with a person's knowledge.
+pub fn examine(ledger: &Ledger, archived: &HashSet<EventId>, known_gaps: &BTreeSet<EventId>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for fault in ledger.faults() {
+        let what = format!("line {} {}", fault.line, fault.fault.what);
+        let finding = Finding { fails: fault.fault.severity == Severity::Bad, ..Finding::failure(Check::ValidLines, what) };
+        found.push(finding.on_line(fault.line));
+    }
+    for &(line, id, same) in &ledger.duplicates {
+        let first = ledger.get(id).map_or(0, |entry| entry.line);
+        let what = if same {
+            format!("line {line} repeats {id} of line {first} word for word")
+        } else {
+            format!("line {line} uses {id} again, which line {first} has; it is not seen by any command")
+        };
+        found.push(Finding::failure(Check::UniqueIds, what).on_line(line).about(id));
+    }
+    found.extend(gaps(ledger, archived, known_gaps));
+    for (at, entry) in ledger.entries().iter().enumerate() {
+        found.extend(
+            references(ledger, archived, at, &entry.event).into_iter().map(|finding| finding.on_line(entry.line).about(entry.event.id)),
+        );
+    }
+    found
+}
+
+fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>) -> Vec<Finding> {
+    let mut days: BTreeMap<jiff::civil::Date, BTreeSet<u32>> = BTreeMap::new();
+    for id in ledger.entries().iter().map(|entry| entry.event.id).chain(archived.iter().copied()).chain(known.iter().copied()) {
+        days.entry(id.day()).or_default().insert(id.number());
+    }
+    let mut found = Vec::new();
+    for (day, numbers) in days {
+        let mut expected = 1;
+        for number in numbers {
+            if number > expected {
+                let (first, last) = (EventId::new(day, expected), EventId::new(day, number - 1));
+                let what = if first == last { format!("{first} is missing") } else { format!("{first} to {last} are missing") };
+                found.push(Finding::failure(Check::SequentialIds, what).about(first));
+            }
+            expected = number + 1;
+        }
+    }
+    found
+}
+
+/// The ids that are missing between those that are there; what `doctor --fix` accepts as lost.
+pub fn missing_ids(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>) -> Vec<EventId> {
+    /// More than this in one day is a typing error in a foreign line, not a loss.
+    const MOST: u32 = 10_000;
+    let mut missing = Vec::new();
+    let taken: HashSet<EventId> =
+        ledger.entries().iter().map(|entry| entry.event.id).chain(archived.iter().copied()).chain(known.iter().copied()).collect();
+    let mut highest: BTreeMap<jiff::civil::Date, u32> = BTreeMap::new();
+    for id in &taken {
+        let most = highest.entry(id.day()).or_default();
+        *most = id.number().max(*most);
+    }
+    for (day, most) in highest {
+        missing.extend((1..most.min(MOST)).map(|number| EventId::new(day, number)).filter(|id| !taken.contains(id)));
+    }
+    missing
+}
+
+fn references(ledger: &Ledger, archived: &HashSet<EventId>, at: usize, event: &Event) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let place = |id: &EventId| ledger.by_id.get(id).copied();
+    for (check, verb, targets) in [(Check::Supersedes, "supersedes", &event.supersedes), (Check::Related, "refers to", &event.related)] {
+        for target in targets {
+            match place(target) {
+                None if archived.contains(target) => {}
+                None => found.push(Finding::failure(check, format!("{} {verb} {target}, which does not exist", event.id))),
+                Some(there) if there == at => found.push(Finding::failure(check, format!("{} {verb} itself", event.id))),
+                Some(there) if there > at && check == Check::Supersedes => {
+                    found.push(Finding::failure(check, format!("{} {verb} {target}, which comes after it; it has no effect", event.id)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    if event.act != Act::Assert && event.related.is_empty() {
+        found.push(Finding::failure(Check::Related, format!("{} is to {} something but names no event", event.id, event.act)));
+    }
+    let closes_nothing = event.is_statement() && event.status == Some(Status::Closed) && event.supersedes.is_empty();
+    if closes_nothing && event.kind == Kind::Commitment && !event.related.is_empty() {
+        let what = format!("{} is closed itself and closes nothing; to close another commitment, name it in `supersedes`", event.id);
+        found.push(Finding::oddity(Check::Related, what));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::line;
+    use crate::ledger::tests::story;
+
+    fn check(text: &str, expected: &[&str]) {
+        let ledger = Ledger::read(text.as_bytes(), None);
+        let found = examine(&ledger, &HashSet::new(), &BTreeSet::new());
+        let found: Vec<&str> = found.iter().filter(|finding| finding.fails).map(|finding| finding.what.as_str()).collect();
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, part) in found.iter().zip(expected) {
+            assert!(found.contains(part), "{found} has no {part}");
+        }
+    }
+
+    fn written(words: &str) -> Vec<String> {
+        story(words).iter().map(line::write).collect()
+    }
+
+    // L12
+    #[test]
+    fn each_kind_of_damage_is_found() {
+        check(&written("f s1 c x3 r2").concat(), &[]);
+        let three = written("f f f");
+        check(&[&three[0], &three[2]].map(String::as_str).concat(), &["EVT-20260213-002 is missing"]);
+        check(&three[2..].concat(), &["EVT-20260213-001 to EVT-20260213-002 are missing"]);
+        check(&[three.concat(), three[1].clone()].concat(), &["line 4 repeats EVT-20260213-002 of line 2"]);
+        let other = three[1].replace("event 1", "event X");
+        check(&[three.concat(), other].concat(), &["line 4 uses EVT-20260213-002 again"]);
+        check(&[three[0].as_str(), "not json\n", &three[1]].concat(), &["line 2 is not a JSON object"]);
+        check(&written("f s9 f").concat(), &["supersedes EVT-20260213-009, which does not exist"]);
+        check(&written("f s3 f").concat(), &["comes after it"]);
+        check(&written("f s2").concat(), &["supersedes itself"]);
+        check(&written("f x7").concat(), &["refers to EVT-20260213-007"]);
+        check(&written("f r").concat(), &["is to retract something but names no event"]);
+    }
+
+    // L12
+    #[test]
+    fn archived_and_known_ids_leave_no_gap() {
+        let text = written("f f s1")[1..].concat();
+        let ledger = Ledger::read(text.as_bytes(), None);
+        let first = EventId::new(ledger.entries()[0].event.id.day(), 1);
+        assert_eq!(examine(&ledger, &HashSet::from([first]), &BTreeSet::new()), []);
+        assert_eq!(missing_ids(&ledger, &HashSet::new(), &BTreeSet::new()), [first]);
+        assert!(missing_ids(&ledger, &HashSet::new(), &BTreeSet::from([first])).is_empty());
+    }
+
+    // L12
+    #[test]
+    fn a_changed_prefix_is_noticed() {
+        let prefix = Prefix::of(b"one\ntwo\n");
+        assert!(prefix.holds(b"one\ntwo\nthree\n"));
+        assert!(!prefix.holds(b"one\nTwo\nthree\n"));
+        assert!(!prefix.holds(b"one\n"));
+    }
+}

@@ -1,0 +1,478 @@
+//! The ledger as a whole: every line read, every event given its standing (L2, L3).
+//!
+//! Events are never edited. What an event is worth today follows from the ones after it, and from those
+//! alone: **an act reaches only backwards**. So supersession can have no cycles, whatever a foreign line
+//! claims; a reference forwards or to itself has no effect and is reported.
+
+pub mod conflict;
+pub mod integrity;
+pub mod query;
+pub mod revise;
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use crate::calendar::Moment;
+use crate::event::{Effect, Event, Kind, Status};
+use crate::format::line::{self, Fault, Severity};
+use crate::id::EventId;
+
+/// What an event is worth after everything that came later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It holds; a commitment is open.
+    Active,
+    /// A later event replaced it.
+    Superseded {
+        /// The event that did.
+        by: EventId,
+    },
+    /// A commitment that is done with.
+    Closed {
+        /// The event that says so.
+        by: EventId,
+    },
+    /// It was taken back.
+    Retracted {
+        /// The event that did.
+        by: EventId,
+    },
+}
+
+impl Standing {
+    /// The standing an event has by itself.
+    pub fn at_first(event: &Event) -> Self {
+        if event.is_statement() && event.kind == Kind::Commitment && event.status == Some(Status::Closed) {
+            Self::Closed { by: event.id }
+        } else {
+            Self::Active
+        }
+    }
+
+    /// The standing after one more event has had its effect. The first to end an event is the one that did;
+    /// only a retraction goes over everything else.
+    #[must_use]
+    pub fn after(self, effect: Effect, by: EventId) -> Self {
+        match (self, effect) {
+            (_, Effect::Retract) => Self::Retracted { by },
+            (Self::Active, Effect::Supersede) => Self::Superseded { by },
+            (Self::Active, Effect::Close) => Self::Closed { by },
+            (standing, _) => standing,
+        }
+    }
+
+    /// Whether the event still holds.
+    pub fn is_active(self) -> bool {
+        self == Self::Active
+    }
+
+    /// The one word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Superseded { .. } => "superseded",
+            Self::Closed { .. } => "closed",
+            Self::Retracted { .. } => "retracted",
+        }
+    }
+
+    /// The event that ended it.
+    pub fn by(self) -> Option<EventId> {
+        match self {
+            Self::Active => None,
+            Self::Superseded { by } | Self::Closed { by } | Self::Retracted { by } => Some(by),
+        }
+    }
+
+    /// Puts the two halves together again.
+    pub fn from_parts(word: &str, by: Option<EventId>) -> Option<Self> {
+        match (word, by) {
+            ("active", None) => Some(Self::Active),
+            ("superseded", Some(by)) => Some(Self::Superseded { by }),
+            ("closed", Some(by)) => Some(Self::Closed { by }),
+            ("retracted", Some(by)) => Some(Self::Retracted { by }),
+            _ => None,
+        }
+    }
+}
+
+/// An event where it stands in the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The event.
+    pub event: Event,
+    /// Its line, counted from 1.
+    pub line: usize,
+    /// What it is worth now.
+    pub standing: Standing,
+    /// When it was last said to hold: recorded or confirmed.
+    pub verified: Moment,
+}
+
+impl Entry {
+    /// Whether this is an open commitment.
+    pub fn is_open_loop(&self) -> bool {
+        self.standing.is_active() && self.event.is_statement() && self.event.kind == Kind::Commitment
+    }
+}
+
+impl Serialize for Entry {
+    /// The event's own fields, then what the ledger knows of it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        struct Flat<'a> {
+            #[serde(flatten)]
+            event: &'a Event,
+            line: usize,
+            standing: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            ended_by: Option<EventId>,
+            verified: Moment,
+        }
+        let (event, line, verified) = (&self.event, self.line, self.verified);
+        Flat { event, line, standing: self.standing.word(), ended_by: self.standing.by(), verified }.serialize(serializer)
+    }
+}
+
+/// A fault and the line it was found on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineFault {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// One line of a file, with where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawLine<'a> {
+    /// Counted from 1.
+    pub number: usize,
+    /// Where it starts, in bytes.
+    pub offset: usize,
+    /// Its bytes, without the line break.
+    pub bytes: &'a [u8],
+    /// Whether it has a line break; only the last one can be without.
+    pub ended: bool,
+}
+
+/// The lines of `bytes`, the first one numbered `first`.
+pub fn lines(bytes: &[u8], first: usize) -> impl Iterator<Item = RawLine<'_>> {
+    let mut offset = 0;
+    let mut number = first;
+    std::iter::from_fn(move || {
+        if offset >= bytes.len() {
+            return None;
+        }
+        let rest = &bytes[offset..];
+        let end = memchr::memchr(b'\n', rest);
+        let line = RawLine { number, offset, bytes: &rest[..end.unwrap_or(rest.len())], ended: end.is_some() };
+        offset += line.bytes.len() + 1;
+        number += 1;
+        Some(line)
+    })
+}
+
+/// Where the torn last line of an append-only file starts, if it has one: bytes after the last line break
+/// that are not a whole event. A whole event whose writer forgot the line break is not torn.
+pub fn torn_tail(bytes: &[u8]) -> Option<usize> {
+    let start = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
+    let tail = &bytes[start..];
+    if tail.is_empty() {
+        return None;
+    }
+    let parsed = line::parse(tail);
+    (parsed.events.is_empty() || !parsed.is_sound()).then_some(start)
+}
+
+/// The ledger, read and folded.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: Vec<Entry>,
+    by_id: HashMap<EventId, usize>,
+    duplicates: Vec<(usize, EventId, bool)>,
+    faults: Vec<LineFault>,
+    torn: Option<usize>,
+}
+
+impl Ledger {
+    /// Reads the whole text of a ledger. With `until`, as it was known at that moment.
+    pub fn read(bytes: &[u8], until: Option<Timestamp>) -> Self {
+        let torn = torn_tail(bytes);
+        let mut ledger = Self { torn, ..Self::default() };
+        for raw in lines(&bytes[..torn.unwrap_or(bytes.len())], 1) {
+            let parsed = line::parse(raw.bytes);
+            ledger.faults.extend(parsed.faults.into_iter().map(|fault| LineFault { line: raw.number, fault }));
+            for event in parsed.events {
+                if until.is_none_or(|until| event.ts.at() <= until) {
+                    ledger.push(event, raw.number);
+                }
+            }
+        }
+        ledger.fold();
+        ledger
+    }
+
+    /// A ledger of these events, in this order.
+    pub fn of(events: impl IntoIterator<Item = Event>) -> Self {
+        let mut ledger = Self::default();
+        for (at, event) in events.into_iter().enumerate() {
+            ledger.push(event, at + 1);
+        }
+        ledger.fold();
+        ledger
+    }
+
+    fn push(&mut self, event: Event, line: usize) {
+        if let Some(&first) = self.by_id.get(&event.id) {
+            // The first to use an id has it. An identical copy (a merge of two clones) says nothing new.
+            let same = self.entries[first].event == event;
+            self.duplicates.push((line, event.id, same));
+            return;
+        }
+        self.by_id.insert(event.id, self.entries.len());
+        let (standing, verified) = (Standing::at_first(&event), event.ts);
+        self.entries.push(Entry { event, line, standing, verified });
+    }
+
+    /// Gives every event its standing. Retractions are settled from the end backwards, because a retraction
+    /// counts only if it was not itself retracted; then what stands has its effects, in order.
+    fn fold(&mut self) {
+        let mut retracted: Vec<Option<EventId>> = vec![None; self.entries.len()];
+        for at in (0..self.entries.len()).rev() {
+            if retracted[at].is_some() {
+                continue;
+            }
+            for target in self.targets(at, |effect| effect == Effect::Retract) {
+                retracted[target.0].get_or_insert(self.entries[at].event.id);
+            }
+        }
+        for at in 0..self.entries.len() {
+            if retracted[at].is_some() {
+                continue;
+            }
+            let (by, ts) = (self.entries[at].event.id, self.entries[at].event.ts);
+            for (target, effect) in self.targets(at, |effect| effect != Effect::Retract) {
+                let entry = &mut self.entries[target];
+                entry.standing = entry.standing.after(effect, by);
+                if effect == Effect::Confirm {
+                    entry.verified = entry.verified.max(ts);
+                }
+            }
+        }
+        for (entry, by) in self.entries.iter_mut().zip(retracted) {
+            if let Some(by) = by {
+                entry.standing = entry.standing.after(Effect::Retract, by);
+            }
+        }
+    }
+
+    /// Which earlier entries the entry at `at` has such an effect on.
+    fn targets(&self, at: usize, wanted: impl Fn(Effect) -> bool) -> Vec<(usize, Effect)> {
+        let event = &self.entries[at].event;
+        if event.is_statement() && event.supersedes.is_empty() {
+            return Vec::new();
+        }
+        event
+            .effects()
+            .filter(|&(_, effect)| wanted(effect))
+            .filter_map(|(id, effect)| self.by_id.get(&id).map(|&target| (target, effect)))
+            .filter(|&(target, _)| target < at)
+            .collect()
+    }
+
+    /// Every event, in the order of the file.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The entry of that id.
+    pub fn get(&self, id: EventId) -> Option<&Entry> {
+        self.by_id.get(&id).map(|&at| &self.entries[at])
+    }
+
+    /// Lines that are not quite, or not at all, events.
+    pub fn faults(&self) -> &[LineFault] {
+        &self.faults
+    }
+
+    /// Lines that could not be read as events at all, or only in part.
+    pub fn bad_lines(&self) -> impl Iterator<Item = &LineFault> {
+        self.faults.iter().filter(|found| found.fault.severity == Severity::Bad)
+    }
+
+    /// Where a torn last line starts.
+    pub fn torn(&self) -> Option<usize> {
+        self.torn
+    }
+
+    /// Open commitments, oldest first (L10).
+    pub fn open_loops(&self) -> Vec<&Entry> {
+        let mut open: Vec<&Entry> = self.entries.iter().filter(|entry| entry.is_open_loop()).collect();
+        open.sort_by_key(|entry| (entry.event.ts, entry.event.id));
+        open
+    }
+
+    /// Everything that hangs together with `id` by supersession, in the order of the file: what it replaced,
+    /// what replaced it, and the acts upon any of these.
+    pub fn chain(&self, id: EventId) -> Vec<&Entry> {
+        let mut members: Vec<EventId> = vec![id];
+        let mut next = 0;
+        while next < members.len() {
+            let member = members[next];
+            next += 1;
+            let Some(&at) = self.by_id.get(&member) else { continue };
+            let backwards = self.targets(at, |_| true).into_iter().map(|(target, _)| self.entries[target].event.id);
+            let forwards = self.entries[at + 1..]
+                .iter()
+                .filter(|entry| entry.event.effects().any(|(target, _)| target == member))
+                .map(|entry| entry.event.id);
+            for found in backwards.chain(forwards).collect::<Vec<_>>() {
+                if !members.contains(&found) {
+                    members.push(found);
+                }
+            }
+        }
+        let mut chain: Vec<&Entry> = members.iter().filter_map(|&member| self.get(member)).collect();
+        chain.sort_by_key(|entry| entry.line);
+        chain
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::event::{Act, Draft, Priority};
+    use proptest::prelude::*;
+
+    /// A story in short: each word is one event. `f` fact, `c` commitment, `s1` supersedes the first,
+    /// `x1` closes, `k1` confirms, `r1` retracts it.
+    pub(crate) fn story(words: &str) -> Vec<Event> {
+        let ts = |n: usize| Moment::read(&format!("2026-02-13T09:{:02}:00+01:00", n % 60)).unwrap().moment;
+        let mut events: Vec<Event> = Vec::new();
+        for (n, word) in words.split_whitespace().enumerate() {
+            let id = EventId::new(ts(n).day(), u32::try_from(n).unwrap() + 1);
+            let target = word[1..].parse().ok().map(|n| EventId::new(ts(0).day(), n));
+            let mut draft = Draft::new(ts(n), Kind::Fact, Priority::P2, format!("event {n}"));
+            match &word[..1] {
+                "c" => draft = Draft::new(ts(n), Kind::Commitment, Priority::P2, format!("event {n}")),
+                "s" => draft.supersedes = target.into_iter().collect(),
+                "f" => {}
+                act => {
+                    draft.act = [("x", Act::Close), ("k", Act::Confirm), ("r", Act::Retract)].iter().find(|(w, _)| *w == act).unwrap().1;
+                    draft.related = target.into_iter().collect();
+                }
+            }
+            events.push(draft.with_id(id));
+        }
+        events
+    }
+
+    fn check(words: &str, standings: &str) {
+        let found: Vec<String> = Ledger::of(story(words))
+            .entries()
+            .iter()
+            .map(|entry| {
+                format!("{}{}", &entry.standing.word()[..1], entry.standing.by().map_or(String::new(), |by| by.number().to_string()))
+            })
+            .collect();
+        assert_eq!(found.join(" "), standings, "{words}");
+    }
+
+    // L3
+    #[test]
+    fn later_events_decide_what_earlier_ones_are_worth() {
+        check("f", "a");
+        check("f s1", "s2 a");
+        check("f s1 s2", "s2 s3 a");
+        check("f s1 s1", "s2 a a"); // a fork: the first to replace it did; `conflicts` shows both
+        check("c x1", "c2 a");
+        check("c x1 x1", "c2 a a");
+        check("c r1 x1", "r2 a a");
+        check("f k1", "a a");
+    }
+
+    // L3
+    #[test]
+    fn taking_back_a_correction_brings_back_what_it_corrected() {
+        check("f s1 r2", "a r3 a");
+        check("c x1 r2", "a r3 a");
+        check("f r1 r2", "a r3 a");
+        check("f s1 r2 r3", "s2 a r4 a");
+        check("f r1 r2 r3", "r2 a r4 a");
+    }
+
+    // L3
+    #[test]
+    fn cycles_and_forward_references_have_no_effect() {
+        check("s2 s1", "s2 a");
+        check("s1", "a");
+        check("r2 f", "a a");
+        check("x9 f", "a a");
+    }
+
+    // L2
+    #[test]
+    fn the_ledger_can_be_read_as_of_a_moment() {
+        let text: String = story("f s1").iter().map(line::write).collect();
+        let before = Ledger::read(text.as_bytes(), "2026-02-13T08:00:30Z".parse().ok());
+        assert_eq!(before.entries().len(), 1);
+        assert!(before.entries()[0].standing.is_active());
+        assert!(!Ledger::read(text.as_bytes(), None).entries()[0].standing.is_active());
+    }
+
+    // L12: RELIABILITY B.2 row 1 — cut at every byte
+    #[test]
+    fn a_ledger_cut_anywhere_loses_at_most_its_last_event() {
+        let events = story("f c s1 x2 f");
+        let text: String = events.iter().map(line::write).collect();
+        for cut in 0..=text.len() {
+            let ledger = Ledger::read(&text.as_bytes()[..cut], None);
+            let whole = text[..cut].matches('\n').count();
+            let found = ledger.entries().len();
+            assert!(found == whole || found == whole + 1, "cut at {cut}: {found} of {whole}");
+            assert_eq!(ledger.bad_lines().count(), 0, "cut at {cut}");
+            assert!(ledger.entries().iter().zip(&events).all(|(entry, event)| entry.event == *event));
+        }
+    }
+
+    // L12: RELIABILITY B.2 row 18
+    #[test]
+    fn nul_bytes_at_the_end_are_a_torn_tail() {
+        let text: String = story("f f").iter().map(line::write).collect();
+        let nul = [text.as_bytes(), &[0; 512]].concat();
+        let ledger = Ledger::read(&nul, None);
+        assert_eq!((ledger.torn(), ledger.entries().len()), (Some(text.len()), 2));
+    }
+
+    #[test]
+    fn a_chain_holds_everything_that_hangs_together() {
+        let ledger = Ledger::of(story("f s1 f k2 s2 r5"));
+        let chain = |n| ledger.chain(EventId::new(ledger.entries()[0].event.id.day(), n)).iter().map(|e| e.line).collect::<Vec<_>>();
+        assert_eq!(chain(1), [1, 2, 4, 5, 6]);
+        assert_eq!(chain(5), [1, 2, 4, 5, 6]);
+        assert_eq!(chain(3), [3]);
+    }
+
+    proptest! {
+        // L3: the standing kept step by step is the one a full fold gives, as long as nothing is retracted
+        #[test]
+        fn step_by_step_equals_the_fold(plan in proptest::collection::vec((0_usize..5, 1_usize..20), 1..20)) {
+            let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k"][what])).collect();
+            let events = story(&words.join(" "));
+            let mut stepwise: Vec<(EventId, Standing)> = Vec::new();
+            for event in &events {
+                for (target, effect) in event.effects() {
+                    if let Some(known) = stepwise.iter_mut().find(|(id, _)| *id == target) {
+                        known.1 = known.1.after(effect, event.id);
+                    }
+                }
+                stepwise.push((event.id, Standing::at_first(event)));
+            }
+            let folded: Vec<_> = Ledger::of(events).entries().iter().map(|e| (e.event.id, e.standing)).collect();
+            prop_assert_eq!(stepwise, folded);
+        }
+    }
+}

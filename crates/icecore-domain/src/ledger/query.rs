@@ -1,0 +1,92 @@
+//! Which events somebody wants to see.
+
+use jiff::civil::Date;
+
+use crate::event::{Kind, Priority, Scope};
+use crate::id::EventId;
+use crate::ledger::Entry;
+use crate::plain;
+
+/// Which events by their standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wanted {
+    /// All of them, whatever became of them, acts included.
+    Any,
+    /// Statements that hold.
+    #[default]
+    Active,
+}
+
+/// A question to the ledger. Empty lists and `None` ask for nothing in particular.
+#[derive(Debug, Clone, Default)]
+pub struct EventQuery {
+    /// By standing.
+    pub standing: Wanted,
+    /// Only these.
+    pub ids: Vec<EventId>,
+    /// Only these types.
+    pub kinds: Vec<Kind>,
+    /// Only these priorities.
+    pub priorities: Vec<Priority>,
+    /// Only about this thing.
+    pub entity: Option<String>,
+    /// Only with all of these tags.
+    pub tags: Vec<String>,
+    /// Only from this source.
+    pub source: Option<String>,
+    /// Only from this session.
+    pub session: Option<String>,
+    /// Only with exactly this scope.
+    pub scope: Option<Scope>,
+    /// Only recorded on this day or later.
+    pub since: Option<Date>,
+    /// Only recorded on this day or earlier.
+    pub until: Option<Date>,
+    /// Only with this text in the content, whatever the case.
+    pub text: Option<String>,
+    /// At most this many, the newest ones.
+    pub limit: Option<usize>,
+}
+
+impl EventQuery {
+    /// Everything there is.
+    pub fn everything() -> Self {
+        Self { standing: Wanted::Any, ..Self::default() }
+    }
+
+    /// Exactly these events, whatever became of them.
+    pub fn these(ids: &[EventId]) -> Self {
+        Self { ids: ids.to_vec(), ..Self::everything() }
+    }
+
+    /// Open commitments.
+    pub fn open_loops() -> Self {
+        Self { kinds: vec![Kind::Commitment], ..Self::default() }
+    }
+
+    /// Whether this entry is among those asked for; the limit is not its business.
+    pub fn admits(&self, entry: &Entry) -> bool {
+        let event = &entry.event;
+        let any_of = |list: &[Kind]| list.is_empty() || list.contains(&event.kind);
+        (self.standing == Wanted::Any || (entry.standing.is_active() && event.is_statement()))
+            && (self.ids.is_empty() || self.ids.contains(&event.id))
+            && any_of(&self.kinds)
+            && (self.priorities.is_empty() || self.priorities.contains(&event.priority))
+            && self.entity.as_ref().is_none_or(|entity| event.entity.as_ref() == Some(entity))
+            && self.tags.iter().all(|tag| event.tags.contains(tag))
+            && self.source.as_ref().is_none_or(|source| event.source == *source)
+            && self.session.as_ref().is_none_or(|session| event.session.as_ref() == Some(session))
+            && self.scope.as_ref().is_none_or(|scope| event.scope == *scope)
+            && self.since.is_none_or(|day| event.ts.day() >= day)
+            && self.until.is_none_or(|day| event.ts.day() <= day)
+            && self.text.as_ref().is_none_or(|text| plain::sameness_key(&event.content).contains(&plain::sameness_key(text)))
+    }
+
+    /// The admitted ones among `entries`, in their order, the newest up to the limit.
+    pub fn choose<'a>(&self, entries: &'a [Entry]) -> Vec<&'a Entry> {
+        let mut chosen: Vec<&Entry> =
+            entries.iter().rev().filter(|entry| self.admits(entry)).take(self.limit.unwrap_or(usize::MAX)).collect();
+        chosen.reverse();
+        chosen
+    }
+}
