@@ -1,1 +1,234 @@
-//! x
+//! Where memory *rests*: the [`Store`] every home implements, and the homes.
+//!
+//! A store keeps nouns and gives them back; it holds no policy. What an event is worth, what contradicts
+//! what and which lines are sound is decided by `icecore-domain`, and a home at most remembers the answer.
+//! What "all of it" means for a home is written down as an exam in `testing`.
+
+pub mod vault;
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+use std::io;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use icecore_domain::event::{Draft, Event, Kind, Priority};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{DocPath, NotAPath};
+use icecore_domain::ledger::{Entry, LineFault};
+use icecore_domain::ledger::conflict::Claim;
+use icecore_domain::ledger::integrity::Finding;
+use icecore_domain::ledger::query::EventQuery;
+
+/// What a store can fail with. Each says what, where and what now.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The ledger or a document is not what the caller read any more. Read again and decide again.
+    #[error("{what} changed in the meantime; try again")]
+    Moved {
+        /// What changed.
+        what: String,
+    },
+    /// Somebody else is writing and does not finish.
+    #[error("another process holds the lock of {vault}; try again when it is done")]
+    Busy {
+        /// The vault.
+        vault: PathBuf,
+    },
+    /// The folder is not a vault.
+    #[error("{0} is not a vault: it has no icecore.toml. Run `icecore init` there, or name another with --vault")]
+    NotAVault(PathBuf),
+    /// There is something where the vault is to be made.
+    #[error("{0} is a vault already; `icecore status` shows it")]
+    AlreadyAVault(PathBuf),
+    /// The path would lead out of the vault.
+    #[error(transparent)]
+    Path(#[from] NotAPath),
+    /// A link stands where a file or folder of the vault should be.
+    #[error("{0} is a link; icecore does not follow links inside a vault. Put the file itself there")]
+    Link(PathBuf),
+    /// No room left for the write. Nothing of it was kept.
+    #[error("{path}: the disk is full; nothing was written. Make room and try again")]
+    Full {
+        /// What was to be written.
+        path: PathBuf,
+    },
+    /// Something the operating system refused.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The SQLite library is one with a known defect.
+    #[error("this program was built with SQLite {0}, which can damage an index; 3.51.3 or later is needed")]
+    OldSqlite(String),
+    /// The index cannot be used at all.
+    #[error("the index of the vault cannot be used: {0}. `icecore reindex` makes it anew")]
+    Index(String),
+    /// The safety net is not there.
+    #[error("{0}")]
+    NoHistory(String),
+    /// The repository could run somebody else's program.
+    #[error("the git configuration of this vault sets `{key}`, which icecore does not trust. Remove it with `git config --local --unset-all {key}`")]
+    HostileGit {
+        /// The setting.
+        key: String,
+    },
+    /// git failed.
+    #[error("git {what} failed: {why}")]
+    Git {
+        /// What was tried.
+        what: String,
+        /// What git said.
+        why: String,
+    },
+    /// A test stopped the store here.
+    #[error("stopped before write {0}, as the test asked")]
+    Stopped(usize),
+}
+
+/// What went right or wrong.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where the ledger stood when it was read. Only the home that gave it knows what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position(pub u64);
+
+/// The ledger, byte for byte, and where it stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerText {
+    /// Its lines as they are, foreign ones included.
+    pub bytes: Vec<u8>,
+    /// Where it stood.
+    pub position: Position,
+}
+
+/// Events that were asked for, and where the ledger stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The events, in the order of the ledger.
+    pub entries: Vec<Entry>,
+    /// Where the ledger stood.
+    pub position: Position,
+}
+
+/// How many statements there are of one kind, priority and standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Count {
+    /// Their type.
+    pub kind: Kind,
+    /// Their priority.
+    pub priority: Priority,
+    /// The word for their standing.
+    pub standing: &'static str,
+    /// How many.
+    pub events: usize,
+}
+
+/// What a document looked like when somebody last looked: changes whenever the document does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp(pub String);
+
+/// How far a long work is: done and all of it.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
+
+/// A home of memory.
+///
+/// Every write is durable when its call returns, and either happened whole or not at all.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Appends events and gives them their ids: the next numbers of their local days. With `after`, only if
+    /// the ledger still stands there.
+    async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>>;
+
+    /// Appends whole lines verbatim, foreign ones included: how a ledger moves from one home to another.
+    async fn append_lines(&self, lines: &[u8]) -> Result<()>;
+
+    /// The ledger, byte for byte.
+    async fn ledger(&self) -> Result<LedgerText>;
+
+    /// Puts another text in place of the ledger, if it still stands at `at`. The one exception to append-only,
+    /// for repairs and compaction.
+    async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()>;
+
+    /// The events asked for, each with its standing.
+    async fn events(&self, which: &EventQuery) -> Result<Found>;
+
+    /// How many statements there are, by type, priority and standing.
+    async fn tally(&self) -> Result<Vec<Count>>;
+
+    /// Claims of active events whose attribute some other event gives another value.
+    async fn contested(&self) -> Result<Vec<(EventId, Claim)>>;
+
+    /// Lines of the ledger that are not, or not wholly, events.
+    async fn faults(&self) -> Result<Vec<LineFault>>;
+
+    /// Keeps bytes that were found broken in `from` at byte `at`, apart from everything else, and says where.
+    async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String>;
+
+    /// A document, byte for byte.
+    async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>>;
+
+    /// Puts a document in place, whole.
+    async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
+
+    /// Appends to a document, if it still has `from` bytes; one that does not exist has none.
+    async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()>;
+
+    /// Takes a document away. One that is not there is no error.
+    async fn remove(&self, path: &DocPath) -> Result<()>;
+
+    /// Every document, sorted by path. The ledger is not among them, nor is anything derived and private.
+    async fn documents(&self) -> Result<Vec<DocPath>>;
+
+    /// Those of `paths` that exist and are not as they were when last seen, with what they look like now.
+    async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>>;
+
+    /// Notes that these documents were looked at. Forgetting it costs only another look.
+    async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()>;
+
+    /// Looks for what only the home can see: whether what it derived still agrees with what it keeps.
+    async fn inspect(&self) -> Result<Vec<Finding>>;
+
+    /// Makes everything derived anew and says how many events it covers.
+    async fn rebuild(&self, progress: Progress<'_>) -> Result<usize>;
+
+    /// What the home had to mend when it was opened, for a person, oldest first.
+    async fn mended(&self) -> Vec<String>;
+}
+
+/// A state of the documents that can be gone back to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub id: String,
+    /// When it was made.
+    pub at: jiff::Timestamp,
+    /// Why it was made.
+    pub note: String,
+}
+
+/// A home's safety net: snapshots of its documents and its ledger.
+#[async_trait]
+pub trait History: Send + Sync {
+    /// Whether snapshots can be made here, and if not, why not.
+    async fn available(&self) -> Result<()>;
+
+    /// Keeps the state as it is. `None` if nothing changed since the last snapshot.
+    async fn snapshot(&self, note: &str, at: jiff::Timestamp) -> Result<Option<Snapshot>>;
+
+    /// The snapshots, newest first.
+    async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>>;
+
+    /// The files of a snapshot that differ from the files now, with what they were then. `None` as bytes: the
+    /// file was not there.
+    async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>>;
+
+    /// Removes locks that a snapshot left behind when it died, and says which.
+    async fn unlock(&self, now: jiff::Timestamp) -> Result<Vec<PathBuf>>;
+}

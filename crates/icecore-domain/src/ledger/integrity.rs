@@ -8,7 +8,7 @@ use crate::event::{Act, Event, Kind, Status};
 use crate::format::line::Severity;
 use crate::hash::Hash;
 use crate::id::EventId;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Standing};
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -150,6 +150,10 @@ pub fn examine(ledger: &Ledger, archived: &HashSet<EventId>, known_gaps: &BTreeS
     }
     found.extend(gaps(ledger, archived, known_gaps));
     for (at, entry) in ledger.entries().iter().enumerate() {
+        // What was taken back may refer to anything; that is how a wrong reference is settled.
+        if matches!(entry.standing, Standing::Retracted { .. }) {
+            continue;
+        }
         found.extend(
             references(ledger, archived, at, &entry.event).into_iter().map(|finding| finding.on_line(entry.line).about(entry.event.id)),
         );

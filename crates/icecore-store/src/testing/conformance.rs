@@ -1,0 +1,237 @@
+//! The exam that every home of memory sits, unchanged.
+//!
+//! Each question is a function of an empty store; the home's own test calls [`sit`] with a way to make one.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "an exam fails loudly")]
+
+use std::future::Future;
+use std::pin::Pin;
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{Act, Draft, Kind, Priority};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::Ledger;
+use icecore_domain::ledger::conflict;
+use icecore_domain::ledger::query::EventQuery;
+
+use crate::{Error, Position, Store};
+
+type Answer<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Question = for<'a> fn(&'a dyn Store) -> Answer<'a>;
+
+/// Every question, with its name.
+pub const QUESTIONS: &[(&str, Question)] = &[
+    ("ids count up within each local day", |store| Box::pin(ids(store))),
+    ("an append against an old position is refused", |store| Box::pin(positions(store))),
+    ("what is appended is read back, and standing follows", |store| Box::pin(standing(store))),
+    ("every query gives what the domain would choose", |store| Box::pin(queries(store))),
+    ("counts and claims are those of the ledger", |store| Box::pin(counts(store))),
+    ("foreign lines are kept as they are", |store| Box::pin(foreign(store))),
+    ("a ledger moves byte for byte", |store| Box::pin(moves(store))),
+    ("documents are kept verbatim", |store| Box::pin(documents(store))),
+    ("a document grows only from where it was read", |store| Box::pin(growth(store))),
+    ("a changed document is unseen until it is seen", |store| Box::pin(seeing(store))),
+    ("what is derived can be made anew and agrees", |store| Box::pin(derived(store))),
+];
+
+/// Sits the whole exam, each question with an empty store of its own.
+pub async fn sit<S: Store>(mut empty: impl AsyncFnMut() -> S) {
+    for (name, question) in QUESTIONS {
+        let store = empty().await;
+        // The name shows up in the output of a failing question.
+        assert!(store.ledger().await.unwrap().bytes.is_empty(), "{name}: the store is not empty");
+        question(&store).await;
+    }
+}
+
+fn at(text: &str) -> Moment {
+    Moment::read(text).unwrap().moment
+}
+
+fn fact(ts: &str, text: &str) -> Draft {
+    Draft::new(at(ts), Kind::Fact, Priority::P2, text)
+}
+
+const FRIDAY: &str = "2026-02-13T09:30:00+01:00";
+const SATURDAY: &str = "2026-02-14T00:10:00+01:00";
+
+fn path(text: &str) -> DocPath {
+    text.parse().unwrap()
+}
+
+// L2
+async fn ids(store: &dyn Store) {
+    let drafts = vec![fact(FRIDAY, "a"), fact(SATURDAY, "b"), fact(FRIDAY, "c")];
+    let events = store.append(drafts, None).await.unwrap();
+    let ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
+    assert_eq!(ids, ["EVT-20260213-001", "EVT-20260214-001", "EVT-20260213-002"]);
+    let more = store.append(vec![fact(FRIDAY, "d"); 1000], None).await.unwrap();
+    assert_eq!(more[996].id.to_string(), "EVT-20260213-999");
+    assert_eq!(more[997].id.to_string(), "EVT-20260213-1000");
+    // An id that a foreign hand took is not given again.
+    store.append_lines(br#"{"ts":"2026-02-15T09:00:00Z","id":"EVT-20260215-007","type":"fact","priority":"P2","content":"x","source":"live"}"#).await.unwrap();
+    let next = store.append(vec![fact("2026-02-15T10:00:00Z", "e")], None).await.unwrap();
+    assert_eq!(next[0].id.to_string(), "EVT-20260215-008");
+}
+
+async fn positions(store: &dyn Store) {
+    let before = store.ledger().await.unwrap().position;
+    store.append(vec![fact(FRIDAY, "first")], Some(before)).await.unwrap();
+    match store.append(vec![fact(FRIDAY, "second")], Some(before)).await {
+        Err(Error::Moved { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    let text = store.ledger().await.unwrap();
+    assert_eq!(Ledger::read(&text.bytes, None).entries().len(), 1);
+    assert_eq!(store.events(&EventQuery::everything()).await.unwrap().position, text.position);
+    match store.replace_ledger(b"", Position(text.position.0 + 1)).await {
+        Err(Error::Moved { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    store.replace_ledger(b"", text.position).await.unwrap();
+    assert!(store.events(&EventQuery::everything()).await.unwrap().entries.is_empty());
+}
+
+/// A little of everything: replaced, closed, confirmed, retracted, reinstated, contradicting.
+async fn furnish(store: &dyn Store) -> Vec<EventId> {
+    let mut ids = Vec::new();
+    let put = async |draft: Draft| store.append(vec![draft], None).await.unwrap().remove(0);
+    let budget = put(Draft { entity: Some("apollo".into()), ..fact(FRIDAY, "The budget is 500 EUR") }).await;
+    ids.push(budget.id);
+    let offer = put(Draft { tags: vec!["sales".into()], ..Draft::new(at(FRIDAY), Kind::Commitment, Priority::P1, "Send the offer") }).await;
+    ids.push(offer.id);
+    ids.push(put(Draft { supersedes: vec![budget.id], entity: Some("apollo".into()), ..fact(SATURDAY, "The budget is 600 EUR") }).await.id);
+    let closing = put(Draft::upon(&offer, Act::Close, at(SATURDAY), "sent")).await;
+    ids.push(closing.id);
+    let rule = put(Draft { source: "memory/2026-02-13.md".into(), ..Draft::new(at(SATURDAY), Kind::Constraint, Priority::P0, "Never deploy on Fridays") }).await;
+    ids.push(rule.id);
+    ids.push(put(Draft::upon(&rule, Act::Confirm, at(SATURDAY), "still so")).await.id);
+    ids.push(put(Draft::upon(&closing, Act::Retract, at(SATURDAY), "it came back")).await.id);
+    ids.push(put(fact(SATURDAY, "Deploy on Fridays")).await.id);
+    ids
+}
+
+// L3
+async fn standing(store: &dyn Store) {
+    let ids = furnish(store).await;
+    let entries = store.events(&EventQuery::these(&ids)).await.unwrap().entries;
+    let words: Vec<&str> = entries.iter().map(|entry| entry.standing.word()).collect();
+    assert_eq!(words, ["superseded", "active", "active", "retracted", "active", "active", "active", "active"]);
+    assert_eq!(entries[4].verified, at(SATURDAY));
+    let folded = Ledger::read(&store.ledger().await.unwrap().bytes, None);
+    assert_eq!(entries, folded.entries());
+}
+
+async fn queries(store: &dyn Store) {
+    let ids = furnish(store).await;
+    let folded = Ledger::read(&store.ledger().await.unwrap().bytes, None);
+    let all = EventQuery::everything;
+    for query in [
+        EventQuery::default(),
+        all(),
+        EventQuery::open_loops(),
+        EventQuery::these(&ids[2..5]),
+        EventQuery { entity: Some("apollo".into()), ..all() },
+        EventQuery { entity: Some("apollo".into()), ..EventQuery::default() },
+        EventQuery { source: Some("memory/2026-02-13.md".into()), ..all() },
+        EventQuery { tags: vec!["sales".into()], ..all() },
+        EventQuery { priorities: vec![Priority::P0, Priority::P1], ..all() },
+        EventQuery { kinds: vec![Kind::Fact], limit: Some(1), ..all() },
+        EventQuery { text: Some("BUDGET".into()), ..all() },
+        EventQuery { since: Some(at(SATURDAY).day()), ..all() },
+        EventQuery { until: Some(at(FRIDAY).day()), ..all() },
+        EventQuery { limit: Some(0), ..all() },
+        EventQuery { ids: vec![EventId::new(at(FRIDAY).day(), 99)], ..all() },
+    ] {
+        let found = store.events(&query).await.unwrap().entries;
+        let chosen: Vec<_> = query.choose(folded.entries()).into_iter().cloned().collect();
+        assert_eq!(found, chosen, "{query:?}");
+    }
+}
+
+async fn counts(store: &dyn Store) {
+    furnish(store).await;
+    let folded = Ledger::read(&store.ledger().await.unwrap().bytes, None);
+    let tally = store.tally().await.unwrap();
+    let statements = folded.entries().iter().filter(|entry| entry.event.is_statement()).count();
+    assert_eq!(tally.iter().map(|count| count.events).sum::<usize>(), statements);
+    let active = tally.iter().filter(|count| count.standing == "active" && count.kind == Kind::Fact).map(|count| count.events).sum::<usize>();
+    assert_eq!(active, 2);
+    assert_eq!(conflict::between(&store.contested().await.unwrap()), conflict::among(folded.entries()));
+    assert_eq!(conflict::among(folded.entries()).len(), 1);
+}
+
+// L2
+async fn foreign(store: &dyn Store) {
+    let lines = b"not an event\n{\"ts\":\"2026-02-13T09:00:00Z\",\"id\":\"EVT-20260213-001\",\"type\":\"fact\",\"priority\":\"P2\",\"content\":\"x\",\"source\":\"live\",\"mine\":{\"a\": 1}}\n\n<<<<<<< HEAD\n";
+    store.append_lines(lines).await.unwrap();
+    store.append(vec![fact(FRIDAY, "ours")], None).await.unwrap();
+    let text = store.ledger().await.unwrap().bytes;
+    assert!(text.starts_with(lines));
+    let entries = store.events(&EventQuery::everything()).await.unwrap().entries;
+    let ids: Vec<String> = entries.iter().map(|entry| entry.event.id.to_string()).collect();
+    assert_eq!(ids, ["EVT-20260213-001", "EVT-20260213-002"]);
+    assert_eq!(entries[0].event.extra, [("mine".to_owned(), "{\"a\": 1}".to_owned())]);
+    assert_eq!(entries[1].line, 5);
+    let faults: Vec<usize> = store.faults().await.unwrap().iter().map(|found| found.line).collect();
+    assert_eq!(faults, [1, 4]);
+    assert!(!store.set_aside(&path("memory/ledger.jsonl"), 0, b"not an event").await.unwrap().is_empty());
+}
+
+async fn moves(store: &dyn Store) {
+    let text = b"{\"odd\": 1 }\r\n\xff\xfe not even text\n{\"ts\":\"2026-02-13T09:00:00Z\",\"id\":\"EVT-20260213-001\",\"type\":\"fact\",\"priority\":\"P2\",\"content\":\"x\"}\n";
+    store.append_lines(text).await.unwrap();
+    assert_eq!(store.ledger().await.unwrap().bytes, text);
+}
+
+async fn documents(store: &dyn Store) {
+    let (page, pack) = (path("knowledge/entities/apollo.md"), path("recall/pack.md"));
+    assert_eq!(store.document(&page).await.unwrap(), None);
+    for bytes in [b"".as_slice(), b"no end", b"\r\n\0\xff binary", &vec![b'x'; 300_000]] {
+        store.put(&page, bytes).await.unwrap();
+        assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(bytes));
+    }
+    store.put(&pack, b"pack").await.unwrap();
+    let all = store.documents().await.unwrap();
+    let ours: Vec<&str> = all.iter().map(DocPath::as_str).filter(|path| path.contains("apollo") || path.contains("pack")).collect();
+    assert_eq!(ours, [page.as_str(), pack.as_str()]);
+    store.remove(&page).await.unwrap();
+    store.remove(&page).await.unwrap();
+    assert_eq!(store.document(&page).await.unwrap(), None);
+}
+
+// L1
+async fn growth(store: &dyn Store) {
+    let log = path("memory/2026-02-13.md");
+    store.grow(&log, b"one\n", 0).await.unwrap();
+    match store.grow(&log, b"lost\n", 0).await {
+        Err(Error::Moved { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    store.grow(&log, b"two\n", 4).await.unwrap();
+    assert_eq!(store.document(&log).await.unwrap().unwrap(), b"one\ntwo\n");
+}
+
+async fn seeing(store: &dyn Store) {
+    let log = path("memory/2026-02-13.md");
+    let paths = [log.clone(), path("memory/2026-02-12.md")];
+    assert!(store.unseen(&paths).await.unwrap().is_empty());
+    store.put(&log, b"one\n").await.unwrap();
+    let unseen = store.unseen(&paths).await.unwrap();
+    assert_eq!(unseen.len(), 1);
+    store.see(&unseen).await.unwrap();
+    assert!(store.unseen(&paths).await.unwrap().is_empty());
+    store.put(&log, b"one\ntwo\n").await.unwrap();
+    assert_eq!(store.unseen(&paths).await.unwrap()[0].0, log);
+}
+
+// L12
+async fn derived(store: &dyn Store) {
+    furnish(store).await;
+    let before = store.events(&EventQuery::everything()).await.unwrap();
+    let fails = async || store.inspect().await.unwrap().into_iter().filter(|finding| finding.fails).count();
+    assert_eq!(fails().await, 0);
+    assert_eq!(store.rebuild(&|_, _| {}).await.unwrap(), before.entries.len());
+    assert_eq!(fails().await, 0);
+    assert_eq!(store.events(&EventQuery::everything()).await.unwrap(), before);
+}

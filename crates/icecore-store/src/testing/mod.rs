@@ -1,0 +1,6 @@
+//! What every home must pass, and the tool to stop a verb anywhere.
+
+pub mod conformance;
+mod stop;
+
+pub use stop::StopAfter;

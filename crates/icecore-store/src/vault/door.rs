@@ -1,0 +1,396 @@
+//! The vault's one door: the only code that changes files.
+//!
+//! Its promise, which everything above relies on: when a call returns `Ok`, the change is on the disk, file
+//! and folder; when it returns an error or the process dies, the file is what it was, or (after a death in
+//! the middle of an append) has one torn last line that the next opening sets aside. A failed flush is never
+//! tried again on the same data: the write is refused and what was appended is cut off.
+#![expect(clippy::disallowed_methods, reason = "this is the door")]
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::{DocPath, PRIVATE};
+use rustix::fs::OFlags;
+
+use crate::{Error, Result};
+
+/// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
+const LOCK_WAITS: u32 = 3_000;
+
+/// The door of one vault.
+#[derive(Debug, Clone)]
+pub(super) struct Door {
+    root: PathBuf,
+}
+
+/// Proof that this process alone may write. The lock is the operating system's, so it ends with the process.
+#[derive(Debug)]
+pub(super) struct Held {
+    _lock: File,
+}
+
+/// What the file system says of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Its length in bytes.
+    pub len: u64,
+    mtime: (i64, i64),
+    inode: u64,
+}
+
+impl Look {
+    /// One text that differs whenever the file does.
+    pub fn stamp(&self) -> String {
+        format!("{}:{}.{:09}:{}", self.len, self.mtime.0, self.mtime.1, self.inode)
+    }
+}
+
+impl Door {
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn private(&self, name: &str) -> PathBuf {
+        self.root.join(PRIVATE).join(name)
+    }
+
+    /// Waits until nobody else writes.
+    pub fn lock(&self) -> Result<Held> {
+        let path = self.private("lock");
+        let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(nofollow()).open(&path);
+        let file = match open() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.make_folder(&self.root.join(PRIVATE))?;
+                open()
+            }
+            other => other,
+        };
+        let file = file.map_err(|error| fault("opening", &path, error))?;
+        for wait in 0..LOCK_WAITS {
+            match file.try_lock() {
+                Ok(()) => return Ok(Held { _lock: file }),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1)),
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Err(TryLockError::Error(error)) => return Err(fault("locking", &path, error)),
+            }
+        }
+        Err(Error::Busy { vault: self.root.clone() })
+    }
+
+    /// The place of a document, after making sure that no link stands in the way.
+    fn place(&self, path: &DocPath) -> Result<PathBuf> {
+        for folder in path.folders() {
+            let folder = self.root.join(folder);
+            match fs::symlink_metadata(&folder) {
+                Ok(found) if found.file_type().is_symlink() => return Err(Error::Link(folder)),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                Err(error) => return Err(fault("looking at", &folder, error)),
+            }
+        }
+        Ok(self.root.join(path.as_str()))
+    }
+
+    /// Opens a document for reading; `None` if there is none.
+    fn open(&self, path: &DocPath) -> Result<Option<File>> {
+        let place = self.place(path)?;
+        match OpenOptions::new().read(true).custom_flags(nofollow()).open(&place) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fault("reading", &place, error)),
+        }
+    }
+
+    /// A document's bytes.
+    pub fn read(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
+        let Some(mut file) = self.open(path)? else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(file.metadata().map_or(0, |found| usize::try_from(found.len()).unwrap_or(0) + 1));
+        file.read_to_end(&mut bytes).map_err(|error| fault("reading", &self.root.join(path.as_str()), error))?;
+        Ok(Some(bytes))
+    }
+
+    /// What the file system says of a document.
+    pub fn look(&self, path: &DocPath) -> Result<Option<Look>> {
+        let place = self.place(path)?;
+        match fs::symlink_metadata(&place) {
+            Ok(found) if found.file_type().is_symlink() => Err(Error::Link(place)),
+            Ok(found) => Ok(Some(look(&found))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fault("looking at", &place, error)),
+        }
+    }
+
+    /// The pieces of a document at these places, in their order.
+    pub fn read_pieces(&self, path: &DocPath, pieces: &[(u64, usize)]) -> Result<Vec<Vec<u8>>> {
+        let place = self.root.join(path.as_str());
+        let Some(file) = self.open(path)? else { return Err(fault("reading", &place, ErrorKind::NotFound.into())) };
+        let read = |&(offset, len): &(u64, usize)| {
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+        };
+        pieces.iter().map(read).collect::<io::Result<_>>().map_err(|error| fault("reading", &place, error))
+    }
+
+    /// The bytes after the last line break, with where they start; the last line must not be longer than a few megabytes.
+    pub fn unfinished_line(&self, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
+        let Some(mut file) = self.open(path)? else { return Ok(None) };
+        let place = self.root.join(path.as_str());
+        let failed = |error| fault("reading", &place, error);
+        let len = file.metadata().map_err(failed)?.len();
+        if len == 0 || last_byte(&file, len).map_err(failed)? == b'\n' {
+            return Ok(None);
+        }
+        let mut span = 64 * 1024;
+        loop {
+            let from = len.saturating_sub(span);
+            let mut bytes = Vec::new();
+            file.seek(SeekFrom::Start(from)).map_err(failed)?;
+            (&file).take(len - from).read_to_end(&mut bytes).map_err(failed)?;
+            match memchr::memrchr(b'\n', &bytes) {
+                Some(at) => return Ok(Some((from + at as u64 + 1, bytes.split_off(at + 1)))),
+                None if from == 0 => return Ok(Some((0, bytes))),
+                None => span *= 8,
+            }
+        }
+    }
+
+    /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets one first.
+    /// Returns where `bytes` starts and what the file looks like now.
+    pub fn append(&self, _held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Look)> {
+        let place = self.place(path)?;
+        let known = place.try_exists().map_err(|error| fault("looking at", &place, error))?;
+        if !known {
+            self.make_folders(path)?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
+        let mut file = options.open(&place).map_err(|error| fault("opening", &place, error))?;
+        let failed = |error| fault("writing", &place, error);
+        let before = file.metadata().map_err(failed)?.len();
+        let unended = before > 0 && last_byte(&file, before).map_err(failed)? != b'\n';
+        let start = before + u64::from(unended);
+        let whole = if unended { [b"\n", bytes].concat() } else { bytes.to_vec() };
+        let after = (|| {
+            write_whole(&mut file, &whole)?;
+            file.sync_data()?;
+            if !known {
+                sync_folder(place.parent().unwrap_or(&self.root))?;
+            }
+            file.metadata()
+        })();
+        let refused = match after {
+            Ok(after) if after.len() == before + whole.len() as u64 => return Ok((start, look(&after))),
+            // The system said all was written, and it was not.
+            Ok(_) => io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file"),
+            Err(error) => error,
+        };
+        // Cut off what was written of it, so that a refused line does not turn up later. If even that fails, the
+        // line is a torn tail and the next opening sets it aside.
+        let _ = file.set_len(before);
+        Err(failed(refused))
+    }
+
+    /// Cuts a document back to `len` bytes.
+    pub fn cut(&self, _held: &Held, path: &DocPath, len: u64) -> Result<()> {
+        let place = self.place(path)?;
+        let cut = || {
+            let file = OpenOptions::new().write(true).custom_flags(nofollow()).open(&place)?;
+            file.set_len(len)?;
+            file.sync_all()
+        };
+        cut().map_err(|error| fault("mending", &place, error))
+    }
+
+    /// Puts a document in place whole: a temporary file, flushed, renamed, and the folder flushed.
+    pub fn replace(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let place = self.place(path)?;
+        if fs::symlink_metadata(&place).is_ok_and(|found| found.file_type().is_symlink()) {
+            return Err(Error::Link(place));
+        }
+        self.make_folders(path)?;
+        self.put_file(held, &place, bytes)
+    }
+
+    fn put_file(&self, _held: &Held, place: &Path, bytes: &[u8]) -> Result<()> {
+        let folder = self.private("tmp");
+        self.make_folder(&folder)?;
+        let temporary = folder.join(format!("{}-{}", std::process::id(), Hash::of(place.as_os_str().as_encoded_bytes()).short()));
+        let _ = fs::remove_file(&temporary);
+        let written = (|| {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(&temporary)?;
+            write_whole(&mut file, bytes)?;
+            file.sync_all()?;
+            if file.metadata()?.len() != bytes.len() as u64 {
+                return Err(io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file"));
+            }
+            fs::rename(&temporary, place)
+        })();
+        if let Err(error) = written {
+            let _ = fs::remove_file(&temporary);
+            return Err(fault("writing", place, error));
+        }
+        flushed(place.parent().unwrap_or(&self.root))
+    }
+
+    /// Keeps bytes that were found broken, under a name that says where they come from.
+    pub fn set_aside(&self, held: &Held, path: &DocPath, at: u64, bytes: &[u8]) -> Result<PathBuf> {
+        let folder = self.private("quarantine");
+        self.make_folder(&folder)?;
+        let name = format!("{}.{at}.{}", path.name(), Hash::of(bytes).short());
+        let place = folder.join(name);
+        self.put_file(held, &place, bytes)?;
+        Ok(place)
+    }
+
+    /// Takes a document away.
+    pub fn remove(&self, _held: &Held, path: &DocPath) -> Result<()> {
+        let place = self.place(path)?;
+        match fs::remove_file(&place) {
+            Ok(()) => flushed(place.parent().unwrap_or(&self.root)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(fault("removing", &place, error)),
+        }
+    }
+
+    /// Removes temporary files of writers that died. Whoever holds the lock is the only writer, so every one is stale.
+    pub fn sweep(&self, _held: &Held) {
+        for stale in self.temporary_files() {
+            let _ = fs::remove_file(stale);
+        }
+    }
+
+    /// Temporary files that are there now.
+    pub fn temporary_files(&self) -> Vec<PathBuf> {
+        let Ok(found) = fs::read_dir(self.private("tmp")) else { return Vec::new() };
+        found.flatten().map(|entry| entry.path()).collect()
+    }
+
+    /// Removes the index and its companions, which can be made again. The companions first: what opens the index in
+    /// between finds an older state of it, never a new index with an old log.
+    pub fn remove_index(&self, path: &Path) {
+        for suffix in ["-wal", "-shm", "-journal", ""] {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            let _ = fs::remove_file(PathBuf::from(name));
+        }
+    }
+
+    /// Removes git's lock files that are older than a minute, which no git at work here ever is.
+    pub fn remove_old_git_locks(&self, now: jiff::Timestamp) -> Result<Vec<PathBuf>> {
+        let git = self.root.join(".git");
+        let mut removed = Vec::new();
+        for name in ["index.lock", "HEAD.lock", "refs/heads/main.lock", "config.lock"] {
+            let lock = git.join(name);
+            let Ok(found) = fs::symlink_metadata(&lock) else { continue };
+            if now.as_second() - found.mtime() > 60 {
+                fs::remove_file(&lock).map_err(|error| fault("removing", &lock, error))?;
+                removed.push(lock);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Every document, sorted. Hidden files and folders, and names no path can have, are passed over.
+    pub fn documents(&self) -> Result<Vec<DocPath>> {
+        let mut found = Vec::new();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            let place = self.root.join(&folder);
+            let entries = match fs::read_dir(&place) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(fault("reading", &place, error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(|error| fault("reading", &place, error))?;
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                let Ok(document) = path.parse::<DocPath>() else { continue };
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(path),
+                    Ok(kind) if kind.is_file() => found.push(document),
+                    _ => {}
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Makes the folder of a vault that does not exist yet.
+    pub fn make_root(&self) -> Result<()> {
+        self.make_folder(&self.root)
+    }
+
+    fn make_folders(&self, path: &DocPath) -> Result<()> {
+        path.folders().try_for_each(|folder| self.make_folder(&self.root.join(folder)))
+    }
+
+    /// Makes a folder and every missing one above it, and flushes the one each new folder stands in.
+    pub fn make_folder(&self, folder: &Path) -> Result<()> {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Ok(()) => flushed(folder.parent().unwrap_or(folder)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound && folder.parent().is_some_and(|above| above != folder) => {
+                self.make_folder(folder.parent().unwrap_or(folder))?;
+                self.make_folder(folder)
+            }
+            Err(error) => Err(fault("making the folder", folder, error)),
+        }
+    }
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder)?.sync_all()
+}
+
+fn flushed(folder: &Path) -> Result<()> {
+    sync_folder(folder).map_err(|error| fault("flushing", folder, error))
+}
+
+fn nofollow() -> i32 {
+    i32::try_from((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits()).unwrap_or(0)
+}
+
+fn look(found: &fs::Metadata) -> Look {
+    Look { len: found.len(), mtime: (found.mtime(), found.mtime_nsec()), inode: found.ino() }
+}
+
+fn last_byte(file: &File, len: u64) -> io::Result<u8> {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, len - 1)?;
+    Ok(byte[0])
+}
+
+/// One write, unless the system takes only a part of it: then the rest follows. Only an interruption is tried again.
+fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written.min(bytes.len())..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The system's error as ours.
+pub(super) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error {
+    let path = path.to_owned();
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { path },
+        // What the system says when it was told not to follow a link.
+        _ if source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Error::Link(path),
+        _ => Error::Io { what, path, source },
+    }
+}

@@ -1,0 +1,255 @@
+//! The safety net: the vault as a git repository, worked with the `git` program.
+//!
+//! A vault may come from a stranger, and git runs programs that a repository's configuration names. So the
+//! configuration is read first, as a plain file, and anything but a short list of harmless settings is
+//! refused; then git runs with hooks, pagers, filters and every other way to start a program switched off.
+//! A commit is a point to go back to, not a durability point: the files themselves are flushed already.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use async_trait::async_trait;
+use icecore_domain::layout::DocPath;
+use jiff::Timestamp;
+
+use super::Vault;
+use crate::{Error, History, Result, Snapshot};
+
+/// Settings that cannot make git run a program or leave the vault.
+const HARMLESS: &[&str] = &[
+    "core.repositoryformatversion",
+    "core.filemode",
+    "core.bare",
+    "core.logallrefupdates",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "core.symlinks",
+    "core.fsync",
+    "core.fsyncmethod",
+    "core.autocrlf",
+    "core.eol",
+    "extensions.objectformat",
+    "extensions.refstorage",
+    "init.defaultbranch",
+    "user.name",
+    "user.email",
+    MADE_BY_US,
+];
+/// Likewise, for any remote and branch; nothing is ever fetched or pushed.
+const HARMLESS_OF: &[(&str, &[&str])] = &[("remote.", &["url", "pushurl", "fetch"]), ("branch.", &["remote", "merge", "rebase"])];
+/// Marks a repository that `icecore init` made; no other is ever committed into.
+const MADE_BY_US: &str = "icecore.vault";
+
+/// Settings that override whatever the repository says.
+const NEUTRAL: &[&str] = &[
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.sshCommand=false",
+    "core.autocrlf=false",
+    "core.fsync=all",
+    "core.untrackedCache=false",
+    "protocol.allow=never",
+    "protocol.ext.allow=never",
+    "diff.external=",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.addEmbeddedRepo=false",
+    "user.name=icecore",
+    "user.email=icecore@localhost",
+    "user.useConfigOnly=false",
+];
+
+fn command(root: &Path) -> Command {
+    let mut git = Command::new("git");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"GIT_")) {
+        git.env_remove(name);
+    }
+    git.current_dir(root)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_ATTR_NOSYSTEM", "1")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_NO_REPLACE_OBJECTS", "1")
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    git
+}
+
+/// Runs git in the repository of `root`, neutralised.
+fn run(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Output> {
+    let mut git = command(root);
+    git.env("GIT_DIR", root.join(".git")).env("GIT_WORK_TREE", root);
+    if let Some(at) = at {
+        let date = format!("@{} +0000", at.as_second());
+        git.env("GIT_AUTHOR_DATE", &date).env("GIT_COMMITTER_DATE", &date);
+    }
+    for setting in NEUTRAL {
+        git.args(["-c", setting]);
+    }
+    output(git.args(arguments), arguments)
+}
+
+fn output(git: &mut Command, arguments: &[&str]) -> Result<Output> {
+    let what = arguments.first().copied().unwrap_or_default().to_owned();
+    match git.output() {
+        Ok(output) => Ok(output),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::NoHistory("git is not installed, so there are no snapshots and there is no undo; everything else works".into()))
+        }
+        Err(error) => Err(Error::Git { what, why: error.to_string() }),
+    }
+}
+
+fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec<u8>> {
+    let output = run(root, arguments, at)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    let mut why = icecore_domain::plain::one_line(why.trim());
+    if why.contains(".lock': File exists") {
+        why.push_str(" (if no other git is at work here, `icecore doctor --fix` removes the lock)");
+    }
+    Err(Error::Git { what: arguments[0].into(), why })
+}
+
+/// Makes `root` a repository of ours, unless one is there already.
+pub(super) fn make_repository(root: &Path) -> Result<()> {
+    if root.join(".git").symlink_metadata().is_ok() {
+        return Err(Error::NoHistory("the folder is a git repository already; icecore leaves committing there to you".into()));
+    }
+    let arguments = ["init", "--quiet", "--template=", "--initial-branch=main", "."];
+    let made = output(command(root).args(arguments), &arguments)?;
+    if !made.status.success() {
+        return Err(Error::Git { what: "init".into(), why: String::from_utf8_lossy(&made.stderr).trim().to_owned() });
+    }
+    succeed(root, &["config", "--local", "core.fsync", "all"], None)?;
+    succeed(root, &["config", "--local", MADE_BY_US, "true"], None)?;
+    Ok(())
+}
+
+/// Makes sure that the repository is ours and cannot run anything.
+fn vet(root: &Path) -> Result<()> {
+    let folder = root.join(".git");
+    match folder.symlink_metadata() {
+        Err(_) => {
+            return Err(Error::NoHistory(format!("{} is not a git repository; `git init` there and `git config {MADE_BY_US} true` make it one", root.display())));
+        }
+        Ok(found) if !found.is_dir() => return Err(Error::Link(folder)),
+        Ok(_) => {}
+    }
+    for elsewhere in ["commondir", "config.worktree"] {
+        if folder.join(elsewhere).symlink_metadata().is_ok() {
+            return Err(Error::HostileGit { key: format!("(the file .git/{elsewhere})") });
+        }
+    }
+    // Read as a plain file: no includes, and nothing of it takes effect.
+    let config = folder.join("config");
+    let path = config.to_string_lossy();
+    let arguments = ["config", "--file", path.as_ref(), "--no-includes", "--list", "--name-only", "-z"];
+    let listed = output(command(root).env("GIT_DIR", "/dev/null").args(arguments), &arguments)?;
+    if !listed.status.success() {
+        return Err(Error::Git { what: "config".into(), why: String::from_utf8_lossy(&listed.stderr).trim().to_owned() });
+    }
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for key in names.split('\0').filter(|key| !key.is_empty()) {
+        if !is_harmless(key) {
+            return Err(Error::HostileGit { key: icecore_domain::plain::one_line(key) });
+        }
+    }
+    if !names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)) {
+        return Err(Error::NoHistory(format!("this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it")));
+    }
+    Ok(())
+}
+
+fn is_harmless(key: &str) -> bool {
+    HARMLESS.iter().any(|known| known.eq_ignore_ascii_case(key))
+        || HARMLESS_OF.iter().any(|(section, names)| {
+            key.strip_prefix(section).and_then(|rest| rest.rsplit_once('.')).is_some_and(|(_, name)| names.contains(&name))
+        })
+}
+
+fn head(root: &Path) -> Result<Option<String>> {
+    let output = run(root, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], None)?;
+    Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+}
+
+#[async_trait]
+impl History for Vault {
+    async fn available(&self) -> Result<()> {
+        vet(self.root())
+    }
+
+    async fn snapshot(&self, note: &str, at: Timestamp) -> Result<Option<Snapshot>> {
+        let root = self.root();
+        vet(root)?;
+        // Nobody writes while the files are taken, so that a snapshot is of one moment.
+        let _held = self.door.lock()?;
+        succeed(root, &["add", "--all", "--", "."], None)?;
+        let same = run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"], None)?.status.success();
+        if same && head(root)?.is_some() {
+            return Ok(None);
+        }
+        let note: String = icecore_domain::plain::one_line(note).chars().take(200).collect();
+        let arguments = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--allow-empty", "--cleanup=verbatim", "--message", &note];
+        succeed(root, &arguments, Some(at))?;
+        let id = head(root)?.unwrap_or_default();
+        Ok(Some(Snapshot { id, at, note }))
+    }
+
+    async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>> {
+        let root = self.root();
+        vet(root)?;
+        if head(root)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let most = format!("--max-count={most}");
+        let listed = succeed(root, &["log", "-z", &most, "--no-show-signature", "--format=%H %ct %s"], None)?;
+        let listed = String::from_utf8_lossy(&listed).into_owned();
+        let read = |line: &str| {
+            let mut parts = line.splitn(3, ' ');
+            let (id, seconds, note) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());
+            Some(Snapshot { id: id.to_owned(), at: Timestamp::from_second(seconds.parse().ok()?).ok()?, note: note.to_owned() })
+        };
+        Ok(listed.split('\0').filter_map(read).collect())
+    }
+
+    async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>> {
+        let root = self.root();
+        vet(root)?;
+        let unknown = || Error::NoHistory(format!("there is no snapshot `{}`; `icecore snapshot --list` shows them", icecore_domain::plain::one_line(id)));
+        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(unknown());
+        }
+        let commit = run(root, &["rev-parse", "--verify", "--quiet", &format!("{id}^{{commit}}")], None)?;
+        if !commit.status.success() {
+            return Err(unknown());
+        }
+        let commit = String::from_utf8_lossy(&commit.stdout).trim().to_owned();
+        let arguments = ["diff", "-z", "--name-status", "--no-renames", "--no-ext-diff", "--no-textconv", &commit, "--"];
+        let listed = String::from_utf8_lossy(&succeed(root, &arguments, None)?).into_owned();
+        let mut words = listed.split('\0').filter(|word| !word.is_empty());
+        let mut found = Vec::new();
+        while let (Some(status), Some(path)) = (words.next(), words.next()) {
+            let Ok(document) = path.parse::<DocPath>() else { continue };
+            let then = match status {
+                "A" => None,
+                _ => Some(succeed(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?),
+            };
+            found.push((document, then));
+        }
+        Ok(found)
+    }
+
+    async fn unlock(&self, now: Timestamp) -> Result<Vec<PathBuf>> {
+        self.door.remove_old_git_locks(now)
+    }
+}

@@ -1,0 +1,526 @@
+//! The index: a SQLite file derived from the ledger, so that a question need not read all of it.
+//!
+//! It may be deleted at any time, may lag behind, and may be of another version: each time it is made again
+//! from the files. It knows which bytes of the ledger it covers by their length and a running hash, so that
+//! an append is taken in without reading the rest and a hand edit anywhere is noticed.
+
+use std::path::{Path, PathBuf};
+
+use icecore_domain::event::{Act, Effect, Event};
+use icecore_domain::format::line::{self, Fault, Severity};
+use icecore_domain::hash::Hash;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::conflict::{self, Claim};
+use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::ledger::{self, Entry, Ledger, LineFault, Standing};
+use jiff::civil::Date;
+use rusqlite::config::DbConfig;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
+
+use super::door::{Door, Look};
+use crate::{Count, Error, Progress, Result, Stamp};
+
+/// Raised whenever the tables or what is put into them change; another version's index is made anew.
+const VERSION: i64 = 1;
+/// The first SQLite without the WAL-reset defect.
+const OLDEST_SQLITE: i32 = 3_051_003;
+/// From so many new lines on, making everything anew is faster than going step by step.
+const BULK_LINES: usize = 2_000;
+
+/// What an index operation can fail with: the caller falls back to the files.
+pub(super) type Outcome<T> = std::result::Result<T, rusqlite::Error>;
+
+/// An open index.
+pub(super) struct Index {
+    connection: Connection,
+    path: PathBuf,
+}
+
+/// The part of the ledger that the index covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Covered {
+    bytes: u64,
+    lines: usize,
+    running: Hash,
+    stamp: String,
+}
+
+impl Covered {
+    fn nothing() -> Self {
+        Self { bytes: 0, lines: 0, running: Hash::of(b""), stamp: String::new() }
+    }
+}
+
+/// A row of the index: where an event's line is and what became of the event.
+pub(super) struct Row {
+    pub id: EventId,
+    pub line: usize,
+    pub offset: u64,
+    pub length: usize,
+    pub standing: Standing,
+    pub verified: String,
+}
+
+/// Refuses a SQLite with a known defect.
+pub(super) fn check_sqlite() -> Result<()> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(Error::OldSqlite(rusqlite::version().into()));
+    }
+    Ok(())
+}
+
+impl Index {
+    /// Opens the index at `path`, making an empty one if there is none of this version.
+    pub fn open(door: &Door, path: &Path) -> Outcome<Self> {
+        match Self::try_open(path) {
+            Ok(Some(index)) => Ok(index),
+            // Another version, or no SQLite file at all: it is derived, so away with it.
+            Ok(None) => Self::anew(door, path),
+            Err(error) if is_damage(&error) => Self::anew(door, path),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes an empty index at `path`, whatever stands there.
+    pub fn anew(door: &Door, path: &Path) -> Outcome<Self> {
+        door.remove_index(path);
+        Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
+    }
+
+    fn try_open(path: &Path) -> Outcome<Option<Self>> {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(std::time::Duration::from_secs(10))?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+        // Flushing at every close would double the cost of a `remember`; the log is flushed when it has grown.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let journal = if on_network(path) { "TRUNCATE" } else { "WAL" };
+        connection.execute_batch(&format!(
+            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = NORMAL; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 100;"
+        ))?;
+        let mut index = Self { connection, path: path.to_owned() };
+        match version {
+            VERSION => Ok(Some(index)),
+            0 => {
+                let transaction = index.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                // Another process may have made the tables while this one waited.
+                if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? == 0 {
+                    transaction.execute_batch(include_str!("schema.sql"))?;
+                    put_covered(&transaction, &Covered::nothing())?;
+                    transaction.pragma_update(None, "user_version", VERSION)?;
+                }
+                transaction.commit()?;
+                Ok(Some(index))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the index covers the ledger exactly as it looks now.
+    pub fn is_current(&self, look: Option<Look>) -> Outcome<bool> {
+        let covered = covered(&self.connection)?;
+        Ok(match look {
+            None => covered.bytes == 0,
+            Some(look) => covered.bytes == look.len && covered.stamp == look.stamp(),
+        })
+    }
+
+    /// Takes in what the ledger has gained; if anything it covers was changed by hand, everything anew.
+    pub fn catch_up(&mut self, text: &[u8], look: Option<Look>) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut covered = covered(&transaction)?;
+        let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
+        let unchanged = text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running);
+        let tail = if unchanged { &text[known..] } else { text };
+        if !unchanged || memchr::memchr_iter(b'\n', tail).count() > BULK_LINES {
+            covered = refill(&transaction, text, &|_, _| {})?;
+        } else {
+            take_in(&transaction, text, &mut covered)?;
+        }
+        covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+        put_covered(&transaction, &covered)?;
+        transaction.commit()
+    }
+
+    /// Takes in events that this process has just appended at `start`, under the lock, to a ledger that was covered.
+    pub fn take_in_own(&mut self, start: u64, lines: &[u8], look: Look) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut covered = covered(&transaction)?;
+        if covered.bytes != start {
+            return Ok(());
+        }
+        let mut retracts = false;
+        for raw in ledger::lines(lines, covered.lines + 1) {
+            retracts |= take_line(&transaction, raw, start + raw.offset as u64)?;
+            covered.running = covered.running.then(raw.bytes);
+            covered.lines += 1;
+        }
+        if retracts {
+            // What a retraction changes is only known from the whole; the next look at the ledger takes it in.
+            return Ok(());
+        }
+        covered.bytes = start + lines.len() as u64;
+        covered.stamp = if look.len == covered.bytes { look.stamp() } else { String::new() };
+        put_covered(&transaction, &covered)?;
+        transaction.commit()
+    }
+
+    /// Makes everything anew from the text of the ledger; what was seen of documents stays.
+    pub fn rebuild(&mut self, text: &[u8], look: Option<Look>, progress: Progress<'_>) -> Outcome<usize> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut covered = refill(&transaction, text, progress)?;
+        covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+        put_covered(&transaction, &covered)?;
+        let count = transaction.query_row("SELECT count(*) FROM event", [], |row| row.get(0))?;
+        transaction.commit()?;
+        Ok(count)
+    }
+
+    /// The highest number given to an event of that day.
+    pub fn highest(&self, day: Date) -> Outcome<u32> {
+        let mut query = self.connection.prepare_cached("SELECT max(number) FROM event WHERE day = ?1")?;
+        Ok(query.query_row([day.to_string()], |row| row.get::<_, Option<u32>>(0))?.unwrap_or(0))
+    }
+
+    /// Rows that may be asked for, newest first. Narrowed by what the index knows; the domain has the last word.
+    pub fn candidates(&self, which: &EventQuery) -> Outcome<Vec<Row>> {
+        let mut sql = String::from("SELECT id, line, line_offset, line_length, standing, ended_by, verified FROM event WHERE 1");
+        let mut values: Vec<Value> = Vec::new();
+        let mut among = |column: &str, list: Vec<String>| {
+            if !list.is_empty() {
+                let marks = vec!["?"; list.len()].join(",");
+                sql.push_str(&format!(" AND {column} IN ({marks})"));
+                values.extend(list.into_iter().map(Value::from));
+            }
+        };
+        if which.standing == Wanted::Active {
+            among("act", vec![Act::Assert.word().into()]);
+            among("standing", vec![Standing::Active.word().into()]);
+        }
+        among("kind", which.kinds.iter().map(|kind| kind.word().into()).collect());
+        among("priority", which.priorities.iter().map(|priority| priority.word().into()).collect());
+        among("entity", which.entity.clone().into_iter().collect());
+        among("source", which.source.clone().into_iter().collect());
+        // SQLite takes so many values at once; a longer list is left to the domain.
+        if which.ids.len() <= 10_000 {
+            among("id", which.ids.iter().map(EventId::to_string).collect());
+        }
+        sql.push_str(" ORDER BY seq DESC");
+        let mut query = self.connection.prepare_cached(&sql)?;
+        query
+            .query_map(params_from_iter(values), |row| {
+                let ended_by: Option<String> = row.get(5)?;
+                let standing = Standing::from_parts(&row.get::<_, String>(4)?, ended_by.and_then(|id| id.parse().ok()));
+                Ok(Row {
+                    id: row.get::<_, String>(0)?.parse().map_err(|_| damaged())?,
+                    line: row.get(1)?,
+                    offset: row.get(2)?,
+                    length: row.get(3)?,
+                    standing: standing.ok_or_else(damaged)?,
+                    verified: row.get(6)?,
+                })
+            })?
+            .collect()
+    }
+
+    /// How many statements there are.
+    pub fn tally(&self) -> Outcome<Vec<Count>> {
+        let mut query = self.connection.prepare(
+            "SELECT kind, priority, standing, count(*) FROM event WHERE act = 'assert' GROUP BY kind, priority, standing",
+        )?;
+        let word = |row: &rusqlite::Row<'_>, at| row.get::<_, String>(at);
+        query
+            .query_map([], |row| {
+                Ok(Count {
+                    kind: word(row, 0)?.parse().map_err(|_| damaged())?,
+                    priority: word(row, 1)?.parse().map_err(|_| damaged())?,
+                    standing: ["active", "superseded", "closed", "retracted"]
+                        .into_iter()
+                        .find(|known| word(row, 2).is_ok_and(|found| found == **known))
+                        .ok_or_else(damaged)?,
+                    events: row.get(3)?,
+                })
+            })?
+            .collect()
+    }
+
+    /// Claims of active events about attributes that have been given more than one value.
+    pub fn contested(&self) -> Outcome<Vec<(EventId, Claim)>> {
+        let mut query = self.connection.prepare(
+            "SELECT e.id, c.attribute, c.value FROM contested JOIN claim c USING (attribute) JOIN event e USING (seq)
+             WHERE e.standing = 'active' ORDER BY e.seq",
+        )?;
+        query
+            .query_map([], |row| {
+                let id = row.get::<_, String>(0)?.parse().map_err(|_| damaged())?;
+                Ok((id, Claim { attribute: row.get(1)?, value: row.get(2)? }))
+            })?
+            .collect()
+    }
+
+    /// Lines that are not, or not wholly, events.
+    pub fn faults(&self) -> Outcome<Vec<LineFault>> {
+        let mut query = self.connection.prepare("SELECT line, what FROM fault ORDER BY line")?;
+        query
+            .query_map([], |row| Ok(LineFault { line: row.get(0)?, fault: Fault { severity: Severity::Bad, what: row.get(1)? } }))?
+            .collect()
+    }
+
+    /// What a document looked like when it was last looked at.
+    pub fn seen(&self, path: &DocPath) -> Outcome<Option<Stamp>> {
+        let mut query = self.connection.prepare_cached("SELECT stamp FROM document WHERE path = ?1")?;
+        query.query_row([path.as_str()], |row| row.get(0).map(Stamp)).optional()
+    }
+
+    /// Notes what documents look like.
+    pub fn see(&mut self, seen: &[(DocPath, Stamp)]) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (path, stamp) in seen {
+            transaction.execute("INSERT OR REPLACE INTO document VALUES (?1, ?2)", params![path.as_str(), stamp.0])?;
+        }
+        transaction.commit()
+    }
+
+    /// What SQLite finds wrong with its own file.
+    pub fn self_check(&self) -> Outcome<Option<String>> {
+        let found: String = self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+        Ok((found != "ok").then_some(found))
+    }
+
+    /// The first difference between what this index and `other` say of the ledger.
+    pub fn first_difference(&self, other: &Self) -> Outcome<Option<String>> {
+        for (what, sql) in [
+            ("events", "SELECT * FROM event ORDER BY seq"),
+            ("claims", "SELECT seq, attribute, value FROM claim ORDER BY 1, 2, 3"),
+            ("contested attributes", "SELECT attribute FROM contested ORDER BY 1"),
+            ("faults", "SELECT line, what FROM fault ORDER BY 1, 2"),
+            ("coverage", "SELECT key, value FROM meta WHERE key <> 'stamp' ORDER BY 1"),
+        ] {
+            let (mine, theirs) = (dump(&self.connection, sql)?, dump(&other.connection, sql)?);
+            if mine != theirs {
+                let at = mine.iter().zip(&theirs).position(|(mine, theirs)| mine != theirs).unwrap_or(mine.len().min(theirs.len()));
+                return Ok(Some(format!("{what}: {} in the index, {} in the files, the first difference at {}", mine.len(), theirs.len(), at + 1)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn dump(connection: &Connection, sql: &str) -> Outcome<Vec<Vec<Value>>> {
+    let mut query = connection.prepare(sql)?;
+    let columns = query.column_count();
+    query.query_map([], |row| (0..columns).map(|at| row.get(at)).collect())?.collect()
+}
+
+fn damaged() -> rusqlite::Error {
+    rusqlite::Error::InvalidQuery
+}
+
+/// Whether the file itself is broken, so that making it anew helps.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, SchemaChanged, Unknown};
+    match error {
+        rusqlite::Error::SqliteFailure(failure, _) => matches!(failure.code, DatabaseCorrupt | NotADatabase | SchemaChanged | Unknown),
+        rusqlite::Error::InvalidQuery | rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => true,
+        rusqlite::Error::QueryReturnedNoRows => true,
+        _ => false,
+    }
+}
+
+/// Write-ahead logging needs shared memory, which a network file system does not have.
+fn on_network(path: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        const NETWORKED: &[u64] = &[0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
+        let folder = path.parent().unwrap_or(path);
+        rustix::fs::statfs(folder).is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| NETWORKED.contains(&kind)))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = path;
+        false
+    }
+}
+
+fn covered(connection: &Connection) -> Outcome<Covered> {
+    let mut query = connection.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
+    Ok(Covered {
+        bytes: query.query_row(["bytes"], |row| row.get(0))?,
+        lines: query.query_row(["lines"], |row| row.get(0))?,
+        running: query.query_row(["running"], |row| row.get::<_, Vec<u8>>(0)).map(|bytes| Hash::from_bytes(&bytes))?.ok_or_else(damaged)?,
+        stamp: query.query_row(["stamp"], |row| row.get(0))?,
+    })
+}
+
+fn put_covered(transaction: &Transaction<'_>, covered: &Covered) -> Outcome<()> {
+    let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)")?;
+    put.execute(params!["bytes", covered.bytes])?;
+    put.execute(params!["lines", covered.lines])?;
+    put.execute(params!["running", covered.running.bytes().as_slice()])?;
+    put.execute(params!["stamp", covered.stamp])?;
+    Ok(())
+}
+
+fn running(start: Hash, text: &[u8]) -> Hash {
+    ledger::lines(text, 1).fold(start, |hash, line| hash.then(line.bytes))
+}
+
+/// The part of the text that has an end of line; the rest is a line somebody is still writing.
+fn ended(text: &[u8]) -> &[u8] {
+    &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
+}
+
+/// Takes in the lines beyond what is covered, one by one.
+fn take_in(transaction: &Transaction<'_>, text: &[u8], covered: &mut Covered) -> Outcome<()> {
+    let text = ended(text);
+    let start = usize::try_from(covered.bytes).unwrap_or(0).min(text.len());
+    let mut retracts = false;
+    for raw in ledger::lines(&text[start..], covered.lines + 1) {
+        retracts |= take_line(transaction, raw, (start + raw.offset) as u64)?;
+        covered.running = covered.running.then(raw.bytes);
+        covered.lines += 1;
+    }
+    covered.bytes = text.len() as u64;
+    if retracts {
+        refold(transaction, text)?;
+    }
+    Ok(())
+}
+
+/// Takes in one line; true if it retracts something, which only the whole ledger can tell the outcome of.
+fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u64) -> Outcome<bool> {
+    let mut retracts = false;
+    let parsed = line::parse(raw.bytes);
+    for fault in parsed.faults.iter().filter(|fault| fault.severity == Severity::Bad) {
+        put_fault(transaction, raw.number, &fault.what)?;
+    }
+    for event in parsed.events {
+        let entry = Entry { standing: Standing::at_first(&event), verified: event.ts, line: raw.number, event };
+        let Some(seq) = put_event(transaction, &entry, offset, raw.bytes.len())? else { continue };
+        for claim in conflict::claims(&entry.event) {
+            let mut other = transaction.prepare_cached("SELECT 1 FROM claim WHERE attribute = ?1 AND value <> ?2 LIMIT 1")?;
+            if other.exists(params![claim.attribute, claim.value])? {
+                transaction.prepare_cached("INSERT OR IGNORE INTO contested VALUES (?1)")?.execute([&claim.attribute])?;
+            }
+            put_claim(transaction, seq, &claim)?;
+        }
+        for (target, effect) in entry.event.effects() {
+            retracts |= effect == Effect::Retract;
+            have_effect(transaction, &entry.event, target, effect)?;
+        }
+    }
+    Ok(retracts)
+}
+
+/// Puts an event's row; `None` if the id is taken.
+fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: usize) -> Outcome<Option<i64>> {
+    let event = &entry.event;
+    let mut put = transaction.prepare_cached(
+        "INSERT OR IGNORE INTO event (id, day, number, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+    )?;
+    let added = put.execute(params![
+        event.id.to_string(),
+        event.id.day().to_string(),
+        event.id.number(),
+        entry.line,
+        offset,
+        length,
+        event.kind.word(),
+        event.priority.word(),
+        event.act.word(),
+        event.entity,
+        event.source,
+        entry.standing.word(),
+        entry.standing.by().map(|by| by.to_string()),
+        entry.verified.to_string(),
+    ])?;
+    Ok((added == 1).then(|| transaction.last_insert_rowid()))
+}
+
+fn put_fault(transaction: &Transaction<'_>, line: usize, what: &str) -> Outcome<()> {
+    transaction.prepare_cached("INSERT INTO fault VALUES (?1, ?2)")?.execute(params![line, what])?;
+    Ok(())
+}
+
+fn put_claim(transaction: &Transaction<'_>, seq: i64, claim: &Claim) -> Outcome<()> {
+    transaction.prepare_cached("INSERT INTO claim VALUES (?1, ?2, ?3)")?.execute(params![seq, claim.attribute, claim.value])?;
+    Ok(())
+}
+
+/// Lets an event have its effect on an earlier one, by the domain's rule.
+fn have_effect(transaction: &Transaction<'_>, event: &Event, target: EventId, effect: Effect) -> Outcome<()> {
+    if target == event.id || matches!(effect, Effect::Retract | Effect::None) {
+        return Ok(());
+    }
+    let mut query = transaction.prepare_cached("SELECT standing, ended_by, verified FROM event WHERE id = ?1")?;
+    let row = query
+        .query_row([target.to_string()], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?))
+        })
+        .optional()?;
+    let Some((word, by, verified)) = row else { return Ok(()) };
+    let before = Standing::from_parts(&word, by.and_then(|id| id.parse().ok())).ok_or_else(damaged)?;
+    let after = before.after(effect, event.id);
+    let mut renewed = icecore_domain::calendar::Moment::read(&verified).ok_or_else(damaged)?.moment;
+    if effect == Effect::Confirm {
+        renewed = renewed.max(event.ts);
+    }
+    put_standing(transaction, target, after, renewed)
+}
+
+fn put_standing(
+    transaction: &Transaction<'_>,
+    id: EventId,
+    standing: Standing,
+    verified: icecore_domain::calendar::Moment,
+) -> Outcome<()> {
+    let mut put = transaction.prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4 WHERE id = ?1")?;
+    put.execute(params![id.to_string(), standing.word(), standing.by().map(|by| by.to_string()), verified.to_string()])?;
+    Ok(())
+}
+
+/// Gives every event the standing it has by the whole ledger.
+fn refold(transaction: &Transaction<'_>, text: &[u8]) -> Outcome<()> {
+    for entry in Ledger::read(text, None).entries() {
+        put_standing(transaction, entry.event.id, entry.standing, entry.verified)?;
+    }
+    Ok(())
+}
+
+/// Empties the tables and fills them from the whole ledger.
+fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) -> Outcome<Covered> {
+    let text = ended(text);
+    transaction.execute_batch("DELETE FROM event; DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;")?;
+    let ledger = Ledger::read(text, None);
+    for found in ledger.bad_lines() {
+        put_fault(transaction, found.line, &found.fault.what)?;
+    }
+    let mut entries = ledger.entries().iter().peekable();
+    let mut covered = Covered::nothing();
+    for raw in ledger::lines(text, 1) {
+        while let Some(entry) = entries.next_if(|entry| entry.line == raw.number) {
+            let Some(seq) = put_event(transaction, entry, raw.offset as u64, raw.bytes.len())? else { continue };
+            for claim in conflict::claims(&entry.event) {
+                put_claim(transaction, seq, &claim)?;
+            }
+        }
+        covered.running = covered.running.then(raw.bytes);
+        covered.lines += 1;
+        if covered.lines % 1_000 == 0 {
+            progress(raw.offset as u64, text.len() as u64);
+        }
+    }
+    transaction.execute_batch("INSERT INTO contested SELECT attribute FROM claim GROUP BY attribute HAVING min(value) <> max(value);")?;
+    covered.bytes = text.len() as u64;
+    progress(covered.bytes, covered.bytes);
+    Ok(covered)
+}

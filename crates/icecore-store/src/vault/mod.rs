@@ -1,0 +1,493 @@
+//! The vault: memory as a folder of Markdown and JSONL that people, agents and git can read.
+//!
+//! The files are the truth. The index beside them is derived: every question can be answered without it,
+//! only slower, so a broken or missing index never stops a read or a write.
+
+mod door;
+mod git;
+mod index;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{Draft, Event};
+use icecore_domain::format::line;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath, Nature};
+use icecore_domain::ledger::conflict::{self, Claim};
+use icecore_domain::ledger::integrity::{Check, Finding};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
+
+use self::door::{Door, Held};
+use self::index::{Index, Outcome};
+use crate::{Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
+
+/// From so many events on, reading the whole ledger is faster than reading each line by itself.
+const PIECES: usize = 200;
+
+/// A vault that is open.
+pub struct Vault {
+    door: Door,
+    ledger: DocPath,
+    index: Mutex<Handle>,
+    mended: Mutex<Vec<String>>,
+}
+
+/// The index, once it is needed.
+enum Handle {
+    Unopened,
+    Open(Box<Index>),
+    /// It cannot be opened (a full or read-only disk); the files do without it.
+    Unusable(String),
+}
+
+impl Vault {
+    /// Makes a vault in `root`, which may exist but must not be one, with `config` as its `icecore.toml`, and
+    /// makes it a git repository if git is there.
+    pub fn create(root: &Path, config: &str) -> Result<Self> {
+        let vault = Self::at(root)?;
+        vault.door.make_root()?;
+        let held = vault.door.lock()?;
+        let config_path: DocPath = layout::CONFIG.parse()?;
+        if vault.door.look(&config_path)?.is_some() {
+            return Err(Error::AlreadyAVault(root.to_owned()));
+        }
+        let ignore: DocPath = ".gitignore".parse()?;
+        if vault.door.look(&ignore)?.is_none() {
+            vault.door.replace(&held, &ignore, include_bytes!("gitignore"))?;
+        }
+        let attributes: DocPath = ".gitattributes".parse()?;
+        if vault.door.look(&attributes)?.is_none() {
+            vault.door.replace(&held, &attributes, include_bytes!("gitattributes"))?;
+        }
+        vault.door.make_folder(&vault.door.root().join("memory"))?;
+        if vault.door.look(&vault.ledger)?.is_none() {
+            vault.door.replace(&held, &vault.ledger, b"")?;
+        }
+        // Last, because its presence makes the folder a vault: a crash before it leaves nothing half made.
+        vault.door.replace(&held, &config_path, config.as_bytes())?;
+        drop(held);
+        if let Err(error) = git::make_repository(vault.door.root()) {
+            vault.tell(format!("no git repository was made: {error}"));
+        }
+        Ok(vault)
+    }
+
+    /// Opens the vault at `root` and mends what a crash may have left.
+    pub fn open(root: &Path) -> Result<Self> {
+        let vault = Self::at(root)?;
+        if vault.door.look(&layout::CONFIG.parse()?)?.is_none() {
+            return Err(Error::NotAVault(root.to_owned()));
+        }
+        vault.mend()?;
+        Ok(vault)
+    }
+
+    fn at(root: &Path) -> Result<Self> {
+        index::check_sqlite()?;
+        let root = std::path::absolute(root).map_err(|error| door::fault("finding", root, error))?;
+        Ok(Self {
+            door: Door::new(root),
+            ledger: layout::LEDGER.parse()?,
+            index: Mutex::new(Handle::Unopened),
+            mended: Mutex::default(),
+        })
+    }
+
+    /// Its folder.
+    pub fn root(&self) -> &Path {
+        self.door.root()
+    }
+
+    fn tell(&self, what: String) {
+        self.mended.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that cannot be
+    /// written to is left as it is; readers read around the torn line.
+    fn mend(&self) -> Result<()> {
+        let torn = self.door.unfinished_line(&self.ledger)?.is_some();
+        if !torn && self.door.temporary_files().is_empty() {
+            return Ok(());
+        }
+        // Somebody may be in the middle of a write; with the lock in hand, nobody is.
+        match self.door.lock().and_then(|held| self.mend_under(&held)) {
+            Err(Error::Io { .. } | Error::Full { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn mend_under(&self, held: &Held) -> Result<()> {
+        self.door.sweep(held);
+        let Some((at, tail)) = self.door.unfinished_line(&self.ledger)? else { return Ok(()) };
+        if torn_tail(&tail).is_none() {
+            self.door.append(held, &self.ledger, b"")?;
+            self.tell(format!("the last line of {} had no line break; it has one now", self.ledger));
+            return Ok(());
+        }
+        let place = self.door.set_aside(held, &self.ledger, at, &tail)?;
+        self.door.cut(held, &self.ledger, at)?;
+        self.tell(format!("a torn last line of {} ({} bytes) was set aside in {}", self.ledger, tail.len(), place.display()));
+        Ok(())
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Handle> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index_path(&self) -> PathBuf {
+        self.door.private("index.db")
+    }
+
+    /// Asks the index, after it has caught up with the ledger; `None` if it cannot be used. One that turns out
+    /// to be damaged is made anew and asked again.
+    fn ask<T>(&self, question: impl Fn(&mut Index) -> Outcome<T>) -> Result<Option<T>> {
+        let mut handle = self.handle();
+        for _ in 0..2 {
+            if let Handle::Unopened = *handle {
+                let opened = self.door.make_folder(&self.door.private("")).ok().map(|()| Index::open(&self.door, &self.index_path()));
+                *handle = match opened {
+                    Some(Ok(index)) => Handle::Open(Box::new(index)),
+                    Some(Err(error)) => Handle::Unusable(error.to_string()),
+                    None => Handle::Unusable("its folder cannot be made".into()),
+                };
+            }
+            let Handle::Open(index) = &mut *handle else { return Ok(None) };
+            let answer = match self.catch_up(index)? {
+                Ok(()) => question(index),
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) if index::is_damage(&error) => {
+                    let path = index.path().to_owned();
+                    *handle = match Index::anew(&self.door, &path) {
+                        Ok(index) => Handle::Open(Box::new(index)),
+                        Err(error) => Handle::Unusable(error.to_string()),
+                    };
+                }
+                Err(error) => {
+                    *handle = Handle::Unusable(error.to_string());
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn catch_up(&self, index: &mut Index) -> Result<Outcome<()>> {
+        let look = self.door.look(&self.ledger)?;
+        match index.is_current(look) {
+            Ok(true) => Ok(Ok(())),
+            Ok(false) => {
+                let text = self.door.read(&self.ledger)?.unwrap_or_default();
+                Ok(index.catch_up(&text, look))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn position(&self) -> Result<Position> {
+        Ok(Position(self.door.look(&self.ledger)?.map_or(0, |look| look.len)))
+    }
+
+    fn whole_ledger(&self) -> Result<(Ledger, Position)> {
+        let bytes = self.door.read(&self.ledger)?.unwrap_or_default();
+        Ok((Ledger::read(&bytes, None), Position(bytes.len() as u64)))
+    }
+
+    /// Ids for drafts: the next numbers of their days. Under the lock, so nobody else takes them.
+    fn number(&self, drafts: Vec<Draft>) -> Result<Vec<Event>> {
+        let mut days: Vec<jiff::civil::Date> = drafts.iter().map(|draft| draft.ts.day()).collect();
+        days.sort();
+        days.dedup();
+        let known = self.ask(|index| days.iter().map(|&day| index.highest(day)).collect::<Outcome<Vec<u32>>>())?;
+        let mut highest = match known {
+            Some(highest) => highest,
+            None => {
+                let (ledger, _) = self.whole_ledger()?;
+                let highest = |&day: &jiff::civil::Date| {
+                    ledger.entries().iter().map(|entry| entry.event.id).filter(|id| id.day() == day).map(EventId::number).max().unwrap_or(0)
+                };
+                days.iter().map(highest).collect()
+            }
+        };
+        Ok(drafts
+            .into_iter()
+            .map(|draft| {
+                let day = draft.ts.day();
+                let at = days.binary_search(&day).unwrap_or(0);
+                highest[at] += 1;
+                draft.with_id(EventId::new(day, highest[at]))
+            })
+            .collect())
+    }
+
+    fn append_text(&self, held: &Held, text: &[u8]) -> Result<()> {
+        let (start, look) = self.door.append(held, &self.ledger, text)?;
+        // The lines are safe; if the index cannot take them now, it does when it is next opened.
+        if let Handle::Open(index) = &mut *self.handle() {
+            let _ = index.take_in_own(start, text, look);
+        }
+        Ok(())
+    }
+
+    fn locked(&self) -> Result<Held> {
+        let held = self.door.lock()?;
+        self.mend_under(&held)?;
+        Ok(held)
+    }
+
+    fn entries(&self, which: &EventQuery) -> Result<Option<Vec<Entry>>> {
+        let Some(rows) = self.ask(|index| index.candidates(which))? else { return Ok(None) };
+        let whole = if rows.len() > PIECES { self.door.read(&self.ledger)? } else { None };
+        let mut found = Vec::new();
+        for rows in rows.chunks(PIECES) {
+            let places: Vec<(u64, usize)> = rows.iter().map(|row| (row.offset, row.length)).collect();
+            let pieces = match &whole {
+                None => self.door.read_pieces(&self.ledger, &places)?,
+                Some(text) => {
+                    let piece = |&(offset, length): &(u64, usize)| {
+                        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                        text.get(offset..offset.saturating_add(length)).unwrap_or_default().to_vec()
+                    };
+                    places.iter().map(piece).collect()
+                }
+            };
+            for (row, piece) in rows.iter().zip(pieces) {
+                let event = line::parse(&piece).events.into_iter().find(|event| event.id == row.id);
+                let (Some(event), Some(verified)) = (event, Moment::read(&row.verified)) else {
+                    // The line moved under our feet; the files know.
+                    return Ok(None);
+                };
+                let entry = Entry { event, line: row.line, standing: row.standing, verified: verified.moment };
+                if which.admits(&entry) {
+                    found.push(entry);
+                }
+            }
+            if which.limit.is_some_and(|limit| found.len() >= limit) {
+                break;
+            }
+        }
+        found.truncate(which.limit.unwrap_or(usize::MAX));
+        found.reverse();
+        Ok(Some(found))
+    }
+}
+
+#[async_trait]
+impl Store for Vault {
+    async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>> {
+        let held = self.locked()?;
+        if after.is_some_and(|after| self.position().is_ok_and(|now| now != after)) {
+            return Err(Error::Moved { what: self.ledger.to_string() });
+        }
+        let events = self.number(drafts)?;
+        let lines: String = events.iter().map(line::write).collect();
+        self.append_text(&held, lines.as_bytes())?;
+        Ok(events)
+    }
+
+    async fn append_lines(&self, lines: &[u8]) -> Result<()> {
+        let held = self.locked()?;
+        let ended = if lines.ends_with(b"\n") { lines.to_vec() } else { [lines, b"\n"].concat() };
+        self.append_text(&held, &ended)
+    }
+
+    async fn ledger(&self) -> Result<LedgerText> {
+        let bytes = self.door.read(&self.ledger)?.unwrap_or_default();
+        let position = Position(bytes.len() as u64);
+        Ok(LedgerText { bytes, position })
+    }
+
+    async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()> {
+        let held = self.locked()?;
+        if self.position()? != at {
+            return Err(Error::Moved { what: self.ledger.to_string() });
+        }
+        self.door.replace(&held, &self.ledger, text)
+    }
+
+    async fn events(&self, which: &EventQuery) -> Result<Found> {
+        let position = self.position()?;
+        if let Some(entries) = self.entries(which)? {
+            return Ok(Found { entries, position });
+        }
+        let (ledger, position) = self.whole_ledger()?;
+        Ok(Found { entries: which.choose(ledger.entries()).into_iter().cloned().collect(), position })
+    }
+
+    async fn tally(&self) -> Result<Vec<Count>> {
+        let mut counts = match self.ask(|index| index.tally())? {
+            Some(counts) => counts,
+            None => tally(&self.whole_ledger()?.0),
+        };
+        counts.sort_by_key(|count| (count.kind, count.priority, count.standing));
+        Ok(counts)
+    }
+
+    async fn contested(&self) -> Result<Vec<(EventId, Claim)>> {
+        match self.ask(|index| index.contested())? {
+            Some(claims) => Ok(claims),
+            None => Ok(contested(&self.whole_ledger()?.0)),
+        }
+    }
+
+    async fn faults(&self) -> Result<Vec<LineFault>> {
+        match self.ask(|index| index.faults())? {
+            Some(faults) => Ok(faults),
+            None => Ok(self.whole_ledger()?.0.bad_lines().cloned().collect()),
+        }
+    }
+
+    async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String> {
+        let held = self.locked()?;
+        let place = self.door.set_aside(&held, from, at, bytes)?;
+        Ok(place.strip_prefix(self.root()).unwrap_or(&place).display().to_string())
+    }
+
+    async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
+        self.door.read(path)
+    }
+
+    async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let held = self.locked()?;
+        self.door.replace(&held, path, bytes)
+    }
+
+    async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+        let held = self.locked()?;
+        if self.door.look(path)?.map_or(0, |look| look.len) != from {
+            return Err(Error::Moved { what: path.to_string() });
+        }
+        self.door.append(&held, path, bytes).map(|_| ())
+    }
+
+    async fn remove(&self, path: &DocPath) -> Result<()> {
+        let held = self.locked()?;
+        self.door.remove(&held, path)
+    }
+
+    async fn documents(&self) -> Result<Vec<DocPath>> {
+        let mut found = self.door.documents()?;
+        found.retain(|path| path.nature() != Nature::Ledger);
+        Ok(found)
+    }
+
+    async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {
+        let mut found = Vec::new();
+        for path in paths {
+            let Some(look) = self.door.look(path)? else { continue };
+            found.push((path.clone(), Stamp(look.stamp())));
+        }
+        let seen = self.ask(|index| found.iter().map(|(path, _)| index.seen(path)).collect::<Outcome<Vec<_>>>())?;
+        if let Some(seen) = seen {
+            let mut seen = seen.into_iter();
+            found.retain(|(_, stamp)| seen.next().flatten().as_ref() != Some(stamp));
+        }
+        Ok(found)
+    }
+
+    async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()> {
+        if !seen.is_empty() {
+            self.ask(|index| index.see(seen))?;
+        }
+        Ok(())
+    }
+
+    async fn inspect(&self) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        let say = |what: String| Finding::failure(Check::Index, what);
+        let path = self.index_path();
+        let existed = path.exists();
+        let current = self.ask(|index| index.self_check())?;
+        match current {
+            _ if !existed => found.push(Finding::oddity(Check::Index, "there was no index; it was made from the files")),
+            None => {
+                let why = match &*self.handle() {
+                    Handle::Unusable(why) => why.clone(),
+                    _ => "it stays damaged".into(),
+                };
+                found.push(say(format!("the index cannot be used: {why}. Memory works without it, only slower")));
+            }
+            Some(Some(wrong)) => found.push(say(format!("the index is damaged: {wrong}. `icecore reindex` makes it anew"))),
+            Some(None) => {}
+        }
+        // Made from the files into a temporary file, and compared row by row.
+        self.door.make_folder(&self.door.private("tmp"))?;
+        let temporary = self.door.private(&format!("tmp/index-{}.db", std::process::id()));
+        let text = self.door.read(&self.ledger)?.unwrap_or_default();
+        let fresh = Index::anew(&self.door, &temporary).and_then(|mut fresh| fresh.rebuild(&text, None, &|_, _| {}).map(|_| fresh));
+        if let Handle::Open(index) = &*self.handle() {
+            match fresh.as_ref().map(|fresh| index.first_difference(fresh)) {
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Ok(Some(difference))) => found.push(say(format!("the index differs from the files ({difference}). `icecore reindex` mends it"))),
+                Ok(Err(error)) => found.push(say(format!("the index cannot be read: {error}. `icecore reindex` makes it anew"))),
+            }
+        }
+        if let Err(error) = fresh {
+            found.push(say(format!("the index could not be compared with the files: {error}")));
+        }
+        self.door.remove_index(&temporary);
+        Ok(found)
+    }
+
+    async fn rebuild(&self, progress: Progress<'_>) -> Result<usize> {
+        let held = self.locked()?;
+        let mut handle = self.handle();
+        *handle = Handle::Unopened;
+        self.door.make_folder(&self.door.private(""))?;
+        let unusable = |error: rusqlite::Error| Error::Index(error.to_string());
+        // A sound file is filled anew in one transaction, so that other processes never see half of it; only a
+        // broken one is thrown away.
+        let path = self.index_path();
+        let sound = Index::open(&self.door, &path).ok().filter(|index| index.self_check().is_ok_and(|wrong| wrong.is_none()));
+        let mut index = match sound {
+            Some(index) => index,
+            None => Index::anew(&self.door, &path).map_err(unusable)?,
+        };
+        let look = self.door.look(&self.ledger)?;
+        let text = self.door.read(&self.ledger)?.unwrap_or_default();
+        let events = index.rebuild(&text, look, progress).map_err(unusable)?;
+        *handle = Handle::Open(Box::new(index));
+        drop(held);
+        Ok(events)
+    }
+
+    async fn mended(&self) -> Vec<String> {
+        self.mended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn tally(ledger: &Ledger) -> Vec<Count> {
+    let mut counts: Vec<Count> = Vec::new();
+    for entry in ledger.entries().iter().filter(|entry| entry.event.is_statement()) {
+        let key = (entry.event.kind, entry.event.priority, entry.standing.word());
+        match counts.iter_mut().find(|count| (count.kind, count.priority, count.standing) == key) {
+            Some(count) => count.events += 1,
+            None => counts.push(Count { kind: key.0, priority: key.1, standing: key.2, events: 1 }),
+        }
+    }
+    counts
+}
+
+fn contested(ledger: &Ledger) -> Vec<(EventId, Claim)> {
+    let mut values: std::collections::HashMap<String, Vec<String>> = std::collections::HashMap::new();
+    let mut held = Vec::new();
+    for entry in ledger.entries() {
+        for claim in conflict::claims(&entry.event) {
+            let known = values.entry(claim.attribute.clone()).or_default();
+            if !known.contains(&claim.value) {
+                known.push(claim.value.clone());
+            }
+            if entry.standing.is_active() {
+                held.push((entry.event.id, claim));
+            }
+        }
+    }
+    held.retain(|(_, claim)| values.get(&claim.attribute).is_some_and(|values| values.len() > 1));
+    held
+}

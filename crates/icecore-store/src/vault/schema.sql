@@ -1,0 +1,56 @@
+-- The index of a vault. Everything here can be made again from the files; nothing is only here.
+
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value ANY
+) STRICT, WITHOUT ROWID;
+
+-- One row per event, in the order of the ledger. `line_offset` and `line_length` say where its line is.
+CREATE TABLE event (
+    seq         INTEGER PRIMARY KEY,
+    id          TEXT    NOT NULL UNIQUE,
+    day         TEXT    NOT NULL,
+    number      INTEGER NOT NULL,
+    line        INTEGER NOT NULL,
+    line_offset INTEGER NOT NULL,
+    line_length INTEGER NOT NULL,
+    kind        TEXT    NOT NULL,
+    priority    TEXT    NOT NULL,
+    act         TEXT    NOT NULL,
+    entity      TEXT,
+    source      TEXT    NOT NULL,
+    standing    TEXT    NOT NULL,
+    ended_by    TEXT,
+    verified    TEXT    NOT NULL
+) STRICT;
+
+CREATE INDEX event_day ON event (day, number);
+CREATE INDEX event_standing ON event (act, standing, kind, priority);
+CREATE INDEX event_entity ON event (entity) WHERE entity IS NOT NULL;
+CREATE INDEX event_source ON event (source) WHERE source <> 'live';
+
+-- What statements claim, as the domain reads them.
+CREATE TABLE claim (
+    seq       INTEGER NOT NULL,
+    attribute TEXT    NOT NULL,
+    value     TEXT    NOT NULL
+) STRICT;
+
+CREATE INDEX claim_attribute ON claim (attribute, value);
+
+-- Attributes that have been given more than one value; few, so that looking for conflicts is cheap.
+CREATE TABLE contested (
+    attribute TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
+-- Lines that are not, or not wholly, events.
+CREATE TABLE fault (
+    line INTEGER NOT NULL,
+    what TEXT    NOT NULL
+) STRICT;
+
+-- What each document looked like when it was last looked at.
+CREATE TABLE document (
+    path  TEXT PRIMARY KEY,
+    stamp TEXT NOT NULL
+) STRICT, WITHOUT ROWID;

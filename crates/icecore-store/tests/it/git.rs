@@ -1,0 +1,129 @@
+//! The safety net: snapshots, and repositories that would like to run something.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use icecore_store::vault::Vault;
+use icecore_store::{Error, History, Store};
+use jiff::Timestamp;
+use pollster::block_on;
+
+use crate::vault::{draft, new_vault};
+
+fn now() -> Timestamp {
+    "2026-02-13T09:30:00Z".parse().unwrap()
+}
+
+fn git(root: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git").current_dir(root).args(arguments).output().unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+// L16
+#[test]
+fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
+    let (_folder, vault) = new_vault();
+    let page = "knowledge/entities/apollo.md".parse().unwrap();
+    block_on(vault.put(&page, b"first\r\n")).unwrap();
+    let first = block_on(vault.snapshot("first", now())).unwrap().unwrap();
+    assert_eq!(block_on(vault.snapshot("nothing new", now())).unwrap(), None);
+    block_on(vault.put(&page, b"second\n")).unwrap();
+    block_on(vault.put(&"recall/pack.md".parse().unwrap(), b"pack")).unwrap();
+    block_on(vault.append(vec![draft("one")], None)).unwrap();
+    block_on(vault.snapshot("second", now())).unwrap().unwrap();
+    let notes: Vec<String> = block_on(vault.snapshots(10)).unwrap().into_iter().map(|snapshot| snapshot.note).collect();
+    assert_eq!(notes, ["second", "first"]);
+    let changes = block_on(vault.changes_since(&first.id)).unwrap();
+    let changes: Vec<(&str, Option<&[u8]>)> = changes.iter().map(|(path, then)| (path.as_str(), then.as_deref())).collect();
+    assert_eq!(changes, [
+        ("knowledge/entities/apollo.md", Some(b"first\r\n".as_slice())),
+        ("memory/ledger.jsonl", Some(b"".as_slice())),
+        ("recall/pack.md", None),
+    ]);
+    assert!(block_on(vault.changes_since("--output=x")).is_err());
+    assert!(block_on(vault.changes_since("0000000")).is_err());
+    let tracked = git(vault.root(), &["ls-files"]);
+    assert!(!tracked.contains(".icecore/"), "{tracked}");
+}
+
+// RELIABILITY C.1 row 14
+#[test]
+fn a_hostile_repository_runs_nothing() {
+    let canary_settings = |canary: &str| {
+        [
+            ("core.fsmonitor", canary.to_owned()),
+            ("core.sshCommand", canary.to_owned()),
+            ("core.editor", canary.to_owned()),
+            ("core.pager", canary.to_owned()),
+            ("core.askPass", canary.to_owned()),
+            ("core.gitProxy", canary.to_owned()),
+            ("core.alternateRefsCommand", canary.to_owned()),
+            ("core.worktree", "/".to_owned()),
+            ("diff.external", canary.to_owned()),
+            ("diff.evil.textconv", canary.to_owned()),
+            ("diff.evil.command", canary.to_owned()),
+            ("filter.evil.clean", canary.to_owned()),
+            ("filter.evil.smudge", canary.to_owned()),
+            ("filter.evil.process", canary.to_owned()),
+            ("merge.evil.driver", canary.to_owned()),
+            ("gpg.program", canary.to_owned()),
+            ("commit.gpgSign", "true".to_owned()),
+            ("credential.helper", format!("!{canary}")),
+            ("remote.origin.uploadpack", canary.to_owned()),
+            ("remote.origin.promisor", "true".to_owned()),
+            ("include.path", "evil.config".to_owned()),
+            ("alias.add", format!("!{canary}")),
+            ("uploadpack.packObjectsHook", canary.to_owned()),
+            ("sequence.editor", canary.to_owned()),
+            ("extensions.partialClone", "origin".to_owned()),
+        ]
+    };
+    let folder = tempfile::TempDir::new().unwrap();
+    let (canary, ran) = (folder.path().join("canary"), folder.path().join("ran"));
+    fs::write(&canary, format!("#!/bin/sh\ntouch {}\n", ran.display())).unwrap();
+    Command::new("chmod").args(["+x", canary.to_str().unwrap()]).status().unwrap();
+    let canary = canary.to_str().unwrap();
+    for (key, value) in canary_settings(canary) {
+        let (_folder, vault) = new_vault();
+        block_on(vault.snapshot("before", now())).unwrap();
+        fs::write(vault.root().join(".gitattributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
+        git(vault.root(), &["config", "--local", key, &value]);
+        block_on(vault.append(vec![draft("one")], None)).unwrap();
+        match block_on(vault.snapshot("after", now())) {
+            Err(Error::HostileGit { key: named }) => assert!(named.eq_ignore_ascii_case(key), "{named} for {key}"),
+            other => panic!("{key}: {other:?}"),
+        }
+        assert!(matches!(block_on(vault.snapshots(9)), Err(Error::HostileGit { .. })), "{key}");
+        assert!(matches!(block_on(vault.changes_since("abcd")), Err(Error::HostileGit { .. })), "{key}");
+        assert!(!ran.exists(), "{key} ran a program");
+    }
+    // Hooks need no setting at all.
+    let (_folder, vault) = new_vault();
+    fs::create_dir_all(vault.root().join(".git/hooks")).unwrap();
+    for hook in ["pre-commit", "commit-msg", "prepare-commit-msg", "post-commit", "post-index-change", "reference-transaction", "fsmonitor-watchman"] {
+        fs::copy(canary, vault.root().join(".git/hooks").join(hook)).unwrap();
+    }
+    block_on(vault.append(vec![draft("one")], None)).unwrap();
+    block_on(vault.snapshot("with hooks", now())).unwrap().unwrap();
+    assert!(!ran.exists(), "a hook ran");
+    // And the canary does sing when git is used without care.
+    let _ = Command::new("git").current_dir(vault.root()).args(["-c", "user.name=x", "-c", "user.email=x@x", "commit", "--allow-empty", "-qm", "x"]).status();
+    assert!(ran.exists(), "the canary is mute, so this test proves nothing");
+}
+
+#[test]
+fn a_repository_that_init_did_not_make_is_left_alone() {
+    let folder = tempfile::TempDir::new().unwrap();
+    git(folder.path(), &["init", "-q", "."]);
+    let vault = Vault::create(folder.path(), "zone = \"UTC\"\n").unwrap();
+    assert!(block_on(vault.mended())[0].contains("repository already"));
+    assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NoHistory(_))));
+    // A repository that is somewhere else is none of the vault's.
+    let (folder, vault) = new_vault();
+    let elsewhere = folder.path().join("elsewhere");
+    fs::rename(vault.root().join(".git"), &elsewhere).unwrap();
+    fs::write(vault.root().join(".git"), format!("gitdir: {}\n", elsewhere.display())).unwrap();
+    assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::Link(_))));
+}

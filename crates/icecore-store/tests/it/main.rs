@@ -1,0 +1,5 @@
+//! The homes under test: the exam, and what only a folder of files has to prove.
+#![allow(clippy::disallowed_methods, reason = "these tests damage files on purpose")]
+
+mod git;
+mod vault;
