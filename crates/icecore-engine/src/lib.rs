@@ -1,1 +1,94 @@
-//! x
+//! What memory *does*: every verb of icecore.
+//!
+//! Each verb has the same form: read from the store, plan with the domain, write to the store. A plan is
+//! worked out from what is stored, never remembered, so a verb that died anywhere is finished by running it
+//! again, and running it twice does nothing new. Time comes from a [`clock::Clock`] that the caller hands in.
+
+pub mod clock;
+pub mod config;
+
+mod history;
+mod log;
+mod look;
+mod remember;
+mod tend;
+
+pub use history::{Undone, UndoneFile};
+pub use log::{Logged, Noticed, TakenIn};
+pub use look::{Integrity, Status, Story, Trail, TrailSource};
+pub use remember::{Acted, Remember, Remembered};
+pub use tend::{Repairs, Verdict};
+
+use std::sync::Arc;
+
+use icecore_domain::calendar::{Moment, Zone};
+use icecore_domain::event::Unfit;
+use icecore_domain::ledger::revise::Refusal;
+use icecore_store::{History, Store};
+
+use crate::clock::Clock;
+use crate::config::Policy;
+
+/// Why a verb did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store failed or refused.
+    #[error(transparent)]
+    Store(#[from] icecore_store::Error),
+    /// The ledger does not allow it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// What was said cannot be an event.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// The vault's settings are wrong.
+    #[error(transparent)]
+    Config(#[from] config::Mistake),
+    /// There is nothing of that kind.
+    #[error("{0}")]
+    Nothing(String),
+}
+
+/// What went right or wrong.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// How often a verb reads and decides again when others keep writing in between.
+const ATTEMPTS: usize = 50;
+
+/// One memory, ready to be used: a home, a safety net, a clock and a policy.
+pub struct Memory {
+    store: Arc<dyn Store>,
+    history: Arc<dyn History>,
+    clock: Box<dyn Clock>,
+    policy: Policy,
+    zone: Zone,
+}
+
+impl Memory {
+    /// Puts the parts together; the policy is read from the home.
+    pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
+        let policy = config::load(store.as_ref()).await?;
+        let zone = policy.zone()?;
+        Ok(Self { store, history, clock, policy, zone })
+    }
+
+    /// The home.
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// This moment, in the vault's zone.
+    pub fn now(&self) -> Moment {
+        self.zone.moment(self.clock.now())
+    }
+
+    /// The moment beyond which nothing is known, if the clock was set by hand.
+    fn horizon(&self) -> Option<jiff::Timestamp> {
+        self.clock.is_set_by_hand().then(|| self.clock.now())
+    }
+}

@@ -16,10 +16,10 @@ use async_trait::async_trait;
 use icecore_domain::event::{Draft, Event, Kind, Priority};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{DocPath, NotAPath};
-use icecore_domain::ledger::{Entry, LineFault};
 use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::{Entry, LineFault};
 
 /// What a store can fail with. Each says what, where and what now.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +74,9 @@ pub enum Error {
     #[error("{0}")]
     NoHistory(String),
     /// The repository could run somebody else's program.
-    #[error("the git configuration of this vault sets `{key}`, which icecore does not trust. Remove it with `git config --local --unset-all {key}`")]
+    #[error(
+        "the git configuration of this vault sets `{key}`, which icecore does not trust. Remove it with `git config --local --unset-all {key}`"
+    )]
     HostileGit {
         /// The setting.
         key: String,
@@ -216,7 +218,7 @@ pub struct Snapshot {
 /// A home's safety net: snapshots of its documents and its ledger.
 #[async_trait]
 pub trait History: Send + Sync {
-    /// Whether snapshots can be made here, and if not, why not.
+    /// Whether there is a safety net at all, and if not, why not. Cheap; a snapshot looks closer.
     async fn available(&self) -> Result<()>;
 
     /// Keeps the state as it is. `None` if nothing changed since the last snapshot.

@@ -1,2 +1,22 @@
-//! x
-fn main() {}
+//! The doors of icecore: how memory is reached. One binary.
+
+mod cli;
+mod error;
+mod wire;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+use crate::cli::out::Out;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return cli::usage(&usage),
+    };
+    let mut out = Out::new(&cli.global);
+    let outcome = pollster::block_on(cli::run(&cli, &mut out));
+    error::finish(outcome, out)
+}

@@ -47,6 +47,12 @@ impl Look {
     pub fn stamp(&self) -> String {
         format!("{}:{}.{:09}:{}", self.len, self.mtime.0, self.mtime.1, self.inode)
     }
+
+    /// The same as a number.
+    pub fn mark(&self) -> u64 {
+        let hash = Hash::of(self.stamp().as_bytes());
+        hash.bytes()[..8].iter().fold(0, |mark, &byte| mark << 8 | u64::from(byte))
+    }
 }
 
 impl Door {

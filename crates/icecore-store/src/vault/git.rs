@@ -135,16 +135,23 @@ pub(super) fn make_repository(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that the repository is ours and cannot run anything.
-fn vet(root: &Path) -> Result<()> {
+/// Whether there is a repository in the vault itself.
+fn is_there(root: &Path) -> Result<()> {
     let folder = root.join(".git");
     match folder.symlink_metadata() {
-        Err(_) => {
-            return Err(Error::NoHistory(format!("{} is not a git repository; `git init` there and `git config {MADE_BY_US} true` make it one", root.display())));
-        }
-        Ok(found) if !found.is_dir() => return Err(Error::Link(folder)),
-        Ok(_) => {}
+        Err(_) => Err(Error::NoHistory(format!(
+            "there are no snapshots, because {} is not a git repository; `git init` there and `git config {MADE_BY_US} true` make it one",
+            root.display()
+        ))),
+        Ok(found) if !found.is_dir() => Err(Error::Link(folder)),
+        Ok(_) => Ok(()),
     }
+}
+
+/// Makes sure that the repository is ours and cannot run anything.
+fn vet(root: &Path) -> Result<()> {
+    is_there(root)?;
+    let folder = root.join(".git");
     for elsewhere in ["commondir", "config.worktree"] {
         if folder.join(elsewhere).symlink_metadata().is_ok() {
             return Err(Error::HostileGit { key: format!("(the file .git/{elsewhere})") });
@@ -165,7 +172,9 @@ fn vet(root: &Path) -> Result<()> {
         }
     }
     if !names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)) {
-        return Err(Error::NoHistory(format!("this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it")));
+        return Err(Error::NoHistory(format!(
+            "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
+        )));
     }
     Ok(())
 }
@@ -185,7 +194,7 @@ fn head(root: &Path) -> Result<Option<String>> {
 #[async_trait]
 impl History for Vault {
     async fn available(&self) -> Result<()> {
-        vet(self.root())
+        is_there(self.root())
     }
 
     async fn snapshot(&self, note: &str, at: Timestamp) -> Result<Option<Snapshot>> {
@@ -225,7 +234,12 @@ impl History for Vault {
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>> {
         let root = self.root();
         vet(root)?;
-        let unknown = || Error::NoHistory(format!("there is no snapshot `{}`; `icecore snapshot --list` shows them", icecore_domain::plain::one_line(id)));
+        let unknown = || {
+            Error::NoHistory(format!(
+                "there is no snapshot `{}`; `icecore snapshot --list` shows them",
+                icecore_domain::plain::one_line(id)
+            ))
+        };
         if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(unknown());
         }

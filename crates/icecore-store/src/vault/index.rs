@@ -228,9 +228,9 @@ impl Index {
 
     /// How many statements there are.
     pub fn tally(&self) -> Outcome<Vec<Count>> {
-        let mut query = self.connection.prepare(
-            "SELECT kind, priority, standing, count(*) FROM event WHERE act = 'assert' GROUP BY kind, priority, standing",
-        )?;
+        let mut query = self
+            .connection
+            .prepare("SELECT kind, priority, standing, count(*) FROM event WHERE act = 'assert' GROUP BY kind, priority, standing")?;
         let word = |row: &rusqlite::Row<'_>, at| row.get::<_, String>(at);
         query
             .query_map([], |row| {
@@ -302,7 +302,12 @@ impl Index {
             let (mine, theirs) = (dump(&self.connection, sql)?, dump(&other.connection, sql)?);
             if mine != theirs {
                 let at = mine.iter().zip(&theirs).position(|(mine, theirs)| mine != theirs).unwrap_or(mine.len().min(theirs.len()));
-                return Ok(Some(format!("{what}: {} in the index, {} in the files, the first difference at {}", mine.len(), theirs.len(), at + 1)));
+                return Ok(Some(format!(
+                    "{what}: {} in the index, {} in the files, the first difference at {}",
+                    mine.len(),
+                    theirs.len(),
+                    at + 1
+                )));
             }
         }
         Ok(None)
@@ -463,9 +468,7 @@ fn have_effect(transaction: &Transaction<'_>, event: &Event, target: EventId, ef
     }
     let mut query = transaction.prepare_cached("SELECT standing, ended_by, verified FROM event WHERE id = ?1")?;
     let row = query
-        .query_row([target.to_string()], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?))
-        })
+        .query_row([target.to_string()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?)))
         .optional()?;
     let Some((word, by, verified)) = row else { return Ok(()) };
     let before = Standing::from_parts(&word, by.and_then(|id| id.parse().ok())).ok_or_else(damaged)?;
@@ -477,12 +480,7 @@ fn have_effect(transaction: &Transaction<'_>, event: &Event, target: EventId, ef
     put_standing(transaction, target, after, renewed)
 }
 
-fn put_standing(
-    transaction: &Transaction<'_>,
-    id: EventId,
-    standing: Standing,
-    verified: icecore_domain::calendar::Moment,
-) -> Outcome<()> {
+fn put_standing(transaction: &Transaction<'_>, id: EventId, standing: Standing, verified: icecore_domain::calendar::Moment) -> Outcome<()> {
     let mut put = transaction.prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4 WHERE id = ?1")?;
     put.execute(params![id.to_string(), standing.word(), standing.by().map(|by| by.to_string()), verified.to_string()])?;
     Ok(())

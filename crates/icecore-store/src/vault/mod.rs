@@ -89,12 +89,7 @@ impl Vault {
     fn at(root: &Path) -> Result<Self> {
         index::check_sqlite()?;
         let root = std::path::absolute(root).map_err(|error| door::fault("finding", root, error))?;
-        Ok(Self {
-            door: Door::new(root),
-            ledger: layout::LEDGER.parse()?,
-            index: Mutex::new(Handle::Unopened),
-            mended: Mutex::default(),
-        })
+        Ok(Self { door: Door::new(root), ledger: layout::LEDGER.parse()?, index: Mutex::new(Handle::Unopened), mended: Mutex::default() })
     }
 
     /// Its folder.
@@ -190,13 +185,21 @@ impl Vault {
         }
     }
 
+    /// Where the ledger stands: changes with every append, and with every edit by somebody else's hand.
     fn position(&self) -> Result<Position> {
-        Ok(Position(self.door.look(&self.ledger)?.map_or(0, |look| look.len)))
+        Ok(Position(self.door.look(&self.ledger)?.map_or(0, |look| look.mark())))
+    }
+
+    /// The ledger's text and where it stood. The position is taken first: what arrives while the text is read makes
+    /// a write against that position fail, never pass.
+    fn ledger_text(&self) -> Result<LedgerText> {
+        let position = self.position()?;
+        Ok(LedgerText { bytes: self.door.read(&self.ledger)?.unwrap_or_default(), position })
     }
 
     fn whole_ledger(&self) -> Result<(Ledger, Position)> {
-        let bytes = self.door.read(&self.ledger)?.unwrap_or_default();
-        Ok((Ledger::read(&bytes, None), Position(bytes.len() as u64)))
+        let LedgerText { bytes, position } = self.ledger_text()?;
+        Ok((Ledger::read(&bytes, None), position))
     }
 
     /// Ids for drafts: the next numbers of their days. Under the lock, so nobody else takes them.
@@ -298,9 +301,7 @@ impl Store for Vault {
     }
 
     async fn ledger(&self) -> Result<LedgerText> {
-        let bytes = self.door.read(&self.ledger)?.unwrap_or_default();
-        let position = Position(bytes.len() as u64);
-        Ok(LedgerText { bytes, position })
+        self.ledger_text()
     }
 
     async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()> {
@@ -424,7 +425,9 @@ impl Store for Vault {
         if let Handle::Open(index) = &*self.handle() {
             match fresh.as_ref().map(|fresh| index.first_difference(fresh)) {
                 Ok(Ok(None)) | Err(_) => {}
-                Ok(Ok(Some(difference))) => found.push(say(format!("the index differs from the files ({difference}). `icecore reindex` mends it"))),
+                Ok(Ok(Some(difference))) => {
+                    found.push(say(format!("the index differs from the files ({difference}). `icecore reindex` mends it")))
+                }
                 Ok(Err(error)) => found.push(say(format!("the index cannot be read: {error}. `icecore reindex` makes it anew"))),
             }
         }

@@ -37,11 +37,14 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     assert_eq!(notes, ["second", "first"]);
     let changes = block_on(vault.changes_since(&first.id)).unwrap();
     let changes: Vec<(&str, Option<&[u8]>)> = changes.iter().map(|(path, then)| (path.as_str(), then.as_deref())).collect();
-    assert_eq!(changes, [
-        ("knowledge/entities/apollo.md", Some(b"first\r\n".as_slice())),
-        ("memory/ledger.jsonl", Some(b"".as_slice())),
-        ("recall/pack.md", None),
-    ]);
+    assert_eq!(
+        changes,
+        [
+            ("knowledge/entities/apollo.md", Some(b"first\r\n".as_slice())),
+            ("memory/ledger.jsonl", Some(b"".as_slice())),
+            ("recall/pack.md", None),
+        ]
+    );
     assert!(block_on(vault.changes_since("--output=x")).is_err());
     assert!(block_on(vault.changes_since("0000000")).is_err());
     let tracked = git(vault.root(), &["ls-files"]);
@@ -102,14 +105,25 @@ fn a_hostile_repository_runs_nothing() {
     // Hooks need no setting at all.
     let (_folder, vault) = new_vault();
     fs::create_dir_all(vault.root().join(".git/hooks")).unwrap();
-    for hook in ["pre-commit", "commit-msg", "prepare-commit-msg", "post-commit", "post-index-change", "reference-transaction", "fsmonitor-watchman"] {
+    for hook in [
+        "pre-commit",
+        "commit-msg",
+        "prepare-commit-msg",
+        "post-commit",
+        "post-index-change",
+        "reference-transaction",
+        "fsmonitor-watchman",
+    ] {
         fs::copy(canary, vault.root().join(".git/hooks").join(hook)).unwrap();
     }
     block_on(vault.append(vec![draft("one")], None)).unwrap();
     block_on(vault.snapshot("with hooks", now())).unwrap().unwrap();
     assert!(!ran.exists(), "a hook ran");
     // And the canary does sing when git is used without care.
-    let _ = Command::new("git").current_dir(vault.root()).args(["-c", "user.name=x", "-c", "user.email=x@x", "commit", "--allow-empty", "-qm", "x"]).status();
+    let _ = Command::new("git")
+        .current_dir(vault.root())
+        .args(["-c", "user.name=x", "-c", "user.email=x@x", "commit", "--allow-empty", "-qm", "x"])
+        .status();
     assert!(ran.exists(), "the canary is mute, so this test proves nothing");
 }
 

@@ -1,0 +1,44 @@
+//! The only place that asks what time it is.
+#![expect(clippy::disallowed_methods, reason = "this is the clock")]
+
+use jiff::Timestamp;
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// This moment.
+    fn now(&self) -> Timestamp;
+
+    /// Whether a person chose the moment, so that what is newer is not known yet.
+    fn is_set_by_hand(&self) -> bool {
+        false
+    }
+}
+
+/// The system's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A clock that stands where it was set.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedClock(pub Timestamp);
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+
+    fn is_set_by_hand(&self) -> bool {
+        true
+    }
+}
+
+/// The name of the system's time zone, if it has one.
+pub fn system_zone_name() -> Option<String> {
+    jiff::tz::TimeZone::try_system().ok()?.iana_name().map(str::to_owned)
+}

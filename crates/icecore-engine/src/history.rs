@@ -1,0 +1,125 @@
+//! The safety net: keeping a state, and going back to one (L16).
+
+use icecore_domain::event::{Act, Draft, Origin};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::Ledger;
+use icecore_domain::undo::{self, Step};
+use icecore_store::Snapshot;
+use serde::Serialize;
+
+use crate::{Error, Memory, Result};
+
+/// What an undo did.
+#[derive(Debug, Serialize)]
+pub struct Undone {
+    /// The snapshot gone back to.
+    pub to: String,
+    /// Why it was made.
+    pub note: String,
+    /// The snapshot of the state before, to come back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// Files that came back, went, or were put together again.
+    pub files: Vec<UndoneFile>,
+    /// Events that were taken back.
+    pub retracted: Vec<EventId>,
+}
+
+/// What became of one file.
+#[derive(Debug, Serialize)]
+pub struct UndoneFile {
+    /// The file.
+    pub path: String,
+    /// What became of it.
+    pub what: &'static str,
+}
+
+impl Memory {
+    /// Keeps the state as it is; `None` if nothing changed since the last time.
+    pub async fn snapshot(&self, note: &str) -> Result<Option<Snapshot>> {
+        self.refresh_loops().await?;
+        Ok(self.history.snapshot(note, self.clock.now()).await?)
+    }
+
+    /// The snapshots, newest first.
+    pub async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>> {
+        Ok(self.history.snapshots(most).await?)
+    }
+
+    /// Goes back to the last snapshot, or to `to`. The state before is kept as a snapshot, so nothing is lost on the
+    /// way and a second undo comes back. `None` if nothing has changed since.
+    pub async fn undo(&self, to: Option<&str>) -> Result<Option<Undone>> {
+        let snapshots = self.history.snapshots(1_000).await?;
+        let target = match to {
+            None => snapshots.first(),
+            Some(id) => snapshots.iter().find(|snapshot| id.len() >= 4 && snapshot.id.starts_with(&id.to_ascii_lowercase())),
+        };
+        let Some(target) = target.cloned() else {
+            return Err(Error::Nothing(match to {
+                None => "there is no snapshot to go back to; `icecore snapshot` makes one".into(),
+                Some(id) => format!("there is no snapshot `{id}`; `icecore snapshot --list` shows them"),
+            }));
+        };
+        let note = format!("before undo to {}", &target.id[..8.min(target.id.len())]);
+        let before = self.history.snapshot(&note, self.clock.now()).await?;
+        if before.is_none() && to.is_none() {
+            return Ok(None);
+        }
+        let mut files = Vec::new();
+        let changes = self.history.changes_since(&target.id).await?;
+        let ledger_path: DocPath = layout::LEDGER.parse().map_err(icecore_store::Error::Path)?;
+        let mut ledger_then = None;
+        for (path, then) in changes {
+            let (now, position) = if path == ledger_path {
+                let text = self.store.ledger().await?;
+                ledger_then = Some(then.clone().unwrap_or_default());
+                (Some(text.bytes), Some(text.position))
+            } else {
+                (self.store.document(&path).await?, None)
+            };
+            let step = undo::step(path.nature(), then.as_deref(), now.as_deref());
+            let what = match step {
+                Step::Leave => continue,
+                Step::Remove => {
+                    self.store.remove(&path).await?;
+                    "removed"
+                }
+                Step::Restore | Step::Merge(_) => {
+                    let bytes = if let Step::Merge(merged) = &step { merged.clone() } else { then.unwrap_or_default() };
+                    match position {
+                        Some(position) => self.store.replace_ledger(&bytes, position).await?,
+                        None => self.store.put(&path, &bytes).await?,
+                    }
+                    if let Step::Merge(_) = step { "lost lines brought back" } else { "restored" }
+                }
+            };
+            files.push(UndoneFile { path: path.to_string(), what });
+        }
+        let retracted = match ledger_then {
+            None => Vec::new(),
+            Some(then) => self.take_back_since(&Ledger::read(&then, None), &target).await?,
+        };
+        self.refresh_loops().await?;
+        Ok(Some(Undone { to: target.id, note: target.note, before: before.map(|snapshot| snapshot.id), files, retracted }))
+    }
+
+    async fn take_back_since(&self, then: &Ledger, target: &Snapshot) -> Result<Vec<EventId>> {
+        let text = self.store.ledger().await?;
+        let now = Ledger::read(&text.bytes, None);
+        let moment = self.now();
+        let gone = undo::retractions(then, &now);
+        let drafts: Vec<Draft> = gone
+            .iter()
+            .map(|entry| {
+                let content = format!("Undone: back to snapshot {}", &target.id[..8.min(target.id.len())]);
+                Draft { origin: Origin::User, ..Draft::upon(&entry.event, Act::Retract, moment, content) }
+            })
+            .collect();
+        let retracted = gone.iter().map(|entry| entry.event.id).collect();
+        if !drafts.is_empty() {
+            self.store.append(drafts, Some(text.position)).await?;
+        }
+        Ok(retracted)
+    }
+}

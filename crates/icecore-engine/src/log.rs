@@ -1,0 +1,160 @@
+//! The daily log: adding to it, and noticing what others wrote into it (L1).
+
+use icecore_domain::event::{Event, Unfit};
+use icecore_domain::extract;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{DocPath, Nature};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::plain;
+use icecore_store::Error as StoreError;
+use jiff::ToSpan;
+use serde::Serialize;
+
+use crate::{ATTEMPTS, Memory, Result};
+
+/// The longest text that one log line may have, in bytes.
+const MAX_LOG_BYTES: usize = 1024 * 1024;
+
+/// A line that was added to a log.
+#[derive(Debug, Serialize)]
+pub struct Logged {
+    /// The log, as a path in the vault.
+    pub path: String,
+    /// What was appended to it.
+    pub appended: String,
+    /// So many control characters were taken out of what was said.
+    pub characters_removed: usize,
+}
+
+/// What was found in the logs.
+#[derive(Debug, Default, Serialize)]
+pub struct Noticed {
+    /// Extracts that became events.
+    pub taken: Vec<TakenIn>,
+    /// What could not be looked at or taken, and why.
+    pub complaints: Vec<String>,
+}
+
+/// One extract that became an event.
+#[derive(Debug, Serialize)]
+pub struct TakenIn {
+    /// The event.
+    pub event: Event,
+    /// The log and line it stands on.
+    pub place: String,
+    /// The event it replaces, because the line was edited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<EventId>,
+}
+
+impl Memory {
+    /// Adds a line, with the time, to today's log.
+    pub async fn log(&self, text: &str) -> Result<Logged> {
+        let cleaned = plain::clean(text);
+        if cleaned.text.is_empty() {
+            return Err(Unfit::Empty.into());
+        }
+        if cleaned.text.len() > MAX_LOG_BYTES {
+            return Err(crate::Error::Nothing(format!(
+                "the text has {} bytes, one log line at most {MAX_LOG_BYTES}; add it in parts",
+                cleaned.text.len()
+            )));
+        }
+        let now = self.now();
+        let path = DocPath::log(now.day());
+        let mut last = StoreError::Moved { what: path.to_string() };
+        for _ in 0..ATTEMPTS {
+            let so_far = self.store.document(&path).await?;
+            let from = so_far.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            let so_far = so_far.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let ended = so_far.as_ref().is_none_or(|text| text.is_empty() || text.ends_with('\n'));
+            let appended = extract::log_line(so_far.as_deref(), &cleaned.text, now);
+            // The home ends an unended line by itself.
+            let bytes = if ended { appended.as_str() } else { appended.strip_prefix('\n').unwrap_or(&appended) };
+            match self.store.grow(&path, bytes.as_bytes(), from).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => {
+                    other?;
+                    return Ok(Logged { path: path.to_string(), appended: bytes.to_owned(), characters_removed: cleaned.removed });
+                }
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Takes in the extracts of the last days' logs that are not in the ledger yet.
+    pub async fn notice(&self) -> Noticed {
+        let today = self.now().day();
+        let days = (0..self.policy.log.notice_days).filter_map(|back| today.checked_sub(i32::from(back).days()).ok());
+        self.notice_in(days.map(DocPath::log).collect()).await
+    }
+
+    /// Likewise for every log there is.
+    pub async fn notice_all(&self) -> Noticed {
+        let today = self.now().day();
+        match self.store.documents().await {
+            Ok(mut paths) => {
+                // A log of a day to come is somebody's plan; it is taken in when the day is there.
+                paths.retain(|path| matches!(path.nature(), Nature::Log(day) if day <= today));
+                self.notice_in(paths).await
+            }
+            Err(error) => Noticed { complaints: vec![error.to_string()], ..Noticed::default() },
+        }
+    }
+
+    async fn notice_in(&self, paths: Vec<DocPath>) -> Noticed {
+        let mut noticed = Noticed::default();
+        let mut unseen = match self.store.unseen(&paths).await {
+            Ok(found) => found,
+            // One of them cannot be looked at; the others can.
+            Err(_) => {
+                let mut unseen = Vec::new();
+                for path in &paths {
+                    match self.store.unseen(std::slice::from_ref(path)).await {
+                        Ok(found) => unseen.extend(found),
+                        Err(error) => noticed.complaints.push(error.to_string()),
+                    }
+                }
+                unseen
+            }
+        };
+        unseen.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut seen = Vec::new();
+        for (path, stamp) in unseen {
+            match self.take_in(&path).await {
+                Ok(taken) => {
+                    noticed.taken.extend(taken);
+                    seen.push((path, stamp));
+                }
+                Err(error) => noticed.complaints.push(format!("the extracts of {path} were not taken: {error}")),
+            }
+        }
+        if let Err(error) = self.store.see(&seen).await {
+            noticed.complaints.push(error.to_string());
+        }
+        noticed
+    }
+
+    async fn take_in(&self, path: &DocPath) -> Result<Vec<TakenIn>> {
+        let text = self.store.document(path).await?.unwrap_or_default();
+        let found = extract::extracts(&String::from_utf8_lossy(&text));
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now = self.now();
+        let known = EventQuery { source: Some(path.to_string()), ..EventQuery::everything() };
+        let mut takings = Vec::new();
+        let events = self
+            .against_query(&known, |known| {
+                takings = extract::plan(&found, &known.entries);
+                takings.iter().map(|taking| Ok(taking.draft(path, now).cleaned()?.0)).collect()
+            })
+            .await?;
+        let place = |taking: &extract::Taking| format!("{path}:{}", taking.extract.line);
+        Ok(events
+            .into_iter()
+            .zip(&takings)
+            .map(|(event, taking)| TakenIn { event, place: place(taking), replaces: taking.replaces })
+            .collect())
+    }
+}

@@ -1,0 +1,280 @@
+//! Looking: what is here, what is open, and where a line comes from.
+
+use icecore_domain::calendar::{Moment, days_between};
+use icecore_domain::event::{Kind, Priority};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::conflict::{self, Conflict};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::revise::Refusal;
+use icecore_domain::ledger::{Entry, Ledger};
+use icecore_domain::plain;
+use serde::Serialize;
+
+use crate::{Memory, Result};
+
+/// What a person wants to see first.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// The moment it is told for.
+    pub now: Moment,
+    /// The vault's zone.
+    pub zone: String,
+    /// Every statement, whatever became of it.
+    pub statements: usize,
+    /// How many hold, by type.
+    pub active: Vec<(Kind, usize)>,
+    /// How many permanent rules hold.
+    pub p0: usize,
+    /// Open commitments.
+    pub open: usize,
+    /// The oldest of them.
+    pub oldest_open: Vec<Entry>,
+    /// Those that are overdue or due soon, most urgent first.
+    pub due: Vec<Entry>,
+    /// Statements that contradict each other.
+    pub conflicts: Vec<Conflict>,
+    /// What the last `verify` found.
+    pub integrity: Integrity,
+    /// What is wrong, and what to do about it.
+    pub wrong: Vec<String>,
+}
+
+/// What is known of the vault's integrity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Integrity {
+    /// It was never verified.
+    Unknown,
+    /// It was found whole.
+    Whole {
+        /// When.
+        at: String,
+        /// How many days ago.
+        days_ago: i64,
+    },
+    /// Something was found.
+    Failing {
+        /// When.
+        at: String,
+        /// How many checks fail.
+        failures: usize,
+    },
+}
+
+/// An event with everything that hangs on it.
+#[derive(Debug, Serialize)]
+pub struct Story {
+    /// The event.
+    pub entry: Entry,
+    /// What it replaced, what replaced it, and the acts upon these, oldest first; itself included.
+    pub chain: Vec<Entry>,
+    /// What it names as related.
+    pub related: Vec<Entry>,
+    /// What it contradicts.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// The way from an event back to the words it came from.
+#[derive(Debug, Serialize)]
+pub struct Trail {
+    /// The event and what hangs on it.
+    #[serde(flatten)]
+    pub story: Story,
+    /// Where its line is.
+    pub ledger: String,
+    /// Where the words are.
+    pub source: TrailSource,
+}
+
+/// Where the words of an event are.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum TrailSource {
+    /// Said directly; the ledger line is the first record of it.
+    Live,
+    /// In a file of the vault.
+    File {
+        /// The file.
+        path: String,
+        /// The line that says it, if it is still there.
+        line: Option<usize>,
+        /// That line with its neighbours.
+        context: Vec<(usize, String)>,
+    },
+    /// In a file that is not there any more.
+    Gone {
+        /// The file.
+        path: String,
+    },
+    /// Somewhere icecore cannot look.
+    Elsewhere {
+        /// As the event names it.
+        name: String,
+    },
+}
+
+impl Memory {
+    /// The events asked for, as of the clock if it was set by hand.
+    pub async fn events(&self, which: &EventQuery) -> Result<Vec<Entry>> {
+        match self.horizon() {
+            None => Ok(self.store.events(which).await?.entries),
+            Some(_) => Ok(which.choose(self.ledger().await?.entries()).into_iter().cloned().collect()),
+        }
+    }
+
+    /// The whole ledger, as of the clock if it was set by hand.
+    pub(crate) async fn ledger(&self) -> Result<Ledger> {
+        Ok(Ledger::read(&self.store.ledger().await?.bytes, self.horizon()))
+    }
+
+    /// Open commitments, oldest first.
+    pub async fn commitments(&self) -> Result<Vec<Entry>> {
+        let mut open = self.events(&EventQuery::open_loops()).await?;
+        open.sort_by_key(|entry| (entry.event.ts, entry.event.id));
+        Ok(open)
+    }
+
+    /// Statements that cannot both be true, with the statements themselves.
+    pub async fn conflicts(&self) -> Result<Vec<(Conflict, Vec<Entry>)>> {
+        let ledger = self.ledger().await?;
+        let mut found = conflict::among(ledger.entries());
+        found.extend(
+            conflict::forks(&ledger).into_iter().filter(|fork| !found.iter().any(|known| known.events == fork.events)).collect::<Vec<_>>(),
+        );
+        let entries = |conflict: &Conflict| conflict.events.iter().filter_map(|&id| ledger.get(id).cloned()).collect();
+        Ok(found.into_iter().map(|conflict| (conflict.clone(), entries(&conflict))).collect())
+    }
+
+    /// Everything about one event.
+    pub async fn show(&self, id: EventId) -> Result<Story> {
+        let ledger = self.ledger().await?;
+        let entry = ledger.get(id).ok_or(Refusal::Unknown(id))?;
+        let mut conflicts = conflict::among(ledger.entries());
+        conflicts.retain(|conflict| conflict.events.contains(&id));
+        Ok(Story {
+            entry: entry.clone(),
+            chain: ledger.chain(id).into_iter().cloned().collect(),
+            related: entry.event.related.iter().filter_map(|&id| ledger.get(id).cloned()).collect(),
+            conflicts,
+        })
+    }
+
+    /// Walks an event back to the words it came from.
+    pub async fn why(&self, id: EventId) -> Result<Trail> {
+        let story = self.show(id).await?;
+        let ledger = format!("{}:{}", layout::LEDGER, story.entry.line);
+        let source = self.source_of(&story.entry).await?;
+        Ok(Trail { story, ledger, source })
+    }
+
+    async fn source_of(&self, entry: &Entry) -> Result<TrailSource> {
+        let name = entry.event.source.clone();
+        if name == "live" {
+            return Ok(TrailSource::Live);
+        }
+        // `path`, or `path:line` as other programs write it.
+        let (file, _) = name.rsplit_once(':').filter(|(_, line)| line.bytes().all(|b| b.is_ascii_digit())).unwrap_or((&name, ""));
+        let Ok(path) = file.parse::<DocPath>() else { return Ok(TrailSource::Elsewhere { name }) };
+        let looks_like_file = path.as_str().contains('/') || path.as_str().contains('.');
+        match self.store.document(&path).await {
+            Ok(Some(bytes)) => {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                let wanted = plain::sameness_key(&entry.event.content);
+                let lines: Vec<&str> = text.lines().collect();
+                let line = lines.iter().position(|line| plain::sameness_key(line).contains(&wanted));
+                let context = line.map_or(Vec::new(), |at| {
+                    let from = at.saturating_sub(2);
+                    lines.iter().enumerate().skip(from).take(at + 3 - from).map(|(at, line)| (at + 1, (*line).to_owned())).collect()
+                });
+                Ok(TrailSource::File { path: path.to_string(), line: line.map(|at| at + 1), context })
+            }
+            Ok(None) if looks_like_file => Ok(TrailSource::Gone { path: path.to_string() }),
+            _ => Ok(TrailSource::Elsewhere { name }),
+        }
+    }
+
+    /// What a person wants to see first.
+    pub async fn status(&self) -> Result<Status> {
+        let now = self.now();
+        let counts = match self.horizon() {
+            None => self.store.tally().await?,
+            Some(_) => {
+                let ledger = self.ledger().await?;
+                let statements = ledger.entries().iter().filter(|entry| entry.event.is_statement());
+                statements
+                    .map(|entry| icecore_store::Count {
+                        kind: entry.event.kind,
+                        priority: entry.event.priority,
+                        standing: entry.standing.word(),
+                        events: 1,
+                    })
+                    .collect()
+            }
+        };
+        let sum = |wanted: &dyn Fn(&icecore_store::Count) -> bool| {
+            counts.iter().filter(|count| wanted(count)).map(|count| count.events).sum::<usize>()
+        };
+        let active = Kind::ALL.iter().map(|&kind| (kind, sum(&|count| count.standing == "active" && count.kind == kind)));
+        let open = self.commitments().await?;
+        let soon = i64::from(self.policy.status.due_soon_days);
+        let mut due: Vec<Entry> =
+            open.iter().filter(|entry| entry.event.due.is_some_and(|due| days_between(now.day(), due) <= soon)).cloned().collect();
+        due.sort_by_key(|entry| entry.event.due);
+        let conflicts = match self.horizon() {
+            None => conflict::between(&self.store.contested().await?),
+            Some(_) => conflict::among(self.ledger().await?.entries()),
+        };
+        let integrity = self.integrity().await?;
+        let wrong = self.wrong(&integrity).await?;
+        Ok(Status {
+            now,
+            zone: self.zone.name().to_owned(),
+            statements: sum(&|_| true),
+            active: active.collect(),
+            p0: sum(&|count| count.standing == "active" && count.priority == Priority::P0),
+            open: open.len(),
+            oldest_open: open.into_iter().take(usize::from(self.policy.status.commitments_shown)).collect(),
+            due,
+            conflicts,
+            integrity,
+            wrong,
+        })
+    }
+
+    async fn wrong(&self, integrity: &Integrity) -> Result<Vec<String>> {
+        let mut wrong = Vec::new();
+        let faults = self.store.faults().await?;
+        if let Some(first) = faults.first() {
+            wrong.push(format!(
+                "{} of {} cannot be read, the first is line {}, which {}. `icecore doctor` shows them, `icecore doctor --fix` sets them aside",
+                counted(faults.len(), "line"),
+                layout::LEDGER,
+                first.line,
+                first.fault.what
+            ));
+        }
+        match integrity {
+            Integrity::Failing { failures, at } => {
+                wrong.push(format!(
+                    "{} failed on {}. `icecore doctor` shows what to do",
+                    counted(*failures, "integrity check"),
+                    &at[..10.min(at.len())]
+                ));
+            }
+            Integrity::Whole { days_ago, .. } if *days_ago > i64::from(self.policy.status.verify_days) => {
+                wrong.push(format!("the last `icecore verify` was {days_ago} days ago"));
+            }
+            Integrity::Whole { .. } | Integrity::Unknown => {}
+        }
+        if let Err(error) = self.history.available().await {
+            wrong.push(error.to_string());
+        }
+        Ok(wrong)
+    }
+}
+
+/// `1 line`, `2 lines`.
+pub(crate) fn counted(many: usize, what: &str) -> String {
+    format!("{many} {what}{}", if many == 1 { "" } else { "s" })
+}

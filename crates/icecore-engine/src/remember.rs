@@ -1,0 +1,210 @@
+//! Writing to the ledger: stating something, and acting on what was stated (L2, L3, L9).
+
+use icecore_domain::event::{Act, Draft, Effect, EntityKind, Event, Kind, Origin, Priority, Scope, guess_kind};
+use icecore_domain::id::EventId;
+use icecore_domain::ledger::conflict::{self, Conflict};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::{Entry, revise};
+use icecore_store::{Error as StoreError, Found, Position};
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::{ATTEMPTS, Memory, Result};
+
+/// Something to be remembered, as a person or program says it.
+#[derive(Debug, Clone, Default)]
+pub struct Remember {
+    /// What.
+    pub text: String,
+    /// Its type; guessed from the words if not said.
+    pub kind: Option<Kind>,
+    /// Its priority; the vault's default if not said.
+    pub priority: Option<Priority>,
+    /// What it is about.
+    pub entity: Option<String>,
+    /// What kind of thing that is.
+    pub entity_kind: Option<EntityKind>,
+    /// Labels.
+    pub tags: Vec<String>,
+    /// What it replaces.
+    pub supersedes: Vec<EventId>,
+    /// What it belongs with.
+    pub related: Vec<EventId>,
+    /// When it is due.
+    pub due: Option<Date>,
+    /// Whom or what it waits for.
+    pub waiting_on: Option<String>,
+    /// Where it was learnt; `live` if not said.
+    pub source: Option<String>,
+    /// The session it was learnt in.
+    pub session: Option<String>,
+    /// Where it holds.
+    pub scope: Scope,
+    /// Whose words it goes back to; the person's if not said.
+    pub origin: Option<Origin>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Remembered {
+    /// The event as it stands in the ledger.
+    pub event: Event,
+    /// Its type was guessed.
+    pub type_guessed: bool,
+    /// So many control characters were taken out of what was said.
+    pub characters_removed: usize,
+    /// What it now contradicts.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// An act, and what it was upon.
+#[derive(Debug, Serialize)]
+pub struct Acted {
+    /// The act as it stands in the ledger.
+    pub event: Event,
+    /// Its target, as it was before.
+    pub target: Entry,
+}
+
+impl Memory {
+    /// Writes down something learnt.
+    pub async fn remember(&self, said: Remember) -> Result<Remembered> {
+        let kind = said
+            .kind
+            .unwrap_or_else(|| if said.due.is_some() || said.waiting_on.is_some() { Kind::Commitment } else { guess_kind(&said.text) });
+        let priority = said.priority.map_or_else(|| self.policy.default_priority(), Ok)?;
+        let draft = Draft {
+            entity: said.entity,
+            entity_kind: said.entity_kind,
+            tags: said.tags,
+            supersedes: unique(said.supersedes),
+            related: unique(said.related),
+            due: said.due,
+            waiting_on: said.waiting_on,
+            source: said.source.filter(|source| !source.trim().is_empty()).unwrap_or_else(|| "live".into()),
+            session: said.session,
+            scope: said.scope,
+            origin: said.origin.unwrap_or(Origin::User),
+            ..Draft::new(self.now(), kind, priority, said.text)
+        };
+        let (draft, characters_removed) = draft.cleaned()?;
+        let targets = unique(draft.supersedes.iter().chain(&draft.related).copied().collect());
+        let event = self
+            .against(&targets, |found| {
+                for &id in &draft.supersedes {
+                    revise::may(id, entry(found, id), Effect::Supersede)?;
+                }
+                for &id in &draft.related {
+                    entry(found, id).ok_or(revise::Refusal::Unknown(id))?;
+                }
+                Ok(vec![draft.clone()])
+            })
+            .await?
+            .swap_remove(0);
+        let conflicts = self.conflicts_of(event.id).await.unwrap_or_default();
+        Ok(Remembered { event, type_guessed: said.kind.is_none(), characters_removed, conflicts })
+    }
+
+    /// Closes, confirms or retracts events. All of them or none.
+    pub async fn act(
+        &self,
+        act: Act,
+        ids: Vec<EventId>,
+        note: Option<String>,
+        origin: Origin,
+        session: Option<String>,
+    ) -> Result<Vec<Acted>> {
+        let ids = unique(ids);
+        let now = self.now();
+        let mut targets: Vec<Entry> = Vec::new();
+        let events = self
+            .against(&ids, |found| {
+                targets = found.entries.clone();
+                let mut drafts = Vec::new();
+                for &id in &ids {
+                    let target = entry(found, id);
+                    revise::may(id, target, effect(act))?;
+                    let Some(target) = target else { continue };
+                    let content = note.clone().filter(|note| !note.trim().is_empty()).unwrap_or_else(|| default_note(act, target));
+                    let draft = Draft { origin, session: session.clone(), ..Draft::upon(&target.event, act, now, content) };
+                    drafts.push(draft.cleaned()?.0);
+                }
+                Ok(drafts)
+            })
+            .await?;
+        let pairs = events.into_iter().filter_map(|event| {
+            let target = targets.iter().find(|target| event.related.contains(&target.event.id))?.clone();
+            Some(Acted { event, target })
+        });
+        Ok(pairs.collect())
+    }
+
+    /// Appends what `plan` makes of `targets` as they stand; if the ledger moves in between, plans again.
+    pub(crate) async fn against(&self, targets: &[EventId], mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+        if targets.is_empty() {
+            // Nothing was looked at, so nothing can have changed.
+            let drafts = plan(&Found { entries: Vec::new(), position: Position(0) })?;
+            return Ok(self.store.append(drafts, None).await?);
+        }
+        self.against_query(&EventQuery::these(targets), plan).await
+    }
+
+    /// Likewise, for whatever events a query finds.
+    pub(crate) async fn against_query(&self, query: &EventQuery, mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+        let mut last = StoreError::Moved { what: "the ledger".into() };
+        for _ in 0..ATTEMPTS {
+            let found = self.store.events(query).await?;
+            let drafts = plan(&found)?;
+            if drafts.is_empty() {
+                return Ok(Vec::new());
+            }
+            match self.store.append(drafts, Some(found.position)).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return Ok(other?),
+            }
+        }
+        Err(last.into())
+    }
+
+    async fn conflicts_of(&self, id: EventId) -> Result<Vec<Conflict>> {
+        let mut found = conflict::between(&self.store.contested().await?);
+        found.retain(|conflict| conflict.events.contains(&id));
+        Ok(found)
+    }
+}
+
+fn entry(found: &Found, id: EventId) -> Option<&Entry> {
+    found.entries.iter().find(|entry| entry.event.id == id)
+}
+
+fn unique(mut ids: Vec<EventId>) -> Vec<EventId> {
+    let mut seen = Vec::new();
+    ids.retain(|id| {
+        !seen.contains(id) && {
+            seen.push(*id);
+            true
+        }
+    });
+    ids
+}
+
+fn effect(act: Act) -> Effect {
+    match act {
+        Act::Close => Effect::Close,
+        Act::Confirm => Effect::Confirm,
+        Act::Retract => Effect::Retract,
+        Act::Assert | Act::Promote => Effect::None,
+    }
+}
+
+fn default_note(act: Act, target: &Entry) -> String {
+    let word = match act {
+        Act::Close => "Closed",
+        Act::Confirm => "Confirmed",
+        Act::Retract => "Retracted",
+        Act::Assert | Act::Promote => "Noted",
+    };
+    // The whole of a long text is one `show` away.
+    let gist: String = target.event.content.lines().next().unwrap_or_default().chars().take(200).collect();
+    format!("{word}: {gist}")
+}

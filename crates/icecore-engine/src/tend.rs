@@ -1,0 +1,382 @@
+//! Looking after a vault: verifying it, mending it, making what is derived anew (L10, L12).
+
+use std::collections::{BTreeSet, HashSet};
+
+use icecore_domain::calendar::{Moment, days_between};
+use icecore_domain::format::line;
+use icecore_domain::hash::Hash;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::integrity::{self, Check, Finding, Prefix};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::{self, Ledger};
+use icecore_store::{LedgerText, Progress};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::log::Noticed;
+use crate::look::{Integrity, counted};
+use crate::{Error, Memory, Result};
+
+/// What `verify` found.
+#[derive(Debug, Serialize)]
+pub struct Verdict {
+    /// When.
+    pub checked_at: Moment,
+    /// Whether every check passed.
+    pub ok: bool,
+    /// Events in the ledger.
+    pub events: usize,
+    /// Bytes of the ledger.
+    pub bytes: usize,
+    /// Every check, and whether it passed.
+    pub checks: Vec<(Check, bool)>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What opening the vault mended.
+    pub mended: Vec<String>,
+    /// What the logs had that the ledger had not.
+    pub noticed: Noticed,
+}
+
+/// What `doctor --fix` did.
+#[derive(Debug, Serialize)]
+pub struct Repairs {
+    /// What was done, for a person.
+    pub done: Vec<String>,
+    /// How things stand now.
+    pub verdict: Verdict,
+}
+
+/// What earlier verifications left behind.
+#[derive(Debug, Default)]
+struct Known {
+    prefix: Option<Prefix>,
+    gaps: BTreeSet<EventId>,
+    at: Option<String>,
+    failures: usize,
+    unreadable: bool,
+}
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(icecore_store::Error::Path)?)
+}
+
+impl Memory {
+    /// Runs every check and writes down the result.
+    pub async fn verify(&self) -> Result<Verdict> {
+        let noticed = self.notice_all().await;
+        let mut findings = self.store.inspect().await?;
+        let text = self.store.ledger().await?;
+        let known = self.known_integrity().await?;
+        let ledger = Ledger::read(&text.bytes, None);
+        let archived = self.archived().await?;
+        findings.extend(integrity::examine(&ledger, &archived, &known.gaps));
+        if let Some(prefix) = known.prefix.filter(|prefix| !prefix.holds(&text.bytes)) {
+            let what = format!(
+                "the first {} bytes of {}, verified on {}, were changed. `icecore undo` brings lost lines back, `icecore doctor --fix` accepts the ledger as it is",
+                prefix.bytes,
+                layout::LEDGER,
+                known.at.as_deref().map_or("an earlier day", |at| &at[..10.min(at.len())])
+            );
+            findings.push(Finding::failure(Check::VerifiedPrefix, what));
+        }
+        if known.unreadable {
+            findings.push(Finding::oddity(Check::VerifiedPrefix, format!("{} could not be read; it was made anew", layout::INTEGRITY)));
+        }
+        findings.extend(self.check_loops(&ledger).await?);
+        findings.extend(self.check_checkpoint(&ledger, &archived).await?);
+        for document in self.store.documents().await?.iter().filter(|document| document.is_sync_leftover()) {
+            findings.push(Finding::failure(
+                Check::Files,
+                format!("{document} is a copy that a sync or merge program left; take over what is missing from it and remove it"),
+            ));
+        }
+        findings.sort_by_key(|finding| (finding.check, !finding.fails, finding.line));
+        let checks: Vec<(Check, bool)> =
+            Check::ALL.iter().map(|&check| (check, !findings.iter().any(|finding| finding.check == check && finding.fails))).collect();
+        let ok = checks.iter().all(|(_, passed)| *passed);
+        let verdict = Verdict {
+            checked_at: self.now(),
+            ok,
+            events: ledger.entries().len(),
+            bytes: text.bytes.len(),
+            checks,
+            findings,
+            mended: self.store.mended().await,
+            noticed,
+        };
+        self.write_down(&verdict, &text, &known).await?;
+        Ok(verdict)
+    }
+
+    /// Mends what can be mended without losing anything: broken lines are set aside, what is derived is made anew.
+    pub async fn mend(&self) -> Result<Repairs> {
+        let mut done = self.store.mended().await;
+        // A way back, if there can be one.
+        if let Ok(Some(snapshot)) = self.history.snapshot("before doctor --fix", self.clock.now()).await {
+            done.push(format!("kept the state before as snapshot {}", &snapshot.id[..8.min(snapshot.id.len())]));
+        }
+        if let Ok(removed) = self.history.unlock(self.clock.now()).await {
+            done.extend(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())));
+        }
+        done.extend(self.set_broken_lines_aside().await?);
+        let inspected = self.store.inspect().await?;
+        if inspected.iter().any(|finding| finding.fails) {
+            let events = self.store.rebuild(&|_, _| {}).await?;
+            done.push(format!("made the index anew from {}", counted(events, "event")));
+        }
+        done.extend(self.settle_checkpoint().await?);
+        done.extend(self.accept().await?);
+        let verdict = self.verify().await?;
+        Ok(Repairs { done, verdict })
+    }
+
+    /// Makes everything derived anew: the index and `open-loops.json`.
+    pub async fn reindex(&self, progress: Progress<'_>) -> Result<(usize, usize)> {
+        let events = self.store.rebuild(progress).await?;
+        self.notice_all().await;
+        let ledger = Ledger::read(&self.store.ledger().await?.bytes, None);
+        let open = ledger.open_loops().len();
+        self.write_loops(&ledger).await?;
+        Ok((events, open))
+    }
+
+    /// Brings `open-loops.json` up to date from what the home already knows.
+    pub async fn refresh_loops(&self) -> Result<()> {
+        let open = self.store.events(&EventQuery::open_loops()).await?.entries;
+        let mut open: Vec<_> = open.iter().map(|entry| (entry.event.ts, entry.event.id)).collect();
+        open.sort();
+        self.put_loops(open.into_iter().map(|(_, id)| id).collect()).await
+    }
+
+    async fn write_loops(&self, ledger: &Ledger) -> Result<()> {
+        self.put_loops(ledger.open_loops().iter().map(|entry| entry.event.id).collect()).await
+    }
+
+    async fn put_loops(&self, open: Vec<EventId>) -> Result<()> {
+        let path = path(layout::OPEN_LOOPS)?;
+        let text = format!("{}\n", serde_json::to_string_pretty(&open).unwrap_or_default());
+        if self.store.document(&path).await?.as_deref() != Some(text.as_bytes()) {
+            self.store.put(&path, text.as_bytes()).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares `open-loops.json` with the ledger and brings it up to date.
+    async fn check_loops(&self, ledger: &Ledger) -> Result<Vec<Finding>> {
+        let before = self.store.document(&path(layout::OPEN_LOOPS)?).await?;
+        let open: Vec<String> = ledger.open_loops().iter().map(|entry| entry.event.id.to_string()).collect();
+        let found = match before {
+            None => None,
+            Some(bytes) => match serde_json::from_slice::<Vec<String>>(&bytes) {
+                Err(_) => Some(format!("{} was not a list of ids; it was made anew", layout::OPEN_LOOPS)),
+                Ok(listed) if listed == open => None,
+                Ok(listed) => {
+                    let changed =
+                        listed.iter().filter(|id| !open.contains(id)).count() + open.iter().filter(|id| !listed.contains(id)).count();
+                    Some(format!("{} was behind by {}; it was brought up to date", layout::OPEN_LOOPS, counted(changed, "commitment")))
+                }
+            },
+        };
+        self.write_loops(ledger).await?;
+        Ok(found.map(|what| Finding::oddity(Check::OpenLoops, what)).into_iter().collect())
+    }
+
+    async fn check_checkpoint(&self, ledger: &Ledger, archived: &HashSet<EventId>) -> Result<Vec<Finding>> {
+        let Some(bytes) = self.store.document(&path(layout::CHECKPOINT)?).await? else { return Ok(Vec::new()) };
+        let say = |what: &str| Ok(vec![Finding::failure(Check::Checkpoint, format!("{} {what}", layout::CHECKPOINT))]);
+        let Ok(checkpoint) = serde_json::from_slice::<Value>(&bytes) else { return say("is not JSON") };
+        let known = |id: EventId| ledger.get(id).is_some() || archived.contains(&id);
+        match checkpoint.get("last_processed_event_id") {
+            None | Some(Value::Null) => {}
+            Some(Value::String(id)) => match id.parse::<EventId>() {
+                Ok(id) if known(id) => {}
+                _ => return say(&format!("points at {id}, which does not exist")),
+            },
+            Some(_) => return say("has a last_processed_event_id that is no id"),
+        }
+        if let Some(at) = checkpoint.get("last_run_ts")
+            && at.as_str().and_then(Moment::read).is_none()
+        {
+            return say("has a last_run_ts that is no time");
+        }
+        let all = (ledger.entries().len() + archived.len()) as u64;
+        match checkpoint.get("events_processed") {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(count) if count.as_u64().is_some_and(|count| count <= all) => Ok(Vec::new()),
+            Some(count) => say(&format!("says {count} events were processed, and there are {all}")),
+        }
+    }
+
+    async fn settle_checkpoint(&self) -> Result<Vec<String>> {
+        let ledger = Ledger::read(&self.store.ledger().await?.bytes, None);
+        if self.check_checkpoint(&ledger, &self.archived().await?).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let path = path(layout::CHECKPOINT)?;
+        let bytes = self.store.document(&path).await?.unwrap_or_default();
+        let place = self.store.set_aside(&path, 0, &bytes).await?;
+        self.store.remove(&path).await?;
+        Ok(vec![format!("set {path} aside in {place}; the next consolidation starts a new one")])
+    }
+
+    /// Ids of events that moved to an archive and so still resolve.
+    async fn archived(&self) -> Result<HashSet<EventId>> {
+        let mut ids = HashSet::new();
+        for document in self.store.documents().await? {
+            let name = document.as_str();
+            let archive = name.starts_with("memory/ledger-archive-") || name.starts_with("memory/archive/");
+            if archive && name.ends_with(".jsonl") {
+                let bytes = self.store.document(&document).await?.unwrap_or_default();
+                ids.extend(Ledger::read(&bytes, None).entries().iter().map(|entry| entry.event.id));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Moves lines that are not events, and second uses of an id, out of the ledger. What a broken line still told
+    /// stays, and an event whose id was taken gets one of its own.
+    async fn set_broken_lines_aside(&self) -> Result<Vec<String>> {
+        let ledger_path = path(layout::LEDGER)?;
+        let LedgerText { bytes, position } = self.store.ledger().await?;
+        let (mut kept, mut aside, mut renumbered) = (Vec::with_capacity(bytes.len()), Vec::new(), Vec::new());
+        let mut seen: std::collections::HashMap<EventId, icecore_domain::event::Event> = std::collections::HashMap::new();
+        for raw in ledger::lines(&bytes, 1) {
+            let parsed = line::parse(raw.bytes);
+            let again = parsed.events.iter().any(|event| seen.contains_key(&event.id));
+            if parsed.is_sound() && !again {
+                kept.extend_from_slice(raw.bytes);
+                kept.push(b'\n');
+                seen.extend(parsed.events.into_iter().map(|event| (event.id, event)));
+                continue;
+            }
+            aside.push((raw.number, raw.offset as u64, raw.bytes.to_vec()));
+            for event in parsed.events {
+                match seen.get(&event.id) {
+                    Some(first) if *first == event => {}
+                    Some(_) => renumbered.push(event),
+                    None => {
+                        kept.extend_from_slice(line::write(&event).as_bytes());
+                        seen.insert(event.id, event);
+                    }
+                }
+            }
+        }
+        if aside.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut done = Vec::new();
+        for (number, offset, bytes) in &aside {
+            let place = self.store.set_aside(&ledger_path, *offset, bytes).await?;
+            done.push(format!("set line {number} of {ledger_path} aside in {place}"));
+        }
+        for event in renumbered {
+            let taken = seen.keys().filter(|id| id.day() == event.id.day()).map(|id| id.number()).max().unwrap_or(0);
+            let (old, new) = (event.id, EventId::new(event.id.day(), taken + 1));
+            let event = event.draft.with_id(new);
+            kept.extend_from_slice(line::write(&event).as_bytes());
+            seen.insert(new, event);
+            done.push(format!("gave {new} to an event that used {old} a second time"));
+        }
+        self.store.replace_ledger(&kept, position).await?;
+        Ok(done)
+    }
+
+    /// Takes the ledger as it is now for whole: gaps that cannot be filled are known from here on.
+    async fn accept(&self) -> Result<Vec<String>> {
+        let text = self.store.ledger().await?;
+        let mut known = self.known_integrity().await?;
+        let ledger = Ledger::read(&text.bytes, None);
+        let missing = integrity::missing_ids(&ledger, &self.archived().await?, &known.gaps);
+        let changed = known.prefix.is_some_and(|prefix| !prefix.holds(&text.bytes));
+        let mut done = Vec::new();
+        if !missing.is_empty() {
+            done.push(format!("noted {} whose lines are lost, from {} on", counted(missing.len(), "id"), missing[0]));
+            known.gaps.extend(missing);
+        }
+        if changed {
+            done.push(format!("accepted {} as it is now", layout::LEDGER));
+        }
+        if !done.is_empty() {
+            known.prefix = Some(Prefix::of(&text.bytes));
+            let report = json!({ "known_gaps": known.gaps, "ledger": prefix_json(known.prefix) });
+            self.store.put(&path(layout::INTEGRITY)?, pretty(&report).as_bytes()).await?;
+        }
+        Ok(done)
+    }
+
+    async fn write_down(&self, verdict: &Verdict, text: &LedgerText, known: &Known) -> Result<()> {
+        // Only what was found whole counts as verified; a failing prefix stays what it was until somebody decides.
+        let prefix = if verdict.ok { Some(Prefix::of(&text.bytes)) } else { known.prefix };
+        let failures: Vec<&Finding> = verdict.findings.iter().filter(|finding| finding.fails).collect();
+        let report = json!({
+            "checked_at": verdict.checked_at,
+            "ok": verdict.ok,
+            "events": verdict.events,
+            "ledger": prefix_json(prefix),
+            "checks": verdict.checks.iter().map(|(check, passed)| json!({ "check": check, "ok": passed })).collect::<Vec<_>>(),
+            "failures": failures,
+            "known_gaps": known.gaps,
+        });
+        self.store.put(&path(layout::INTEGRITY)?, pretty(&report).as_bytes()).await?;
+        let mut entry =
+            format!("- {} {} {}\n", verdict.checked_at, if verdict.ok { "ok," } else { "FAILED," }, counted(verdict.events, "event"));
+        for finding in failures.iter().take(20) {
+            entry.push_str(&format!("  - {}\n", icecore_domain::plain::one_line(&finding.what)));
+        }
+        if failures.len() > 20 {
+            entry.push_str(&format!("  - and {} more\n", failures.len() - 20));
+        }
+        let log = path(layout::INTEGRITY_LOG)?;
+        let from = self.store.document(&log).await?.map_or(0, |bytes| bytes.len() as u64);
+        let entry = if from == 0 { format!("# Integrity log\n\n{entry}") } else { entry };
+        match self.store.grow(&log, entry.as_bytes(), from).await {
+            // Two verifications at once: the other one has just written the same.
+            Err(icecore_store::Error::Moved { .. }) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    async fn known_integrity(&self) -> Result<Known> {
+        let Some(bytes) = self.store.document(&path(layout::INTEGRITY)?).await? else { return Ok(Known::default()) };
+        let Ok(report) = serde_json::from_slice::<Value>(&bytes) else { return Ok(Known { unreadable: true, ..Known::default() }) };
+        let ledger = &report["ledger"];
+        let prefix = match (ledger["bytes"].as_u64(), ledger["sha256"].as_str().map(str::parse::<Hash>)) {
+            (Some(bytes), Some(Ok(hash))) => usize::try_from(bytes).ok().map(|bytes| Prefix { bytes, hash }),
+            _ => None,
+        };
+        let gaps = report["known_gaps"].as_array().into_iter().flatten().filter_map(|id| id.as_str()?.parse().ok()).collect();
+        let failures = report["checks"].as_array().into_iter().flatten().filter(|check| check["ok"] == Value::Bool(false)).count();
+        Ok(Known { prefix, gaps, at: report["checked_at"].as_str().map(str::to_owned), failures, unreadable: false })
+    }
+
+    /// What the last `verify` found.
+    pub(crate) async fn integrity(&self) -> Result<Integrity> {
+        let known = self.known_integrity().await?;
+        Ok(match (known.at, known.failures) {
+            (None, _) => Integrity::Unknown,
+            (Some(at), 0) => {
+                let days_ago = Moment::read(&at).map_or(0, |read| days_between(read.moment.day(), self.now().day()));
+                Integrity::Whole { at, days_ago }
+            }
+            (Some(at), failures) => Integrity::Failing { at, failures },
+        })
+    }
+}
+
+fn prefix_json(prefix: Option<Prefix>) -> Value {
+    prefix.map_or(Value::Null, |prefix| json!({ "bytes": prefix.bytes, "sha256": prefix.hash.to_string() }))
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+impl Verdict {
+    /// An error if a check failed.
+    pub fn failures(&self) -> Option<Error> {
+        let failed = self.checks.iter().filter(|(_, passed)| !passed).count();
+        (failed > 0).then(|| Error::Nothing(format!("{} failed", counted(failed, "check"))))
+    }
+}

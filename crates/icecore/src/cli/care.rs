@@ -1,0 +1,333 @@
+//! Commands that set a vault up and look after it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use icecore_domain::calendar::weekday;
+use icecore_domain::ledger::integrity::Finding;
+use icecore_domain::plain;
+use icecore_engine::{Integrity, Status, Verdict};
+use serde_json::json;
+
+use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
+use super::{Global, ledger, show};
+use crate::error::{Exit, Stop};
+use crate::wire::{self, Open};
+
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The folder; your own data folder if not given
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// The time zone whose days are the vault's, e.g. Europe/Berlin; the system's if not given
+    #[arg(long, value_name = "ZONE")]
+    tz: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Mend what can be mended without losing anything
+    #[arg(long)]
+    fix: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Show every setting in force
+    Show,
+    /// Check icecore.toml
+    Check,
+}
+
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    /// Why
+    #[arg(long, short, value_name = "TEXT", default_value = "snapshot", hide_default_value = true)]
+    note: String,
+    /// List the snapshots instead of making one
+    #[arg(long, short)]
+    list: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Undo {
+    /// The snapshot to go back to; the last one if not given
+    #[arg(long, value_name = "ID")]
+    to: Option<String>,
+}
+
+pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
+    let (open, guessed) = wire::create(global, init.folder.as_deref(), init.tz.as_deref()).await?;
+    let mut notes = open.memory.store().mended().await;
+    notes.extend(guessed);
+    let git = match open.memory.snapshot("a new vault").await {
+        Ok(_) => true,
+        Err(error) => {
+            if notes.is_empty() {
+                notes.push(error.to_string());
+            }
+            false
+        }
+    };
+    let zone = open.memory.policy().zone()?.name().to_owned();
+    if out.is_json() {
+        return out.json(&json!({ "vault": open.root, "zone": zone, "git": git, "notes": notes }));
+    }
+    out.line(format!("{GREEN}Made a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.root.display()))?;
+    out.say(format!("  days are those of {zone}{}", if git { ", snapshots are kept in git" } else { "" }));
+    for note in notes {
+        out.warn(note);
+    }
+    out.say("");
+    out.say(format!("Next:  {CYAN}icecore remember \"Send the offer to Client X\" --due friday{CYAN:#}"));
+    out.say(format!("       {CYAN}icecore status{CYAN:#}"));
+    Ok(())
+}
+
+pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
+    ledger::tell_noticed(&open.memory.notice().await, out);
+    let status = open.memory.status().await?;
+    if out.is_json() {
+        let mut value = serde_json::to_value(&status)?;
+        value["vault"] = json!(open.root);
+        value["active"] =
+            status.active.iter().map(|(kind, many)| (kind.to_string(), json!(many))).collect::<serde_json::Map<_, _>>().into();
+        return out.json(&value);
+    }
+    let now = status.now;
+    out.line(format!(
+        "{BOLD}icecore{BOLD:#}  {}  {DIM}{} {} {}, {}{DIM:#}",
+        open.root.display(),
+        weekday(now.day()),
+        now.day(),
+        now.clock(),
+        status.zone
+    ))?;
+    out.line("")?;
+    if status.statements == 0 {
+        out.line("  Nothing is remembered yet. Begin with one of these:")?;
+        for example in [
+            "icecore remember \"Never deploy on Fridays\" --priority P0",
+            "icecore remember \"Send the offer\" --due friday",
+            "icecore log \"First day with icecore\"",
+        ] {
+            out.line(format!("    {CYAN}{example}{CYAN:#}"))?;
+        }
+    } else {
+        here(&status, out)?;
+    }
+    if !status.due.is_empty() {
+        out.line("")?;
+        out.line(format!("{BOLD}Due{BOLD:#}"))?;
+        for entry in &status.due {
+            let due = entry.event.due.map_or(String::new(), |due| show::due_in(due, now.day()));
+            let style = if due.ends_with("overdue") { RED } else { YELLOW };
+            out.line(format!("  {style}{due:<14}{style:#} {CYAN}{}{CYAN:#}  {}", entry.event.id, show::gist(&entry.event.content)))?;
+        }
+    }
+    if !status.oldest_open.is_empty() {
+        out.line("")?;
+        let shown = if status.oldest_open.len() < status.open {
+            format!(", the oldest {} of {}", status.oldest_open.len(), status.open)
+        } else {
+            String::new()
+        };
+        out.line(format!("{BOLD}Open commitments{BOLD:#}{DIM}{shown}{DIM:#}"))?;
+        for entry in &status.oldest_open {
+            let waiting =
+                entry.event.waiting_on.as_ref().map_or(String::new(), |whom| format!("  {DIM}waiting on {}{DIM:#}", show::gist(whom)));
+            let age = show::age(entry.event.ts.day(), now.day());
+            out.line(format!("  {age:<14} {CYAN}{}{CYAN:#}  {}{waiting}", entry.event.id, show::gist(&entry.event.content)))?;
+        }
+    }
+    if !status.conflicts.is_empty() {
+        out.line("")?;
+        out.line(format!("{BOLD}Conflicts{BOLD:#}  {DIM}icecore conflicts says how to settle them{DIM:#}"))?;
+        for conflict in status.conflicts.iter().take(5) {
+            let ids: Vec<String> = conflict.events.iter().map(ToString::to_string).collect();
+            out.line(format!("  {YELLOW}⚠{YELLOW:#} {}  {}", show::gist(&conflict.about), ids.join(" / ")))?;
+        }
+        if status.conflicts.len() > 5 {
+            out.line(format!("  and {} more", status.conflicts.len() - 5))?;
+        }
+    }
+    out.line("")?;
+    for wrong in &status.wrong {
+        out.line(format!("{RED}✗{RED:#} {}", plain::one_line(wrong)))?;
+    }
+    match &status.integrity {
+        Integrity::Whole { days_ago: 0, .. } => out.line(format!("{GREEN}✓{GREEN:#} verified today, everything whole"))?,
+        Integrity::Whole { days_ago, .. } => out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, {days_ago} d ago"))?,
+        Integrity::Unknown => out.line(format!("{DIM}Not verified yet: icecore verify{DIM:#}"))?,
+        Integrity::Failing { .. } => {}
+    }
+    Ok(())
+}
+
+fn here(status: &Status, out: &mut Out) -> Result<()> {
+    let parts: Vec<String> = status
+        .active
+        .iter()
+        .filter(|(_, many)| *many > 0)
+        .map(|(kind, many)| format!("{many} {kind}{}", if *many == 1 { "" } else { "s" }))
+        .collect();
+    let active: usize = status.active.iter().map(|(_, many)| many).sum();
+    let ended = status.statements - active;
+    out.line(format!("  {}", if parts.is_empty() { "nothing holds at the moment".into() } else { parts.join(", ") }))?;
+    let mut rest = Vec::new();
+    if status.p0 > 0 {
+        rest.push(format!("{} of them P0", status.p0));
+    }
+    if ended > 0 {
+        rest.push(format!("{ended} replaced, closed or taken back"));
+    }
+    if !rest.is_empty() {
+        out.line(format!("  {DIM}{}{DIM:#}", rest.join("; ")))?;
+    }
+    Ok(())
+}
+
+pub async fn verify(open: &Open, out: &mut Out) -> Result<()> {
+    let verdict = open.memory.verify().await?;
+    if out.is_json() {
+        out.json(&verdict_json(&verdict))?;
+    } else {
+        tell_verdict(&verdict, out)?;
+        if !verdict.ok {
+            out.say("`icecore doctor --fix` mends what can be mended without losing anything.");
+        }
+    }
+    if verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
+}
+
+fn verdict_json(verdict: &Verdict) -> serde_json::Value {
+    let mut value = json!(verdict);
+    value["checks"] = verdict.checks.iter().map(|(check, passed)| json!({ "check": check, "ok": passed })).collect();
+    value
+}
+
+fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
+    ledger::tell_noticed(&verdict.noticed, out);
+    for (check, passed) in &verdict.checks {
+        let mark = if *passed { format!("{GREEN}✓{GREEN:#}") } else { format!("{RED}✗{RED:#}") };
+        out.line(format!("{mark} {}", check.title()))?;
+        let findings: Vec<&Finding> = verdict.findings.iter().filter(|finding| finding.check == *check).collect();
+        for finding in findings.iter().take(20) {
+            let mark = if finding.fails { format!("{RED}!{RED:#}") } else { format!("{DIM}·{DIM:#}") };
+            out.line(format!("    {mark} {}", plain::one_line(&finding.what)))?;
+        }
+        if findings.len() > 20 {
+            out.line(format!("    and {} more", findings.len() - 20))?;
+        }
+    }
+    let bytes = verdict.bytes;
+    out.line(format!("{} events, {bytes} bytes: {}", verdict.events, if verdict.ok { "everything whole" } else { "DAMAGED" }))?;
+    Ok(())
+}
+
+pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
+    if !doctor.fix {
+        return verify(open, out).await;
+    }
+    let repairs = open.memory.mend().await?;
+    if out.is_json() {
+        out.json(&json!({ "done": repairs.done, "verdict": verdict_json(&repairs.verdict) }))?;
+    } else {
+        if repairs.done.is_empty() {
+            out.say("Nothing needed mending.");
+        }
+        for done in &repairs.done {
+            out.line(format!("{GREEN}+{GREEN:#} {}", plain::one_line(done)))?;
+        }
+        tell_verdict(&repairs.verdict, out)?;
+        if !repairs.verdict.ok {
+            out.say("What is left needs your decision; an event that refers to nothing can be retracted.");
+        }
+    }
+    if repairs.verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
+}
+
+pub async fn reindex(open: &Open, out: &mut Out) -> Result<()> {
+    let bar = out.bar("Reading the ledger");
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let (events, open_loops) = open.memory.reindex(&progress).await?;
+    bar.finish_and_clear();
+    if out.is_json() {
+        return out.json(&json!({ "events": events, "open_loops": open_loops }));
+    }
+    Ok(out.line(format!("Made anew: the index of {events} events, open-loops.json with {open_loops}"))?)
+}
+
+pub fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
+    let policy = open.memory.policy();
+    match (config, out.is_json()) {
+        // Opening the vault has read and checked the settings already.
+        (Config::Check, true) => out.json(&json!({ "ok": true })),
+        (Config::Check, false) => Ok(out.line("icecore.toml is in order")?),
+        (Config::Show, true) => out.json(policy),
+        (Config::Show, false) => Ok(out.line(policy.show().trim_end())?),
+    }
+}
+
+pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result<()> {
+    let told = |snapshot: &icecore_store::Snapshot| json!({ "id": snapshot.id, "at": snapshot.at.to_string(), "note": snapshot.note });
+    let zone = open.memory.policy().zone()?;
+    if snapshot.list {
+        let all = open.memory.snapshots(1_000).await?;
+        if out.is_json() {
+            return out.json(&json!({ "snapshots": all.iter().map(told).collect::<Vec<_>>() }));
+        }
+        for one in &all {
+            let at = zone.moment(one.at);
+            out.line(format!("{CYAN}{}{CYAN:#}  {} {}  {}", short(&one.id), at.day(), at.clock(), plain::one_line(&one.note)))?;
+        }
+        if all.is_empty() {
+            out.say("There are no snapshots yet.");
+        }
+        return Ok(());
+    }
+    let made = open.memory.snapshot(&snapshot.note).await?;
+    if out.is_json() {
+        return out.json(&json!({ "snapshot": made.as_ref().map(told) }));
+    }
+    match made {
+        Some(made) => Ok(out.line(format!("{CYAN}{}{CYAN:#}  {}", short(&made.id), plain::one_line(&made.note)))?),
+        None => {
+            out.say("Nothing changed since the last snapshot.");
+            Ok(())
+        }
+    }
+}
+
+fn short(id: &str) -> &str {
+    &id[..8.min(id.len())]
+}
+
+pub async fn undo(open: &Open, undo: &Undo, out: &mut Out) -> Result<()> {
+    let undone = open.memory.undo(undo.to.as_deref()).await?;
+    if out.is_json() {
+        return out.json(&json!({ "undone": undone }));
+    }
+    let Some(undone) = undone else {
+        out.say("Nothing changed since the last snapshot, so there is nothing to undo. `icecore undo --to ID` goes further back.");
+        return Ok(());
+    };
+    out.line(format!("Back to {CYAN}{}{CYAN:#}, {}", short(&undone.to), plain::one_line(&undone.note)))?;
+    for file in &undone.files {
+        out.line(format!("  {}  {}", file.what, file.path))?;
+    }
+    for id in &undone.retracted {
+        out.line(format!("  retracted {id}"))?;
+    }
+    if undone.files.is_empty() && undone.retracted.is_empty() {
+        out.line("  nothing had to change")?;
+    }
+    if let Some(before) = &undone.before {
+        out.say(format!("{DIM}The state before is snapshot {}; `icecore undo` comes back to it.{DIM:#}", short(before)));
+    }
+    Ok(())
+}

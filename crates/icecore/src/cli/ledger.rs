@@ -1,0 +1,397 @@
+//! Commands that write to the ledger and read from it.
+
+use std::io::Read;
+
+use anyhow::Result;
+use clap::Args;
+use icecore_domain::calendar::read_day;
+use icecore_domain::event::{Act, EntityKind, Kind, Origin, Priority, Scope};
+use icecore_domain::id::EventId;
+use icecore_domain::ledger::Entry;
+use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::plain;
+use icecore_engine::{Noticed, TrailSource};
+use jiff::civil::Date;
+use serde_json::json;
+
+use super::out::{BOLD, CYAN, DIM, GREEN, Out, YELLOW};
+use super::{read, show};
+use crate::error::{Exit, Stop};
+use crate::wire::Open;
+
+/// What is read from standard input at most, in bytes.
+const MAX_INPUT_BYTES: u64 = 8 * 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub struct Log {
+    /// What happened; `-` reads it from standard input
+    #[arg(required = true, value_name = "TEXT")]
+    text: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Remember {
+    /// What is to be remembered; `-` reads it from standard input
+    #[arg(required = true, value_name = "TEXT")]
+    text: Vec<String>,
+    /// fact, decision, preference, commitment, constraint, procedure or relationship
+    #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = read::kind)]
+    kind: Option<Kind>,
+    /// P0 for good, P1 important, P2 for a quarter, P3 for a month
+    #[arg(long, short, value_name = "P0-P3", value_parser = read::priority)]
+    priority: Option<Priority>,
+    /// What it is about
+    #[arg(long, short, value_name = "NAME")]
+    entity: Option<String>,
+    /// person, company, project, account or tool
+    #[arg(long, value_name = "KIND", value_parser = read::entity_kind, requires = "entity")]
+    entity_kind: Option<EntityKind>,
+    /// A label; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// The event it replaces; may be given several times
+    #[arg(long, value_name = "ID", value_parser = read::id)]
+    supersedes: Vec<EventId>,
+    /// An event it belongs with; may be given several times
+    #[arg(long, value_name = "ID", value_parser = read::id)]
+    related: Vec<EventId>,
+    /// When it is due: 2026-02-20, tomorrow, friday, +3d, +2w
+    #[arg(long, value_name = "DAY")]
+    due: Option<String>,
+    /// Whom or what it waits for
+    #[arg(long, value_name = "WHOM")]
+    waiting_on: Option<String>,
+    /// Where it was learnt: a path in the vault, a name; `live` if not given
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    /// The session it was learnt in
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Where it holds: everywhere, project:NAME, conversation:ID
+    #[arg(long, value_name = "SCOPE", value_parser = read::scope, default_value = "everywhere", hide_default_value = true)]
+    scope: Scope,
+    /// Whose words it goes back to: user, assistant, tool, import or file
+    #[arg(long, value_name = "WHO", value_parser = read::origin)]
+    origin: Option<Origin>,
+}
+
+#[derive(Debug, Args)]
+pub struct OnEvents {
+    /// The events, e.g. EVT-20260213-001 or 20260213-1
+    #[arg(required = true, value_name = "ID", value_parser = read::id)]
+    ids: Vec<EventId>,
+    /// Why
+    #[arg(long, short, value_name = "TEXT")]
+    note: Option<String>,
+    /// The session it happened in
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Whose words it goes back to: user, assistant, tool, import or file
+    #[arg(long, value_name = "WHO", value_parser = read::origin, default_value = "user", hide_default_value = true)]
+    origin: Origin,
+}
+
+#[derive(Debug, Args)]
+pub struct OneEvent {
+    /// The event, e.g. EVT-20260213-001 or 20260213-1
+    #[arg(value_name = "ID", value_parser = read::id)]
+    id: EventId,
+}
+
+#[derive(Debug, Args)]
+pub struct Events {
+    /// Only with this text
+    #[arg(value_name = "TEXT")]
+    text: Vec<String>,
+    /// Also what was replaced, closed or taken back, and the acts that did it
+    #[arg(long, short)]
+    all: bool,
+    /// Only of this type; may be given several times
+    #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = read::kind)]
+    kinds: Vec<Kind>,
+    /// Only of this priority; may be given several times
+    #[arg(long = "priority", short, value_name = "P0-P3", value_parser = read::priority)]
+    priorities: Vec<Priority>,
+    /// Only about this
+    #[arg(long, short, value_name = "NAME")]
+    entity: Option<String>,
+    /// Only with this label; several: with all of them
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Only from this session
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Only from this source
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    /// Only with this scope
+    #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
+    scope: Option<Scope>,
+    /// Only recorded on this day or later
+    #[arg(long, value_name = "DAY")]
+    since: Option<Date>,
+    /// Only recorded on this day or earlier
+    #[arg(long, value_name = "DAY")]
+    until: Option<Date>,
+    /// At most so many, the newest ones
+    #[arg(long, short = 'n', value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// The words of the command line, or standard input for a lone `-`.
+fn text_of(words: &[String]) -> Result<String> {
+    if words != ["-"] {
+        return Ok(words.join(" "));
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_INPUT_BYTES {
+        return Err(Stop::new(Exit::Usage, format!("standard input has more than {MAX_INPUT_BYTES} bytes")).into());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        Stop::new(Exit::Usage, format!("standard input is not UTF-8 from byte {} on", error.utf8_error().valid_up_to() + 1)).into()
+    })
+}
+
+fn tell_removed(removed: usize, out: &mut Out) {
+    if removed > 0 {
+        out.warn(format!("{removed} control characters were taken out of the text"));
+    }
+}
+
+pub async fn log(open: &Open, log: &Log, out: &mut Out) -> Result<()> {
+    let logged = open.memory.log(&text_of(&log.text)?).await?;
+    tell_removed(logged.characters_removed, out);
+    if out.is_json() {
+        return out.json(&logged);
+    }
+    let last = logged.appended.trim_start_matches('\n');
+    let line = last.split_once("\n- ").map_or(last, |(_, line)| line).trim_start_matches("- ");
+    Ok(out.line(format!("{CYAN}{}{CYAN:#}  {}", logged.path, plain::visible(line.trim_end())))?)
+}
+
+pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()> {
+    let today = open.memory.now().day();
+    let due = said.due.as_ref().map(|text| {
+        read_day(text, today)
+            .ok_or_else(|| Stop::new(Exit::Usage, format!("--due: `{text}` is not a day; write 2026-02-20, tomorrow, friday, +3d or +2w")))
+    });
+    let remembered = open
+        .memory
+        .remember(icecore_engine::Remember {
+            text: text_of(&said.text)?,
+            kind: said.kind,
+            priority: said.priority,
+            entity: said.entity.clone(),
+            entity_kind: said.entity_kind,
+            tags: said.tags.clone(),
+            supersedes: said.supersedes.clone(),
+            related: said.related.clone(),
+            due: due.transpose()?,
+            waiting_on: said.waiting_on.clone(),
+            source: said.source.clone(),
+            session: said.session.clone(),
+            scope: said.scope.clone(),
+            origin: said.origin,
+        })
+        .await?;
+    tell_removed(remembered.characters_removed, out);
+    if out.is_json() {
+        return out.json(&remembered);
+    }
+    let event = &remembered.event;
+    let due = event.due.map_or(String::new(), |due| format!("  {YELLOW}due {due}{YELLOW:#}"));
+    out.line(format!("{CYAN}{}{CYAN:#}  {} {}  {}{due}", event.id, event.kind, event.priority, show::gist(&event.content)))?;
+    if remembered.type_guessed {
+        out.whisper(format!(
+            "The type was guessed; --type says it. To change it: icecore remember … --type TYPE --supersedes {}",
+            event.id
+        ));
+    }
+    for id in &event.supersedes {
+        out.say(format!("{DIM}It replaces {id}.{DIM:#}"));
+    }
+    for conflict in &remembered.conflicts {
+        let others: Vec<String> = conflict.events.iter().filter(|id| **id != event.id).map(EventId::to_string).collect();
+        out.say(format!(
+            "{YELLOW}It contradicts {} about {}.{YELLOW:#} `icecore conflicts` shows how to settle it.",
+            others.join(", "),
+            show::gist(&conflict.about)
+        ));
+    }
+    Ok(())
+}
+
+pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<()> {
+    let acted = open.memory.act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone()).await?;
+    if out.is_json() {
+        return out.json(&json!({ "acts": acted }));
+    }
+    let word = match act {
+        Act::Close => "closed",
+        Act::Confirm => "confirmed",
+        Act::Retract => "retracted",
+        Act::Assert | Act::Promote => "noted",
+    };
+    for acted in &acted {
+        let target = &acted.target.event;
+        out.line(format!("{CYAN}{}{CYAN:#}  {GREEN}{word}{GREEN:#} {}  {}", acted.event.id, target.id, show::gist(&target.content)))?;
+        if act == Act::Retract {
+            for (undone, effect) in target.effects() {
+                let what = match effect {
+                    icecore_domain::event::Effect::Supersede => "holds again",
+                    icecore_domain::event::Effect::Close => "is open again",
+                    icecore_domain::event::Effect::Retract => "is back",
+                    _ => continue,
+                };
+                out.say(format!("{DIM}{undone} {what}.{DIM:#}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes in what people wrote into the logs, and tells about it.
+async fn notice(open: &Open, out: &mut Out) {
+    tell_noticed(&open.memory.notice().await, out);
+}
+
+pub fn tell_noticed(noticed: &Noticed, out: &mut Out) {
+    for taken in &noticed.taken {
+        let replaces = taken.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
+        out.say(format!("{DIM}Took {} from {}{replaces}.{DIM:#}", taken.event.id, taken.place));
+    }
+    for complaint in &noticed.complaints {
+        out.warn(complaint);
+    }
+}
+
+/// Says which lines of the ledger could not be read; what is shown is not all there is.
+async fn tell_faults(open: &Open, out: &mut Out) -> Result<()> {
+    let faults = open.memory.store().faults().await?;
+    for found in faults.iter().take(3) {
+        out.warn(format!("{}:{} {}. `icecore doctor` says what to do.", icecore_domain::layout::LEDGER, found.line, found.fault.what));
+    }
+    if faults.len() > 3 {
+        out.warn(format!("{} more lines of {} cannot be read", faults.len() - 3, icecore_domain::layout::LEDGER));
+    }
+    Ok(())
+}
+
+pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
+    notice(open, out).await;
+    tell_faults(open, out).await?;
+    let query = EventQuery {
+        standing: if asked.all { Wanted::Any } else { Wanted::Active },
+        ids: Vec::new(),
+        kinds: asked.kinds.clone(),
+        priorities: asked.priorities.clone(),
+        entity: asked.entity.as_deref().map(plain::entity_key),
+        tags: asked.tags.iter().map(|tag| tag.trim().to_lowercase()).collect(),
+        source: asked.source.clone(),
+        session: asked.session.clone(),
+        scope: asked.scope.clone(),
+        since: asked.since,
+        until: asked.until,
+        text: (!asked.text.is_empty()).then(|| asked.text.join(" ")),
+        limit: asked.limit,
+    };
+    let found = open.memory.events(&query).await?;
+    if out.is_json() {
+        return out.json(&json!({ "events": found }));
+    }
+    if found.is_empty() {
+        out.say("No such events. `icecore events --all` lists every one.");
+        return Ok(());
+    }
+    let rows = found.iter().map(|entry| show::event_row(entry, asked.all)).collect();
+    let header: &[&str] =
+        if asked.all { &["ID", "TYPE", "P", "ENTITY", "STANDING", "CONTENT"] } else { &["ID", "TYPE", "P", "ENTITY", "CONTENT"] };
+    Ok(out.table(header, rows)?)
+}
+
+pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
+    notice(open, out).await;
+    tell_faults(open, out).await?;
+    let found = open.memory.commitments().await?;
+    if let Err(error) = open.memory.refresh_loops().await {
+        out.whisper(format!("open-loops.json was not brought up to date: {error}"));
+    }
+    if out.is_json() {
+        return out.json(&json!({ "commitments": found }));
+    }
+    if found.is_empty() {
+        out.say("Nothing is open. `icecore remember \"Send the offer\" --due friday` writes down a promise.");
+        return Ok(());
+    }
+    let now = open.memory.now();
+    let rows = found.iter().map(|entry| show::commitment_row(entry, now)).collect();
+    Ok(out.table(&["ID", "P", "AGE", "DUE", "WAITING ON", "CONTENT"], rows)?)
+}
+
+pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
+    notice(open, out).await;
+    tell_faults(open, out).await?;
+    let found = open.memory.conflicts().await?;
+    if out.is_json() {
+        let list: Vec<_> = found.iter().map(|(conflict, entries)| json!({ "about": conflict.about, "events": entries })).collect();
+        return out.json(&json!({ "conflicts": list }));
+    }
+    if found.is_empty() {
+        out.say("No statements contradict each other.");
+    }
+    for (conflict, entries) in &found {
+        out.line(format!("{YELLOW}⚠ {}{YELLOW:#}", plain::one_line(&conflict.about)))?;
+        for entry in entries {
+            out.line(format!("    {CYAN}{}{CYAN:#}  {}  {}", entry.event.id, entry.event.ts.day(), show::gist(&entry.event.content)))?;
+        }
+        if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
+            out.line(format!("    {DIM}If the newer one holds:  icecore retract {}{DIM:#}", first.event.id))?;
+            out.line(format!("    {DIM}If the older one holds:  icecore retract {}{DIM:#}", last.event.id))?;
+            out.line(format!(
+                "    {DIM}If neither does:         icecore remember \"…\" --supersedes {} --supersedes {}{DIM:#}",
+                first.event.id, last.event.id
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+pub async fn show(open: &Open, one: &OneEvent, out: &mut Out) -> Result<()> {
+    let story = open.memory.show(one.id).await?;
+    if out.is_json() {
+        return out.json(&story);
+    }
+    show::event(&story.entry, out)?;
+    show::chain(&story, out)
+}
+
+pub async fn why(open: &Open, one: &OneEvent, out: &mut Out) -> Result<()> {
+    let trail = open.memory.why(one.id).await?;
+    if out.is_json() {
+        return out.json(&trail);
+    }
+    show::event(&trail.story.entry, out)?;
+    out.line("")?;
+    out.line(format!("{BOLD}Where it comes from{BOLD:#}"))?;
+    out.line(format!("  ledger   {}", trail.ledger))?;
+    let who = |entry: &Entry| format!("said by {} at {}", entry.event.origin, entry.event.ts);
+    match &trail.source {
+        TrailSource::Live => out.line(format!("  source   live: {}; the ledger line is its first record", who(&trail.story.entry)))?,
+        TrailSource::Gone { path } => {
+            out.line(format!("  source   {path}, {YELLOW}which is not there any more{YELLOW:#}; the ledger line is what is left"))?
+        }
+        TrailSource::Elsewhere { name } => out.line(format!("  source   {}, which icecore does not keep", plain::one_line(name)))?,
+        TrailSource::File { path, line: None, .. } => {
+            out.line(format!("  source   {path}, {YELLOW}where the line is no longer found{YELLOW:#}: it was edited or removed"))?;
+        }
+        TrailSource::File { path, line: Some(line), context } => {
+            out.line(format!("  source   {path}:{line}"))?;
+            for (number, text) in context {
+                let mark = if number == line { ">" } else { " " };
+                out.line(format!("           {mark} {DIM}{number:>4}{DIM:#}  {}", plain::one_line(text)))?;
+            }
+        }
+    }
+    show::chain(&trail.story, out)
+}

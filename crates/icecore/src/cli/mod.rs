@@ -1,0 +1,264 @@
+//! The command line: what can be said, and who answers it.
+
+mod care;
+mod demo;
+mod ledger;
+pub mod out;
+mod show;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use icecore_domain::event::{EntityKind, Kind, NotAWord, Origin, Priority, Scope};
+use icecore_domain::id::{EventId, NotAnId};
+
+use self::out::Out;
+use crate::wire;
+
+const AFTER: &str = "\
+Examples:
+  icecore init                                     make your memory, once
+  icecore remember \"Decided on Postgres\"           write something down
+  icecore remember \"Send the offer\" --due friday   promise something
+  icecore commitments                              what is open
+  icecore status                                   the screen to look at first
+
+Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 damaged vault, 75 try later.";
+
+/// Long-term memory for LLM assistants: every day kept, nothing lost, all of it in files you can read.
+#[derive(Debug, Parser)]
+#[command(name = "icecore", version, after_help = AFTER, arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Options that hold for every command.
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options that may stand before or after any command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// The vault; else the nearest parent folder that is one, else your own
+    #[arg(long, global = true, value_name = "DIR", env = "ICECORE_VAULT", help_heading = "Global options")]
+    pub vault: Option<PathBuf>,
+    /// Print JSON for machines
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub json: bool,
+    /// Run as of this moment, e.g. 2026-02-13T09:30:00+01:00; what is newer is not known
+    #[arg(long, global = true, value_name = "RFC3339", help_heading = "Global options")]
+    pub now: Option<String>,
+    /// Say nothing but data, warnings and errors
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+    /// Say more
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Global options")]
+    pub verbose: bool,
+    /// Colours: auto, always, never (NO_COLOR is respected)
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
+    pub color: Color,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a vault: a folder of files, a git repository, your time zone
+    #[command(
+        after_help = "Examples:\n  icecore init                     in your data folder\n  icecore init ./memory            in a folder of your choice\n  icecore init --tz Europe/Berlin  with days as in Berlin"
+    )]
+    Init(care::Init),
+    /// Show what is here, what is open, what is due and what is wrong
+    Status,
+    /// Add a line with the time to today's log
+    #[command(after_help = "Examples:\n  icecore log \"Met Client X, they want two more weeks\"\n  some-command | icecore log -")]
+    Log(ledger::Log),
+    /// Write down a fact, decision, commitment, preference, constraint, procedure or relationship
+    #[command(
+        after_help = "Examples:\n  icecore remember \"Decided on tiered pricing\" --entity pricing\n  icecore remember \"Never deploy on Fridays\" --priority P0\n  icecore remember \"Send the offer to Client X\" --due friday --waiting-on \"the lawyers\"\n  icecore remember \"The budget is 600 EUR\" --supersedes EVT-20260213-001\n  echo \"long text\" | icecore remember - --type fact\n\nThe type is guessed from the words if --type is not given."
+    )]
+    Remember(ledger::Remember),
+    /// Close commitments that are done or dropped
+    #[command(after_help = "Examples:\n  icecore close EVT-20260213-002\n  icecore close 20260213-2 --note \"sent by mail\"")]
+    Close(ledger::OnEvents),
+    /// Say that something still holds, so that it counts as fresh
+    #[command(after_help = "Example:\n  icecore confirm EVT-20260213-001")]
+    Confirm(ledger::OnEvents),
+    /// Take something back: a statement, a closing, even a retraction
+    #[command(
+        after_help = "Examples:\n  icecore retract EVT-20260213-001 --note \"misheard\"\n  icecore retract EVT-20260213-007   (if 007 closed a commitment, it is open again)"
+    )]
+    Retract(ledger::OnEvents),
+    /// List events
+    #[command(
+        after_help = "Examples:\n  icecore events                          what holds now\n  icecore events --type decision --since 2026-01-01\n  icecore events --entity client_x --all  with everything that was replaced or taken back\n  icecore events pricing --json           by text, for machines"
+    )]
+    Events(ledger::Events),
+    /// List open commitments, oldest first
+    Commitments,
+    /// List statements that cannot both be true
+    Conflicts,
+    /// Show an event with its chain: what it replaced, what replaced it, who closed it
+    #[command(after_help = "Example:\n  icecore show EVT-20260213-001")]
+    Show(ledger::OneEvent),
+    /// Walk an event back to the words it came from
+    #[command(after_help = "Example:\n  icecore why EVT-20260213-001")]
+    Why(ledger::OneEvent),
+    /// Check everything: ids, references, the index, what was verified before
+    Verify,
+    /// Say what is wrong and what to do; with --fix, do it
+    Doctor(care::Doctor),
+    /// Make everything derived anew from the files
+    Reindex,
+    /// Show or check the vault's settings
+    #[command(subcommand)]
+    Config(care::Config),
+    /// Keep the state as it is, to be able to come back
+    #[command(after_help = "Examples:\n  icecore snapshot --note \"before the migration\"\n  icecore snapshot --list")]
+    Snapshot(care::Snapshot),
+    /// Go back to the last snapshot; the state before is kept, so a second undo comes back
+    #[command(
+        after_help = "Examples:\n  icecore undo\n  icecore undo --to 1a2b3c4d\n\nPages and settings come back as they were. The ledger only grows: what was recorded since is taken back by new events."
+    )]
+    Undo(care::Undo),
+    /// Make a sample vault in a temporary folder and show a day with icecore
+    Demo,
+    /// Print shell completions
+    #[command(after_help = "Example:\n  icecore completions bash > ~/.local/share/bash-completion/completions/icecore")]
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or of one command
+    #[command(after_help = "Examples:\n  icecore man | man -l -\n  icecore man remember > icecore-remember.1")]
+    Man {
+        /// Which command
+        command: Option<String>,
+    },
+}
+
+/// Answers a wrong call, or prints the help that was asked for.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let _ = std::io::stdout().flush();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Does what was asked.
+pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Init(init) => return care::init(global, init, out).await,
+        Command::Demo => return demo::run(global, out).await,
+        Command::Completions { shell } => return completions(*shell, out),
+        Command::Man { command } => return manual(command.as_deref(), out),
+        _ => {}
+    }
+    let open = wire::open(global).await?;
+    for mended in open.memory.store().mended().await {
+        out.warn(mended);
+    }
+    match &cli.command {
+        Command::Status => care::status(&open, out).await,
+        Command::Log(log) => ledger::log(&open, log, out).await,
+        Command::Remember(remember) => ledger::remember(&open, remember, out).await,
+        Command::Close(on) => ledger::act(&open, icecore_domain::event::Act::Close, on, out).await,
+        Command::Confirm(on) => ledger::act(&open, icecore_domain::event::Act::Confirm, on, out).await,
+        Command::Retract(on) => ledger::act(&open, icecore_domain::event::Act::Retract, on, out).await,
+        Command::Events(events) => ledger::events(&open, events, out).await,
+        Command::Commitments => ledger::commitments(&open, out).await,
+        Command::Conflicts => ledger::conflicts(&open, out).await,
+        Command::Show(one) => ledger::show(&open, one, out).await,
+        Command::Why(one) => ledger::why(&open, one, out).await,
+        Command::Verify => care::verify(&open, out).await,
+        Command::Doctor(doctor) => care::doctor(&open, doctor, out).await,
+        Command::Reindex => care::reindex(&open, out).await,
+        Command::Config(config) => care::config(&open, config, out),
+        Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
+        Command::Undo(undo) => care::undo(&open, undo, out).await,
+        Command::Init(_) | Command::Demo | Command::Completions { .. } | Command::Man { .. } => Ok(()),
+    }
+}
+
+fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "icecore", &mut script);
+    Ok(out.line(String::from_utf8_lossy(&script).trim_end())?)
+}
+
+fn manual(name: Option<&str>, out: &mut Out) -> Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    let page = match name {
+        None => clap_mangen::Man::new(command),
+        Some(name) => {
+            let known = command.find_subcommand(name).cloned();
+            let known = known.ok_or_else(|| {
+                crate::error::Stop::new(crate::error::Exit::NotFound, format!("there is no command `{name}`; `icecore --help` lists them"))
+            })?;
+            clap_mangen::Man::new(known)
+        }
+    };
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    Ok(out.line(String::from_utf8_lossy(&text).trim_end())?)
+}
+
+/// Readers for what can be typed, so that a wrong word is answered before anything is opened.
+mod read {
+    use super::*;
+
+    pub fn id(text: &str) -> Result<EventId, NotAnId> {
+        EventId::from_hand(text)
+    }
+
+    pub fn kind(text: &str) -> Result<Kind, NotAWord> {
+        text.parse()
+    }
+
+    pub fn priority(text: &str) -> Result<Priority, NotAWord> {
+        text.parse()
+    }
+
+    pub fn origin(text: &str) -> Result<Origin, NotAWord> {
+        text.parse()
+    }
+
+    pub fn entity_kind(text: &str) -> Result<EntityKind, NotAWord> {
+        text.parse()
+    }
+
+    pub fn scope(text: &str) -> Result<Scope, NotAWord> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,165 @@
+//! The one writer. stdout is data, stderr is talk, and a reader that goes away is no error.
+#![expect(clippy::disallowed_methods, reason = "this is the terminal")]
+
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::{Color, Global};
+
+/// What a bare heading looks like.
+pub const BOLD: Style = Style::new().bold();
+/// What matters less.
+pub const DIM: Style = Style::new().dimmed();
+/// What is wrong.
+pub const RED: Style = AnsiColor::Red.on_default();
+/// What wants attention.
+pub const YELLOW: Style = AnsiColor::Yellow.on_default();
+/// What is well.
+pub const GREEN: Style = AnsiColor::Green.on_default();
+/// Names of things.
+pub const CYAN: Style = AnsiColor::Cyan.on_default();
+
+/// Whoever read our output has closed it.
+#[derive(Debug, thiserror::Error)]
+#[error("the output was closed")]
+pub struct Closed;
+
+/// Where everything printed goes.
+pub struct Out {
+    data: AutoStream<Box<dyn Write>>,
+    talk: AutoStream<Box<dyn Write>>,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    wide: bool,
+}
+
+fn choice(color: Color, terminal: bool) -> ColorChoice {
+    match color {
+        Color::Always => ColorChoice::AlwaysAnsi,
+        Color::Never => ColorChoice::Never,
+        Color::Auto => {
+            // The rules of NO_COLOR, CLICOLOR and TERM are the stream's; a pipe gets no colours either way.
+            if terminal { AutoStream::choice(&io::stdout()) } else { ColorChoice::Never }
+        }
+    }
+}
+
+impl Out {
+    /// The terminal, as these options want it.
+    pub fn new(global: &Global) -> Self {
+        let (terminal, talking) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        Self {
+            data: AutoStream::new(Box::new(BufWriter::new(io::stdout())) as Box<dyn Write>, choice(global.color, terminal)),
+            talk: AutoStream::new(Box::new(io::stderr()) as Box<dyn Write>, choice(global.color, talking)),
+            json: global.json,
+            quiet: global.quiet,
+            verbose: global.verbose,
+            wide: !terminal,
+        }
+    }
+
+    /// The same terminal for another command, its talk among its data, as a person would see it.
+    pub fn together(&self, global: &Global) -> Self {
+        Self {
+            talk: AutoStream::new(Box::new(io::stdout()) as Box<dyn Write>, choice(global.color, io::stdout().is_terminal())),
+            ..Self::new(global)
+        }
+    }
+
+    /// Whether the caller is a machine.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints a line of data.
+    pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Closed> {
+        written(writeln!(self.data, "{}", text.as_ref()))
+    }
+
+    /// Prints a value as JSON, on one line.
+    pub fn json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
+        let text = serde_json::to_string(value)?;
+        Ok(self.line(text)?)
+    }
+
+    /// Says something that is not data.
+    pub fn say(&mut self, text: impl AsRef<str>) {
+        if !self.quiet && !self.json {
+            let _ = self.flush();
+            let _ = writeln!(self.talk, "{}", text.as_ref());
+        }
+    }
+
+    /// Says something only the curious want to know.
+    pub fn whisper(&mut self, text: impl AsRef<str>) {
+        if self.verbose {
+            self.say(format!("{DIM}{}{DIM:#}", text.as_ref()));
+        }
+    }
+
+    /// Says that something is not as it should be, whatever the options.
+    pub fn warn(&mut self, text: impl AsRef<str>) {
+        let _ = self.flush();
+        let _ = writeln!(self.talk, "{YELLOW}warning:{YELLOW:#} {}", text.as_ref());
+    }
+
+    /// Tells an error.
+    pub fn complain(&mut self, text: &str) {
+        let _ = writeln!(self.talk, "{RED}error:{RED:#} {text}");
+    }
+
+    /// Tells an error to a machine.
+    pub fn complain_json(&mut self, value: &serde_json::Value) {
+        let _ = writeln!(self.talk, "{value}");
+    }
+
+    /// Lets everything printed so far go out.
+    pub fn flush(&mut self) -> Result<(), Closed> {
+        written(self.data.flush())
+    }
+
+    /// Prints rows under a header; the last column takes what room is left.
+    pub fn table(&mut self, header: &[&str], rows: Vec<Vec<Cell>>) -> Result<(), Closed> {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).enforce_styling();
+        table.style_text_only();
+        let arrangement = if self.wide { ContentArrangement::Disabled } else { ContentArrangement::Dynamic };
+        table.set_content_arrangement(arrangement);
+        table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(comfy_table::Attribute::Dim)).collect::<Vec<_>>());
+        table.add_rows(rows);
+        let last = table.column_count().saturating_sub(1);
+        for (at, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            if at < last {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+        let lines: Vec<String> = table.lines().collect();
+        lines.iter().try_for_each(|line| self.line(line.trim_end()))
+    }
+
+    /// A bar for long work, seen only by a person at a terminal.
+    pub fn bar(&self, what: &'static str) -> ProgressBar {
+        if self.quiet || self.json || !io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style =
+            ProgressStyle::with_template("{msg} {bar:32} {bytes}/{total_bytes} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        ProgressBar::new(0).with_style(style).with_message(what)
+    }
+}
+
+fn written(result: io::Result<()>) -> Result<(), Closed> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Closed),
+        // A terminal that takes nothing more: there is nobody left to tell.
+        Err(_) => Err(Closed),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,152 @@
+//! How events look on a terminal.
+
+use anyhow::Result;
+use comfy_table::{Attribute, Cell, Color};
+use icecore_domain::calendar::{Moment, days_between};
+use icecore_domain::event::Priority;
+use icecore_domain::ledger::{Entry, Standing};
+use icecore_domain::plain;
+use icecore_engine::Story;
+use jiff::civil::Date;
+
+use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
+
+/// The longest text shown on one line; the rest is one `show` away.
+const GIST_CHARS: usize = 300;
+
+/// A text for one line.
+pub fn gist(text: &str) -> String {
+    let line = plain::one_line(text);
+    let mut gist: String = line.chars().take(GIST_CHARS).collect();
+    if line.chars().count() > GIST_CHARS {
+        gist.push('…');
+    }
+    gist
+}
+
+fn id_cell(entry: &Entry) -> Cell {
+    Cell::new(entry.event.id).fg(Color::Cyan)
+}
+
+fn priority_cell(priority: Priority) -> Cell {
+    let cell = Cell::new(priority);
+    match priority {
+        Priority::P0 => cell.fg(Color::Red).add_attribute(Attribute::Bold),
+        Priority::P1 => cell.fg(Color::Yellow),
+        Priority::P2 | Priority::P3 => cell,
+    }
+}
+
+/// A row of `events`.
+pub fn event_row(entry: &Entry, all: bool) -> Vec<Cell> {
+    let event = &entry.event;
+    let kind = if event.is_statement() { event.kind.to_string() } else { event.act.to_string() };
+    let mut row =
+        vec![id_cell(entry), Cell::new(kind), priority_cell(event.priority), Cell::new(gist(event.entity.as_deref().unwrap_or("")))];
+    if all {
+        row.push(Cell::new(standing(entry.standing)));
+    }
+    row.push(Cell::new(gist(&event.content)));
+    row
+}
+
+fn standing(standing: Standing) -> String {
+    standing.by().map_or_else(|| standing.word().into(), |by| format!("{} by {by}", standing.word()))
+}
+
+/// A row of `commitments`.
+pub fn commitment_row(entry: &Entry, now: Moment) -> Vec<Cell> {
+    let event = &entry.event;
+    let due = event.due.map_or_else(
+        || Cell::new(""),
+        |due| {
+            let cell = Cell::new(due_in(due, now.day()));
+            match days_between(now.day(), due) {
+                left if left < 0 => cell.fg(Color::Red),
+                left if left <= 7 => cell.fg(Color::Yellow),
+                _ => cell,
+            }
+        },
+    );
+    vec![
+        id_cell(entry),
+        priority_cell(event.priority),
+        Cell::new(age(event.ts.day(), now.day())),
+        due,
+        Cell::new(gist(event.waiting_on.as_deref().unwrap_or(""))),
+        Cell::new(gist(&event.content)),
+    ]
+}
+
+/// How old something is, in a few characters.
+pub fn age(day: Date, today: Date) -> String {
+    match days_between(day, today) {
+        days if days <= 0 => "today".into(),
+        days => format!("{days} d"),
+    }
+}
+
+/// How far off a day is.
+pub fn due_in(due: Date, today: Date) -> String {
+    match days_between(today, due) {
+        0 => "today".into(),
+        1 => "tomorrow".into(),
+        days if days < 0 => format!("{} d overdue", -days),
+        days if days <= 31 => format!("in {days} d"),
+        _ => due.to_string(),
+    }
+}
+
+/// One event with all its fields.
+pub fn event(entry: &Entry, out: &mut Out) -> Result<()> {
+    let event = &entry.event;
+    let kind = if event.is_statement() { event.kind.to_string() } else { format!("{} of a {}", event.act, event.kind) };
+    out.line(format!("{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {kind} {}  {}", event.id, event.priority, standing(entry.standing)))?;
+    for line in plain::visible(&event.content).lines() {
+        out.line(format!("  {BOLD}{line}{BOLD:#}"))?;
+    }
+    let mut field = |name: &str, value: String| {
+        if value.is_empty() { Ok(()) } else { out.line(format!("  {DIM}{name:<11}{DIM:#}{}", plain::one_line(&value))) }
+    };
+    let joined = |ids: &[icecore_domain::id::EventId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    field("recorded", event.ts.to_string())?;
+    if entry.verified != event.ts {
+        field("confirmed", entry.verified.to_string())?;
+    }
+    let kind = event.entity_kind.map_or(String::new(), |kind| format!(" ({kind})"));
+    field("entity", event.entity.as_ref().map_or(String::new(), |entity| format!("{entity}{kind}")))?;
+    field("tags", event.tags.join(", "))?;
+    field("due", event.due.map_or(String::new(), |due| due.to_string()))?;
+    field("waiting on", event.waiting_on.clone().unwrap_or_default())?;
+    field("origin", event.origin.to_string())?;
+    field("source", event.source.clone())?;
+    field("session", event.session.clone().unwrap_or_default())?;
+    if event.scope != icecore_domain::event::Scope::Everywhere {
+        field("scope", event.scope.to_string())?;
+    }
+    field("replaces", joined(&event.supersedes))?;
+    field("related", joined(&event.related))?;
+    for (name, value) in &event.extra {
+        field(&gist(name), gist(value))?;
+    }
+    Ok(())
+}
+
+/// What hangs on an event.
+pub fn chain(story: &Story, out: &mut Out) -> Result<()> {
+    if story.chain.len() > 1 {
+        out.line("")?;
+        out.line(format!("{BOLD}Its chain, oldest first{BOLD:#}"))?;
+        for entry in &story.chain {
+            let event = &entry.event;
+            let mark = if event.id == story.entry.event.id { ">" } else { " " };
+            let what = if event.is_statement() { standing(entry.standing) } else { format!("{}s", event.act) };
+            out.line(format!("{mark} {CYAN}{}{CYAN:#}  {}  {what:<34}  {}", event.id, event.ts.day(), gist(&event.content)))?;
+        }
+    }
+    for conflict in &story.conflicts {
+        let ids: Vec<String> = conflict.events.iter().map(ToString::to_string).collect();
+        out.line(format!("{YELLOW}⚠ {} disagree about {}{YELLOW:#}", ids.join(" and "), gist(&conflict.about)))?;
+    }
+    Ok(())
+}

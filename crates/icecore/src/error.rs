@@ -1,0 +1,116 @@
+//! From what went wrong to what the caller sees: one message, one exit code.
+
+use std::process::ExitCode;
+
+use icecore_domain::ledger::revise::Refusal;
+use icecore_engine::Error as EngineError;
+use icecore_engine::config::Mistake;
+use icecore_store::Error as StoreError;
+use serde_json::json;
+
+use crate::cli::out::{Closed, Out};
+
+/// How the program can end. The numbers are part of its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It did not work.
+    Failure = 1,
+    /// It was called wrongly.
+    Usage = 2,
+    /// What was named does not exist.
+    NotFound = 3,
+    /// It contradicts what is there.
+    Conflict = 4,
+    /// It is not allowed.
+    NotAllowed = 5,
+    /// The vault is damaged.
+    Damaged = 6,
+    /// It may work later.
+    TryLater = 75,
+}
+
+impl Exit {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Failure => "failure",
+            Self::Usage => "usage",
+            Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
+            Self::NotAllowed => "not_allowed",
+            Self::Damaged => "damaged",
+            Self::TryLater => "try_later",
+        }
+    }
+}
+
+/// An error of the doors themselves, with the code to end with.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Stop {
+    /// What the caller sees.
+    pub message: String,
+    /// How the program ends.
+    pub exit: Exit,
+    /// Everything was said already.
+    pub silent: bool,
+}
+
+impl Stop {
+    /// An error with that code.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { message: message.into(), exit, silent: false }
+    }
+
+    /// The result was printed; only the code remains to be told.
+    pub fn silent(exit: Exit) -> Self {
+        Self { message: String::new(), exit, silent: true }
+    }
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    if let Some(stop) = error.downcast_ref::<Stop>() {
+        return stop.exit;
+    }
+    match error.downcast_ref::<EngineError>() {
+        Some(EngineError::Store(error)) => of_store(error),
+        Some(EngineError::Refused(Refusal::Unknown(_))) | Some(EngineError::Nothing(_)) => Exit::NotFound,
+        Some(EngineError::Refused(_)) => Exit::Conflict,
+        Some(EngineError::Unfit(_)) => Exit::Usage,
+        Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
+        Some(EngineError::Config(_)) => Exit::Usage,
+        None => error.downcast_ref::<StoreError>().map_or(Exit::Failure, of_store),
+    }
+}
+
+fn of_store(error: &StoreError) -> Exit {
+    match error {
+        StoreError::Moved { .. } | StoreError::Busy { .. } | StoreError::Full { .. } => Exit::TryLater,
+        StoreError::NotAVault(_) | StoreError::NoHistory(_) => Exit::NotFound,
+        StoreError::AlreadyAVault(_) => Exit::Conflict,
+        StoreError::Path(_) | StoreError::Link(_) | StoreError::HostileGit { .. } => Exit::NotAllowed,
+        StoreError::Io { .. } | StoreError::Git { .. } | StoreError::OldSqlite(_) | StoreError::Index(_) | StoreError::Stopped(_) => {
+            Exit::Failure
+        }
+    }
+}
+
+/// Ends the program: what was printed goes out, an error is told once, and the code says which.
+pub fn finish(outcome: anyhow::Result<()>, mut out: Out) -> ExitCode {
+    let outcome = outcome.and_then(|()| Ok(out.flush()?));
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    if error.is::<Closed>() {
+        // The reader of our output has seen enough.
+        return ExitCode::SUCCESS;
+    }
+    let _ = out.flush();
+    let exit = exit_of(&error);
+    if !error.downcast_ref::<Stop>().is_some_and(|stop| stop.silent) {
+        let message = format!("{error:#}");
+        if out.is_json() {
+            out.complain_json(&json!({ "error": { "kind": exit.word(), "exit": exit as u8, "message": message } }));
+        } else {
+            out.complain(&message);
+        }
+    }
+    ExitCode::from(exit as u8)
+}

@@ -1,0 +1,91 @@
+//! Where the parts are put together: the only place that picks a concrete store and a concrete clock.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use etcetera::BaseStrategy;
+use icecore_domain::calendar::{Moment, Zone};
+use icecore_domain::layout;
+use icecore_engine::Memory;
+use icecore_engine::clock::{Clock, FixedClock, SystemClock, system_zone_name};
+use icecore_store::vault::Vault;
+
+use crate::cli::Global;
+use crate::error::{Exit, Stop};
+
+/// A memory in use, and where it is.
+pub struct Open {
+    /// The memory.
+    pub memory: Memory,
+    /// Its folder.
+    pub root: PathBuf,
+}
+
+/// Opens the vault that these options mean.
+pub async fn open(global: &Global) -> Result<Open> {
+    let root = find(global)?;
+    let vault = Arc::new(Vault::open(&root)?);
+    Ok(Open { root: vault.root().to_owned(), memory: Memory::open(vault.clone(), vault, clock(global)?).await? })
+}
+
+/// Makes a vault and opens it.
+pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<(Open, Option<String>)> {
+    let root = match folder.map(Path::to_owned).or_else(|| global.vault.clone()) {
+        Some(root) => root,
+        None => home()?,
+    };
+    let (zone, guessed) = match zone {
+        Some(name) => (Zone::named(name).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?, None),
+        None => match system_zone_name().map(|name| Zone::named(&name)) {
+            Some(Ok(zone)) => (zone, None),
+            _ => (
+                Zone::named("UTC").map_err(|error| Stop::new(Exit::Failure, error.to_string()))?,
+                Some(
+                    "the system's time zone is not known, so days are those of UTC; `--tz` or `zone` in icecore.toml sets another"
+                        .to_owned(),
+                ),
+            ),
+        },
+    };
+    let vault = Arc::new(Vault::create(&root, &icecore_engine::config::first(&zone))?);
+    Ok((Open { root: vault.root().to_owned(), memory: Memory::open(vault.clone(), vault, clock(global)?).await? }, guessed))
+}
+
+fn clock(global: &Global) -> Result<Box<dyn Clock>> {
+    let Some(text) = &global.now else { return Ok(Box::new(SystemClock)) };
+    match Moment::read(text) {
+        Some(read) if !read.offset_assumed => Ok(Box::new(FixedClock(read.moment.at()))),
+        _ => Err(Stop::new(Exit::Usage, format!("--now: `{text}` is not a moment; write it like 2026-02-13T09:30:00+01:00")).into()),
+    }
+}
+
+/// The vault that is meant: the one named, else the nearest above this folder, else the person's own.
+fn find(global: &Global) -> Result<PathBuf> {
+    if let Some(named) = &global.vault {
+        return Ok(named.clone());
+    }
+    if let Ok(here) = std::env::current_dir()
+        && let Some(found) = here.ancestors().find(|folder| folder.join(layout::CONFIG).is_file())
+    {
+        return Ok(found.to_owned());
+    }
+    let home = home()?;
+    if home.join(layout::CONFIG).is_file() {
+        return Ok(home);
+    }
+    Err(Stop::new(
+        Exit::NotFound,
+        format!(
+            "there is no vault yet: none above this folder, none in {}. `icecore init` makes one; --vault or ICECORE_VAULT names another",
+            home.display()
+        ),
+    )
+    .into())
+}
+
+fn home() -> Result<PathBuf> {
+    let folders = etcetera::choose_base_strategy()
+        .map_err(|_| Stop::new(Exit::Usage, "HOME is not set, so there is no folder of your own; name a vault with --vault DIR"))?;
+    Ok(folders.data_dir().join("icecore"))
+}
