@@ -138,7 +138,7 @@ impl Memory {
     /// Statements that cannot both be true, with the statements themselves.
     pub async fn conflicts(&self) -> Result<Vec<(Conflict, Vec<Entry>)>> {
         let ledger = self.ledger().await?;
-        let mut found = conflict::among(ledger.entries());
+        let mut found = self.contradictions(&ledger).await?;
         found.extend(
             conflict::forks(&ledger).into_iter().filter(|fork| !found.iter().any(|known| known.events == fork.events)).collect::<Vec<_>>(),
         );
@@ -146,11 +146,19 @@ impl Memory {
         Ok(found.into_iter().map(|conflict| (conflict.clone(), entries(&conflict))).collect())
     }
 
+    /// What contradicts what; the home knows, unless the clock was set by hand.
+    async fn contradictions(&self, ledger: &Ledger) -> Result<Vec<Conflict>> {
+        match self.horizon() {
+            None => Ok(conflict::between(&self.store.contested().await?)),
+            Some(_) => Ok(conflict::among(ledger.entries())),
+        }
+    }
+
     /// Everything about one event.
     pub async fn show(&self, id: EventId) -> Result<Story> {
         let ledger = self.ledger().await?;
         let entry = ledger.get(id).ok_or(Refusal::Unknown(id))?;
-        let mut conflicts = conflict::among(ledger.entries());
+        let mut conflicts = self.contradictions(&ledger).await?;
         conflicts.retain(|conflict| conflict.events.contains(&id));
         Ok(Story {
             entry: entry.clone(),
@@ -223,7 +231,7 @@ impl Memory {
         due.sort_by_key(|entry| entry.event.due);
         let conflicts = match self.horizon() {
             None => conflict::between(&self.store.contested().await?),
-            Some(_) => conflict::among(self.ledger().await?.entries()),
+            Some(_) => self.contradictions(&self.ledger().await?).await?,
         };
         let integrity = self.integrity().await?;
         let wrong = self.wrong(&integrity).await?;

@@ -102,9 +102,9 @@ fn split_at_verb<'a>(words: &'a [&'a str]) -> Option<(&'a [&'a str], &'static st
     }
     for at in 1..words.len() {
         for verb in STATE_VERBS {
-            let length = verb.split(' ').count();
-            if at + length < words.len() && words[at..at + length].join(" ") == *verb {
-                return Some((&words[..at], verb, &words[at + length..]));
+            let mut rest = words[at..].iter();
+            if verb.split(' ').all(|part| rest.next() == Some(&part)) && !rest.as_slice().is_empty() {
+                return Some((&words[..at], verb, rest.as_slice()));
             }
         }
     }

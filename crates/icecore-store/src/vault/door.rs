@@ -289,6 +289,11 @@ impl Door {
         }
     }
 
+    /// Makes an empty file that is the owner's alone, if there is none; SQLite would let everybody read it.
+    pub fn make_private_file(&self, path: &Path) {
+        let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(path);
+    }
+
     /// Removes git's lock files that are older than a minute, which no git at work here ever is.
     pub fn remove_old_git_locks(&self, now: jiff::Timestamp) -> Result<Vec<PathBuf>> {
         let git = self.root.join(".git");

@@ -74,6 +74,7 @@ pub(super) fn check_sqlite() -> Result<()> {
 impl Index {
     /// Opens the index at `path`, making an empty one if there is none of this version.
     pub fn open(door: &Door, path: &Path) -> Outcome<Self> {
+        door.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(index)) => Ok(index),
             // Another version, or no SQLite file at all: it is derived, so away with it.
@@ -86,6 +87,7 @@ impl Index {
     /// Makes an empty index at `path`, whatever stands there.
     pub fn anew(door: &Door, path: &Path) -> Outcome<Self> {
         door.remove_index(path);
+        door.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
@@ -94,12 +96,12 @@ impl Index {
         connection.busy_timeout(std::time::Duration::from_secs(10))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-        // Flushing at every close would double the cost of a `remember`; the log is flushed when it has grown.
+        // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the log has grown.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let journal = if on_network(path) { "TRUNCATE" } else { "WAL" };
         connection.execute_batch(&format!(
-            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = NORMAL; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 100;"
+            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = NORMAL; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 0;"
         ))?;
         let mut index = Self { connection, path: path.to_owned() };
         match version {
@@ -142,7 +144,20 @@ impl Index {
         }
         covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
         put_covered(&transaction, &covered)?;
-        transaction.commit()
+        transaction.commit()?;
+        self.shorten_log()
+    }
+
+    /// Empties the write-ahead log once it has grown: whoever opens the index first has to read through it. SQLite's
+    /// own checkpoints leave that to the last one to close, which for short-lived processes is every one.
+    fn shorten_log(&self) -> Outcome<()> {
+        const LONG_BYTES: u64 = 256 * 1024;
+        let mut log = self.path.as_os_str().to_owned();
+        log.push("-wal");
+        if std::fs::metadata(log).is_ok_and(|found| found.len() > LONG_BYTES) {
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        }
+        Ok(())
     }
 
     /// Takes in events that this process has just appended at `start`, under the lock, to a ledger that was covered.
@@ -165,7 +180,8 @@ impl Index {
         covered.bytes = start + lines.len() as u64;
         covered.stamp = if look.len == covered.bytes { look.stamp() } else { String::new() };
         put_covered(&transaction, &covered)?;
-        transaction.commit()
+        transaction.commit()?;
+        self.shorten_log()
     }
 
     /// Makes everything anew from the text of the ledger; what was seen of documents stays.
@@ -176,6 +192,7 @@ impl Index {
         put_covered(&transaction, &covered)?;
         let count = transaction.query_row("SELECT count(*) FROM event", [], |row| row.get(0))?;
         transaction.commit()?;
+        self.shorten_log()?;
         Ok(count)
     }
 
@@ -250,7 +267,8 @@ impl Index {
     /// Claims of active events about attributes that have been given more than one value.
     pub fn contested(&self) -> Outcome<Vec<(EventId, Claim)>> {
         let mut query = self.connection.prepare(
-            "SELECT e.id, c.attribute, c.value FROM contested JOIN claim c USING (attribute) JOIN event e USING (seq)
+            // In this order, whatever the planner thinks: there are few contested attributes and many events.
+            "SELECT e.id, c.attribute, c.value FROM contested CROSS JOIN claim c USING (attribute) CROSS JOIN event e USING (seq)
              WHERE e.standing = 'active' ORDER BY e.seq",
         )?;
         query

@@ -258,7 +258,7 @@ fn files_and_folders_are_the_owners_alone() {
     for folder in ["", "memory", "knowledge/entities", ".icecore"] {
         assert_eq!(mode(&vault.root().join(folder)), 0o700, "{folder}");
     }
-    for file in ["icecore.toml", "memory/ledger.jsonl", "knowledge/entities/x.md"] {
+    for file in ["icecore.toml", "memory/ledger.jsonl", "knowledge/entities/x.md", ".icecore/index.db", ".icecore/index.db-wal"] {
         assert_eq!(mode(&vault.root().join(file)), 0o600, "{file}");
     }
 }
