@@ -169,16 +169,18 @@ pub fn days_between(earlier: Date, later: Date) -> i64 {
     earlier.until(later).map_or(0, |span: Span| i64::from(span.get_days()))
 }
 
-/// Reads a day the way a person gives a deadline: `2026-02-13`, `today`, `tomorrow`, `friday` (the next
-/// one after today), `+3d`, `+2w`.
+/// Reads a day the way a person gives one: `2026-02-13`, `today`, `tomorrow`, `yesterday`, `friday` (the next
+/// one after today), `+3d`, `-2w`.
 pub fn read_day(text: &str, today: Date) -> Option<Date> {
     let text = text.trim().to_ascii_lowercase();
     match text.as_str() {
         "today" => return Some(today),
         "tomorrow" => return today.checked_add(1.day()).ok(),
+        "yesterday" => return today.checked_sub(1.day()).ok(),
         _ => {}
     }
-    if let Some(step) = text.strip_prefix('+') {
+    if let Some(step) = text.strip_prefix(['+', '-']) {
+        let back = text.starts_with('-');
         let (count, unit) = step.split_at_checked(step.len().checked_sub(1)?)?;
         let count: i32 = count.parse().ok().filter(|n| (0..=36_500).contains(n))?;
         let days = match unit {
@@ -186,7 +188,7 @@ pub fn read_day(text: &str, today: Date) -> Option<Date> {
             "w" => count * 7,
             _ => return None,
         };
-        return today.checked_add(days.days()).ok();
+        return today.checked_add(if back { -days } else { days }.days()).ok();
     }
     let names = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     if let Some(index) = names.iter().position(|name| text.len() >= 3 && name.starts_with(&text)) {
@@ -266,6 +268,9 @@ mod tests {
             ("mon", Some(date(2026, 2, 16))),
             ("+3d", Some(date(2026, 2, 16))),
             ("+2w", Some(date(2026, 2, 27))),
+            ("yesterday", Some(date(2026, 2, 12))),
+            ("-3d", Some(date(2026, 2, 10))),
+            ("-", None),
             ("soon", None),
             ("+", None),
             ("+9999999999d", None),

@@ -251,6 +251,18 @@ pub enum Unfit {
         /// How long it is.
         bytes: usize,
     },
+    /// Nothing of a name is a letter or a digit.
+    #[error("`{name}` cannot be the name of an entity: it has no letter and no digit")]
+    NotAName {
+        /// The name.
+        name: String,
+    },
+    /// Only promises are due.
+    #[error("only a commitment is due or waits for somebody; this is a {kind}. Leave --type out, or make it a commitment")]
+    NotOwed {
+        /// Its type.
+        kind: Kind,
+    },
     /// A short field is not short.
     #[error("{field} has {bytes} bytes, at most {MAX_FIELD_BYTES} are kept")]
     FieldTooLong {
@@ -321,15 +333,29 @@ impl Draft {
             cleaned.text
         };
         self.content = tidy(&self.content);
-        self.source = tidy(&plain::one_line(&self.source));
+        self.source = tidy(&self.source).replace(['\n', '\t'], " ");
         self.session = self.session.map(|text| tidy(&text)).filter(|text| !text.is_empty());
         self.waiting_on = self.waiting_on.map(|text| tidy(&text)).filter(|text| !text.is_empty());
-        self.entity = self.entity.map(|name| plain::entity_key(&name)).filter(|name| !name.is_empty());
+        self.scope = match self.scope {
+            Scope::Everywhere => Scope::Everywhere,
+            Scope::Project(name) => Scope::Project(tidy(&name)),
+            Scope::Conversation(id) => Scope::Conversation(tidy(&id)),
+        };
+        if let Some(name) = self.entity.take().filter(|name| !name.trim().is_empty()) {
+            let key = plain::entity_key(&name);
+            if key.is_empty() {
+                return Err(Unfit::NotAName { name: plain::one_line(&name).chars().take(60).collect() });
+            }
+            self.entity = Some(key);
+        }
         self.tags = self.tags.iter().map(|tag| tidy(tag).to_lowercase()).filter(|tag| !tag.is_empty()).collect();
         self.tags.sort();
         self.tags.dedup();
         if self.content.is_empty() {
             return Err(Unfit::Empty);
+        }
+        if (self.due.is_some() || self.waiting_on.is_some()) && self.kind != Kind::Commitment {
+            return Err(Unfit::NotOwed { kind: self.kind });
         }
         if self.content.len() > MAX_CONTENT_BYTES {
             return Err(Unfit::TooLong { bytes: self.content.len() });

@@ -22,6 +22,8 @@ pub struct Extract {
     pub priority: Priority,
     /// Its type, said or guessed.
     pub kind: Kind,
+    /// Its type was said.
+    pub kind_said: bool,
     /// Its text.
     pub text: String,
 }
@@ -35,12 +37,27 @@ pub struct Taking {
     pub replaces: Option<EventId>,
 }
 
-/// Every extract of a log, in order, each text once.
-pub fn extracts(log: &str) -> Vec<Extract> {
+/// What a log has to say: its extracts, and lines that look like extracts but are not quite.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extracts {
+    /// The extracts, in order, each text once.
+    pub found: Vec<Extract>,
+    /// Lines among them that were passed over, and why.
+    pub complaints: Vec<(usize, String)>,
+}
+
+/// Reads the extracts of a log.
+pub fn extracts(log: &str) -> Extracts {
     let mut found: Vec<Extract> = Vec::new();
-    let (mut section, mut fenced, mut open) = (None, false, false);
+    let mut complaints = Vec::new();
+    let (mut section, mut fenced, mut commented, mut open) = (None, false, false, false);
     for (at, raw) in log.lines().enumerate() {
         let line = raw.trim_end().trim_start_matches('\u{feff}');
+        if commented || line.trim_start().starts_with("<!--") {
+            commented = !line.contains("-->");
+            open = false;
+            continue;
+        }
         if line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~") {
             fenced = !fenced;
             open = false;
@@ -65,10 +82,13 @@ pub fn extracts(log: &str) -> Vec<Extract> {
         match bullet(line) {
             Some(item) => {
                 open = false;
-                if let Some(mut extract) = read_item(item) {
-                    extract.line = at + 1;
-                    found.push(extract);
-                    open = true;
+                match read_item(item) {
+                    Ok((extract, complaint)) => {
+                        found.push(Extract { line: at + 1, ..extract });
+                        complaints.extend(complaint.map(|complaint| (at + 1, complaint)));
+                        open = true;
+                    }
+                    Err(complaint) => complaints.push((at + 1, complaint)),
                 }
             }
             // An indented line goes on with the item above it.
@@ -88,7 +108,7 @@ pub fn extracts(log: &str) -> Vec<Extract> {
         seen.push(key);
         new
     });
-    found
+    Extracts { found, complaints }
 }
 
 fn heading(line: &str) -> Option<(usize, &str)> {
@@ -103,24 +123,44 @@ fn is_extracts(title: &str) -> bool {
 
 fn bullet(line: &str) -> Option<&str> {
     let line = line.trim_start();
-    let rest = line.strip_prefix(['-', '*', '+'])?;
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let numbered = (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
+    let rest = numbered.or_else(|| line.strip_prefix(['-', '*', '+']))?;
     rest.starts_with([' ', '\t']).then(|| rest.trim_start())
 }
 
-/// `[P1] text`, `[P1 decision] text`, `**[P1]** text`, with an optional check box before it.
-fn read_item(item: &str) -> Option<Extract> {
+/// `[P1] text`, `[P1 decision] text`, `**[P1]** text`, `P1: text`, with an optional check box before it. Says what is
+/// odd about it, or why it is none.
+fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
+    let none = || "has no priority like [P1], so it was not taken".to_owned();
     let item = ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| item.strip_prefix(tick)).unwrap_or(item);
     let item = item.trim_start().trim_start_matches("**");
-    let (label, text) = item.strip_prefix('[')?.split_once(']')?;
+    let (label, text) = match item.strip_prefix('[') {
+        Some(rest) => rest.split_once(']'),
+        None => item.split_once(':').filter(|(label, _)| label.len() == 2),
+    }
+    .ok_or_else(none)?;
     let mut words = label.split([' ', ':', ',', '/']).filter(|word| !word.is_empty());
-    let priority: Priority = words.next()?.parse().ok()?;
-    let text = plain::clean(text.trim_start_matches("**").trim_start_matches(':')).text;
-    let kind = words.next().and_then(|word| word.parse().ok()).unwrap_or_else(|| guess_kind(&text));
-    (!text.is_empty()).then_some(Extract { line: 0, priority, kind, text })
+    let priority: Priority = words.next().unwrap_or_default().parse().map_err(|_| none())?;
+    let cleaned = plain::clean(text.trim_start_matches("**").trim_start_matches(':'));
+    let text = cleaned.text;
+    if text.is_empty() {
+        return Err("has a priority but no text, so it was not taken".into());
+    }
+    let said = words.next().map(str::parse::<Kind>);
+    let complaint = match &said {
+        Some(Err(error)) => Some(format!("names a type that does not exist, so it was guessed: {error}")),
+        _ if cleaned.removed > 0 => Some(format!("had {} control characters, which were taken out", cleaned.removed)),
+        _ => None,
+    };
+    let (kind, kind_said) = said.and_then(Result::ok).map_or_else(|| (guess_kind(&text), false), |kind| (kind, true));
+    Ok((Extract { line: 0, priority, kind, kind_said, text }, complaint))
 }
 
-/// How alike two texts must be for one to count as an edit of the other.
+/// How alike two texts must be for one to count as an edit of the other, wherever it stands.
 const EDITED: f64 = 0.7;
+/// Likewise, if the one stands exactly where the other stood.
+const EDITED_IN_PLACE: f64 = 0.45;
 
 /// Which extracts are not in the ledger yet. `known` are all events whose source is this log, whatever became
 /// of them, in the order of the ledger.
@@ -133,24 +173,20 @@ pub fn plan(found: &[Extract], known: &[Entry]) -> Vec<Taking> {
         known.iter().copied().filter(|entry| entry.standing.is_active() && !present.contains(&key(entry))).collect();
 
     let mut takings = Vec::new();
-    for (extract, text) in found.iter().zip(&present) {
+    for (at, (extract, text)) in found.iter().zip(&present).enumerate() {
         let same: Vec<&&Entry> = known.iter().filter(|entry| key(entry) == *text).collect();
-        let standing = same
-            .iter()
-            .find(|entry| !matches!(entry.standing, Standing::Superseded { .. }))
-            .map(|entry| (entry.standing, entry.event.priority));
+        let is_gone = |id: &EventId| gone.iter().any(|entry| entry.event.id == *id);
+        let standing = same.iter().rev().find(|entry| !matches!(entry.standing, Standing::Superseded { .. }));
         let replaces = match (standing, same.is_empty()) {
-            // The same text with another priority: a person weighed it anew.
-            (Some((Standing::Active, priority)), _) if priority != extract.priority => {
-                same.iter().find(|entry| entry.standing.is_active()).map(|entry| entry.event.id)
-            }
+            // The same text with another priority or type: a person weighed it anew.
+            (Some(entry), _) if entry.standing.is_active() && weighed_anew(extract, entry) => Some(entry.event.id),
             (Some(_), _) => continue,
             // Edited, and edited back: what replaced it is gone from the text.
-            (None, false) => match last_of_chain(&same, &gone) {
+            (None, false) => match head_of_chain(&same, &known).filter(is_gone) {
                 Some(head) => Some(head),
                 None => continue,
             },
-            (None, true) => closest(text, &gone),
+            (None, true) => closest(text, &gone).or_else(|| in_place(at, &present, &known).filter(is_gone)),
         };
         gone.retain(|entry| Some(entry.event.id) != replaces);
         takings.push(Taking { extract: extract.clone(), replaces });
@@ -158,8 +194,35 @@ pub fn plan(found: &[Extract], known: &[Entry]) -> Vec<Taking> {
     takings
 }
 
-fn last_of_chain(superseded: &[&&Entry], gone: &[&Entry]) -> Option<EventId> {
-    superseded.iter().rev().find_map(|entry| entry.standing.by()).filter(|by| gone.iter().any(|entry| entry.event.id == *by))
+fn weighed_anew(extract: &Extract, entry: &Entry) -> bool {
+    extract.priority != entry.event.priority || (extract.kind_said && extract.kind != entry.event.kind)
+}
+
+/// The event at the end of the chain that replaced these, as far as it stays within this log.
+fn head_of_chain(superseded: &[&&Entry], known: &[&Entry]) -> Option<EventId> {
+    let mut head = superseded.last()?.standing.by()?;
+    // Acts reach only backwards, so a chain has no more links than there are events.
+    for _ in 0..known.len() {
+        match known.iter().find(|entry| entry.event.id == head).map(|entry| entry.standing) {
+            Some(Standing::Superseded { by }) => head = by,
+            _ => break,
+        }
+    }
+    Some(head)
+}
+
+/// The one event that stood between the same neighbours, if the texts are alike enough for an edit.
+fn in_place(at: usize, present: &[String], known: &[&Entry]) -> Option<EventId> {
+    let keys: Vec<String> = known.iter().map(|entry| plain::sameness_key(&entry.event.content)).collect();
+    let place = |text: &String| keys.iter().rposition(|key| key == text);
+    let after = match at.checked_sub(1) {
+        None => 0,
+        Some(before) => place(&present[before])? + 1,
+    };
+    let until = present.get(at + 1).map_or(Some(keys.len()), place)?;
+    let between: Vec<usize> = (after..until).filter(|&at| known[at].standing.is_active()).collect();
+    let [only] = between.as_slice() else { return None };
+    (strsim::normalized_levenshtein(&present[at], &keys[*only]) >= EDITED_IN_PLACE).then(|| known[*only].event.id)
 }
 
 fn closest(text: &str, gone: &[&Entry]) -> Option<EventId> {
@@ -214,7 +277,7 @@ mod tests {
     const SEED: &str = "# Friday\n\nfree text\n\n## Priority Extracts\n- [P0] Client X deadline moved to Feb 15\n- [P1] Decided on tiered pricing model\n- [P2] User prefers bullet points over paragraphs\n";
 
     fn found(log: &str) -> Vec<String> {
-        extracts(log).iter().map(|x| format!("{}:{} {} {}", x.line, x.priority, x.kind, x.text)).collect()
+        extracts(log).found.iter().map(|x| format!("{}:{} {} {}", x.line, x.priority, x.kind, x.text)).collect()
     }
 
     // L1
@@ -244,11 +307,21 @@ mod tests {
             "## Priority Extracts\n## Next\n- [P0] after it\n",
             "## Priority Extracts\n```\n- [P0] in a fence\n```\n",
             "## Priority Extracts\n- no label\n- [P7] no such\n- [P1]\n- 14:02 [P0] a log line\nfree [P0] text\n",
+            "## Priority Extracts\n<!--\n- [P1] commented out\n-->\n<!-- - [P1] likewise -->\n",
             "- 14:02 a log line\n  ## Priority Extracts\n  - [P0] smuggled in by its text\n",
         ] {
             assert_eq!(found(log), [] as [String; 0], "{log}");
         }
         assert_eq!(found("## Priority Extracts\n### Sub\n- [P0] still inside\n").len(), 1);
+    }
+
+    // L1
+    #[test]
+    fn what_is_passed_over_is_said() {
+        let read = extracts("## Priority Extracts\n- P1: short form\n1. [P2] numbered\n- no label\n- [P4] x\n- [P1 todo] y\n- [P1]\n");
+        assert_eq!(read.found.iter().map(|x| x.text.as_str()).collect::<Vec<_>>(), ["short form", "numbered", "y"]);
+        assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [4, 5, 6, 7]);
+        assert!(read.complaints[2].1.contains("`todo` is not an event type"), "{:?}", read.complaints);
     }
 
     /// Takes the extracts of each version in turn, as runs of icecore would, and returns what is active at the end.
@@ -258,7 +331,7 @@ mod tests {
         let mut events = Vec::new();
         for version in versions {
             let known = Ledger::of(events.clone());
-            for taking in plan(&extracts(version), known.entries()) {
+            for taking in plan(&extracts(version).found, known.entries()) {
                 let id = EventId::new(now.day(), u32::try_from(events.len()).unwrap() + 1);
                 events.push(taking.draft(&log, now).with_id(id));
             }
@@ -292,6 +365,16 @@ mod tests {
         check(&[feb15, feb16, feb16], 2, &["P0 Client X deadline moved to Feb 16"]);
         check(&[feb15, feb16, feb15, feb15], 3, &["P0 Client X deadline moved to Feb 15"]);
         check(&["- [P2] one\n", "- [P0] one\n", "- [P0] one\n"], 2, &["P0 one"]);
+        let budget = |p: &str, n: usize| format!("- [{p}] Budget is {n} EUR\n");
+        let history = [budget("P1", 500), budget("P1", 600), budget("P0", 600), budget("P0", 500), budget("P0", 500)];
+        check(&history.each_ref().map(String::as_str), 4, &["P0 Budget is 500 EUR"]);
+        check(&["- [P2 commitment] Call Carol\n", "- [P2 fact] Call Carol\n", "- [P2 fact] Call Carol\n"], 2, &["P2 Call Carol"]);
+        check(&["- [P1] Use Rust\n", "- [P1] Use Zig\n"], 2, &["P1 Use Zig"]);
+        check(
+            &["- [P1] a b c\n- [P1] Ask Bob\n- [P1] d e f\n", "- [P1] a b c\n- [P1] Ask Ann\n- [P1] d e f\n"],
+            4,
+            &["P1 a b c", "P1 d e f", "P1 Ask Ann"],
+        );
         check(&["- [P1] Call the dentist\n", "- [P1] Renew the passport\n"], 2, &["P1 Call the dentist", "P1 Renew the passport"]);
     }
 
@@ -299,11 +382,11 @@ mod tests {
     #[test]
     fn what_was_taken_back_does_not_return() {
         let now = Moment::read("2026-02-13T18:00:00+01:00").unwrap().moment;
-        let taking = Taking { extract: extracts(SEED)[0].clone(), replaces: None };
+        let taking = Taking { extract: extracts(SEED).found[0].clone(), replaces: None };
         let taken = taking.draft(&DocPath::log(now.day()), now).with_id(EventId::new(now.day(), 1));
         let back = Draft::upon(&taken, crate::event::Act::Retract, now, "wrong").with_id(EventId::new(now.day(), 2));
         let ledger = Ledger::of([taken, back]);
-        assert_eq!(plan(&extracts(SEED)[..1], ledger.entries()), []);
+        assert_eq!(plan(&extracts(SEED).found[..1], ledger.entries()), []);
     }
 
     // L1
@@ -314,6 +397,6 @@ mod tests {
         assert_eq!(log_line(Some("a"), "two\nlines", now), "\n- 14:02 two\n  lines\n");
         let after = [SEED, &log_line(Some(SEED), "x\n## Priority Extracts\n- [P0] evil", now)].concat();
         assert!(after.ends_with("\n## Log\n\n- 14:02 x\n  ## Priority Extracts\n  - [P0] evil\n"), "{after}");
-        assert_eq!(extracts(&after).len(), 3);
+        assert_eq!(extracts(&after).found.len(), 3);
     }
 }

@@ -20,6 +20,10 @@ pub const INTEGRITY_LOG: &str = "memory/integrity-log.md";
 /// Derived and private things.
 pub const PRIVATE: &str = ".icecore";
 
+/// What a vault consists of at its top, and so what a snapshot keeps; anything else in the folder is not ours.
+pub const KEPT: &[&str] =
+    &[CONFIG, ".gitignore", ".gitattributes", "SOUL.md", "USER.md", "MEMORY.md", "prompts", "memory", "primers", "knowledge", "recall"];
+
 /// A path inside a vault: relative, with plain names, never out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocPath(String);

@@ -16,7 +16,8 @@ pub struct Cleaned {
 
 /// Cleans a text for keeping: CRLF becomes LF, control characters go, surrounding blanks go.
 pub fn clean(text: &str) -> Cleaned {
-    let unified = text.replace("\r\n", "\n");
+    // Unicode's own line and paragraph separators become the line breaks they mean.
+    let unified = text.replace("\r\n", "\n").replace(['\u{2028}', '\u{2029}'], "\n");
     let mut removed = 0;
     let kept: String = unified
         .chars()
@@ -85,6 +86,7 @@ mod tests {
         check("a\u{1b}[31mred\u{0}", "a[31mred", 2);
         check("x\u{202e}gnp.exe", "xgnp.exe", 1);
         check("tag\u{e0041}", "tag", 1);
+        check("one\u{2028}two", "one\ntwo", 0);
         check("tab\tand ünïcode 🎯", "tab\tand ünïcode 🎯", 0);
     }
 

@@ -50,6 +50,40 @@ fn merge(then: &[u8], now: &[u8]) -> Vec<u8> {
     merged
 }
 
+/// The lines of `now`, with those lines of `then` put back whose events are not in it, each where it stood. Returns
+/// the text and the events that came back. What `settled` says is elsewhere stays away.
+pub fn bring_back(then: &[u8], now: &[u8], settled: impl Fn(EventId) -> bool) -> (Vec<u8>, Vec<EventId>) {
+    let ids = |line: &[u8]| -> Vec<EventId> {
+        let parsed = crate::format::line::parse(line);
+        if parsed.is_sound() { parsed.events.iter().map(|event| event.id).collect() } else { Vec::new() }
+    };
+    let current: Vec<(&[u8], Vec<EventId>)> = ledger::lines(now, 1).map(|line| (line.bytes, ids(line.bytes))).collect();
+    let present: HashSet<EventId> = current.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
+    let (mut text, mut back, mut next) = (Vec::with_capacity(now.len()), Vec::new(), 0);
+    let put = |text: &mut Vec<u8>, line: &[u8]| {
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    };
+    for line in ledger::lines(then, 1) {
+        let told = ids(line.bytes);
+        if told.is_empty() {
+            continue;
+        }
+        if told.iter().any(|id| present.contains(id)) {
+            // Still there: everything up to it keeps its place before what follows.
+            if let Some(at) = current[next..].iter().position(|(_, ids)| ids.iter().any(|id| told.contains(id))) {
+                current[next..=next + at].iter().for_each(|(line, _)| put(&mut text, line));
+                next += at + 1;
+            }
+        } else if !told.iter().any(|&id| settled(id)) {
+            put(&mut text, line.bytes);
+            back.extend(told);
+        }
+    }
+    current[next..].iter().for_each(|(line, _)| put(&mut text, line));
+    (text, back)
+}
+
 /// Which events to retract, newest first, so that nothing recorded since `then` counts any more.
 pub fn retractions<'a>(then: &Ledger, now: &'a Ledger) -> Vec<&'a Entry> {
     let new = |id: EventId| then.get(id).is_none();
@@ -84,6 +118,26 @@ mod tests {
         }
         assert_eq!(step(Nature::Ledger, old, new), Step::Merge(b"a\nb\nc\n".to_vec()));
         assert_eq!(step(day, old, new), Step::Restore);
+    }
+
+    // L16
+    #[test]
+    fn lost_lines_come_back_where_they_stood() {
+        let lines: Vec<String> = story("f f s1 f f").iter().map(crate::format::line::write).collect();
+        let check = |kept: &[usize], settled: Option<u32>| {
+            let now: String = kept.iter().map(|&at| lines[at].as_str()).collect();
+            let (text, back) = bring_back(lines.concat().as_bytes(), now.as_bytes(), |id| Some(id.number()) == settled);
+            (text == lines.concat().as_bytes(), back.len())
+        };
+        assert_eq!(check(&[0, 1, 2, 3, 4], None), (true, 0));
+        assert_eq!(check(&[1, 2, 4], None), (true, 2));
+        assert_eq!(check(&[], None), (true, 5));
+        assert_eq!(check(&[1, 2, 3, 4], Some(1)), (false, 0));
+        // Foreign and newer lines of today stay where they are.
+        let now = format!("foreign\n{}new\n", lines[1]);
+        let (text, back) = bring_back(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
+        assert_eq!(String::from_utf8(text).unwrap(), format!("{}foreign\n{}{}new\n", lines[0], lines[1], lines[2]));
+        assert_eq!(back.len(), 2);
     }
 
     /// The active events after an undo of everything beyond the first `kept`, and after a second undo.

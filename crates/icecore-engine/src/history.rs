@@ -96,6 +96,11 @@ impl Memory {
             };
             files.push(UndoneFile { path: path.to_string(), what });
         }
+        if files.iter().any(|file| file.path == layout::LEDGER) {
+            // What was recorded while lines were missing may have taken their ids.
+            self.set_broken_lines_aside().await?;
+            self.accept().await?;
+        }
         let retracted = match ledger_then {
             None => Vec::new(),
             Some(then) => self.take_back_since(&Ledger::read(&then, None), &target).await?,

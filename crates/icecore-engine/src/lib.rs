@@ -44,6 +44,9 @@ pub enum Error {
     /// The vault's settings are wrong.
     #[error(transparent)]
     Config(#[from] config::Mistake),
+    /// It is more than can be taken at once.
+    #[error("{0}")]
+    TooMuch(String),
     /// There is nothing of that kind.
     #[error("{0}")]
     Nothing(String),

@@ -55,7 +55,7 @@ impl Memory {
             return Err(Unfit::Empty.into());
         }
         if cleaned.text.len() > MAX_LOG_BYTES {
-            return Err(crate::Error::Nothing(format!(
+            return Err(crate::Error::TooMuch(format!(
                 "the text has {} bytes, one log line at most {MAX_LOG_BYTES}; add it in parts",
                 cleaned.text.len()
             )));
@@ -122,8 +122,9 @@ impl Memory {
         let mut seen = Vec::new();
         for (path, stamp) in unseen {
             match self.take_in(&path).await {
-                Ok(taken) => {
+                Ok((taken, complaints)) => {
                     noticed.taken.extend(taken);
+                    noticed.complaints.extend(complaints);
                     seen.push((path, stamp));
                 }
                 Err(error) => noticed.complaints.push(format!("the extracts of {path} were not taken: {error}")),
@@ -135,13 +136,23 @@ impl Memory {
         noticed
     }
 
-    async fn take_in(&self, path: &DocPath) -> Result<Vec<TakenIn>> {
+    async fn take_in(&self, path: &DocPath) -> Result<(Vec<TakenIn>, Vec<String>)> {
         let text = self.store.document(path).await?.unwrap_or_default();
-        let found = extract::extracts(&String::from_utf8_lossy(&text));
-        if found.is_empty() {
-            return Ok(Vec::new());
+        let read = extract::extracts(&String::from_utf8_lossy(&text));
+        let mut complaints: Vec<String> = read.complaints.iter().map(|(line, what)| format!("{path}:{line} {what}")).collect();
+        if std::str::from_utf8(&text).is_err() {
+            complaints.push(format!("{path} is not UTF-8; what could not be read stands as \u{fffd}"));
         }
         let now = self.now();
+        let mut found = read.found;
+        found.retain(|extract| {
+            let fit = extract::Taking { extract: extract.clone(), replaces: None }.draft(path, now).cleaned();
+            complaints.extend(fit.as_ref().err().map(|unfit| format!("{path}:{} was not taken: {unfit}", extract.line)));
+            fit.is_ok()
+        });
+        if found.is_empty() {
+            return Ok((Vec::new(), complaints));
+        }
         let known = EventQuery { source: Some(path.to_string()), ..EventQuery::everything() };
         let mut takings = Vec::new();
         let events = self
@@ -151,10 +162,8 @@ impl Memory {
             })
             .await?;
         let place = |taking: &extract::Taking| format!("{path}:{}", taking.extract.line);
-        Ok(events
-            .into_iter()
-            .zip(&takings)
-            .map(|(event, taking)| TakenIn { event, place: place(taking), replaces: taking.replaces })
-            .collect())
+        let taken =
+            events.into_iter().zip(&takings).map(|(event, taking)| TakenIn { event, place: place(taking), replaces: taking.replaces });
+        Ok((taken.collect(), complaints))
     }
 }

@@ -255,11 +255,21 @@ impl Memory {
         let faults = self.store.faults().await?;
         if let Some(first) = faults.first() {
             wrong.push(format!(
-                "{} of {} cannot be read, the first is line {}, which {}. `icecore doctor` shows them, `icecore doctor --fix` sets them aside",
+                "{} of {} cannot be seen, the first is line {}, which {}. `icecore doctor` shows them, `icecore doctor --fix` sets them aside",
                 counted(faults.len(), "line"),
                 layout::LEDGER,
                 first.line,
                 first.fault.what
+            ));
+        }
+        let lost = self.store.lost().await?;
+        if let Some(first) = lost.first() {
+            wrong.push(format!(
+                "{} that {} recorded, from {first} on, {} no longer in {}. `icecore doctor --fix` brings back what a snapshot still has",
+                counted(lost.len(), "event"),
+                if lost.len() == 1 { "was" } else { "were" },
+                if lost.len() == 1 { "is" } else { "are" },
+                layout::LEDGER
             ));
         }
         match integrity {

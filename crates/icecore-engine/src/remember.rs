@@ -146,7 +146,13 @@ impl Memory {
             let drafts = plan(&Found { entries: Vec::new(), position: Position(0) })?;
             return Ok(self.store.append(drafts, None).await?);
         }
-        self.against_query(&EventQuery::these(targets), plan).await
+        self.against_query(&EventQuery::these(targets), |found| {
+            // What is newer than a clock set by hand is not known yet.
+            let mut known = found.clone();
+            known.entries.retain(|entry| self.horizon().is_none_or(|until| entry.event.ts.at() <= until));
+            plan(&known)
+        })
+        .await
     }
 
     /// Likewise, for whatever events a query finds.

@@ -10,6 +10,7 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::integrity::{self, Check, Finding, Prefix};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{self, Ledger};
+use icecore_domain::undo;
 use icecore_store::{LedgerText, Progress};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -74,15 +75,29 @@ impl Memory {
         findings.extend(integrity::examine(&ledger, &archived, &known.gaps));
         if let Some(prefix) = known.prefix.filter(|prefix| !prefix.holds(&text.bytes)) {
             let what = format!(
-                "the first {} bytes of {}, verified on {}, were changed. `icecore undo` brings lost lines back, `icecore doctor --fix` accepts the ledger as it is",
+                "the first {} bytes of {}, verified on {}, were changed. `icecore doctor --fix` brings back what a snapshot still has and accepts the rest",
                 prefix.bytes,
                 layout::LEDGER,
                 known.at.as_deref().map_or("an earlier day", |at| &at[..10.min(at.len())])
             );
-            findings.push(Finding::failure(Check::VerifiedPrefix, what));
+            findings.push(Finding::failure(Check::Unchanged, what));
+        }
+        let lost: Vec<EventId> = self.lost(&ledger, &archived).await?;
+        if let (Some(first), Some(last)) = (lost.first(), lost.last()) {
+            let which = if lost.len() == 1 {
+                format!("{first} was")
+            } else {
+                format!("{} from {first} to {last} were", counted(lost.len(), "event"))
+            };
+            let what = format!(
+                "{which} in {} and {} not any more. `icecore doctor --fix` brings back what a snapshot still has",
+                layout::LEDGER,
+                if lost.len() == 1 { "is" } else { "are" }
+            );
+            findings.push(Finding::failure(Check::Unchanged, what).about(*first));
         }
         if known.unreadable {
-            findings.push(Finding::oddity(Check::VerifiedPrefix, format!("{} could not be read; it was made anew", layout::INTEGRITY)));
+            findings.push(Finding::oddity(Check::Unchanged, format!("{} could not be read; it was made anew", layout::INTEGRITY)));
         }
         findings.extend(self.check_loops(&ledger).await?);
         findings.extend(self.check_checkpoint(&ledger, &archived).await?);
@@ -120,6 +135,7 @@ impl Memory {
         if let Ok(removed) = self.history.unlock(self.clock.now()).await {
             done.extend(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())));
         }
+        done.extend(self.bring_back_lost().await?);
         done.extend(self.set_broken_lines_aside().await?);
         let inspected = self.store.inspect().await?;
         if inspected.iter().any(|finding| finding.fails) {
@@ -166,17 +182,13 @@ impl Memory {
     /// Compares `open-loops.json` with the ledger and brings it up to date.
     async fn check_loops(&self, ledger: &Ledger) -> Result<Vec<Finding>> {
         let before = self.store.document(&path(layout::OPEN_LOOPS)?).await?;
-        let open: Vec<String> = ledger.open_loops().iter().map(|entry| entry.event.id.to_string()).collect();
         let found = match before {
             None => None,
             Some(bytes) => match serde_json::from_slice::<Vec<String>>(&bytes) {
                 Err(_) => Some(format!("{} was not a list of ids; it was made anew", layout::OPEN_LOOPS)),
-                Ok(listed) if listed == open => None,
-                Ok(listed) => {
-                    let changed =
-                        listed.iter().filter(|id| !open.contains(id)).count() + open.iter().filter(|id| !listed.contains(id)).count();
-                    Some(format!("{} was behind by {}; it was brought up to date", layout::OPEN_LOOPS, counted(changed, "commitment")))
-                }
+                // Being behind is what it is between two runs; naming what never was is not.
+                Ok(listed) if listed.iter().all(|id| id.parse().is_ok_and(|id| ledger.get(id).is_some())) => None,
+                Ok(_) => Some(format!("{} named events that do not exist; it was made anew", layout::OPEN_LOOPS)),
             },
         };
         self.write_loops(ledger).await?;
@@ -235,9 +247,43 @@ impl Memory {
         Ok(ids)
     }
 
+    /// Events that were there once and are neither in the ledger nor in an archive.
+    pub(crate) async fn lost(&self, ledger: &Ledger, archived: &HashSet<EventId>) -> Result<Vec<EventId>> {
+        let mut lost = self.store.lost().await?;
+        lost.retain(|id| ledger.get(*id).is_none() && !archived.contains(id));
+        Ok(lost)
+    }
+
+    /// Puts events back whose lines are gone from the ledger, as far as a snapshot still has them.
+    async fn bring_back_lost(&self) -> Result<Vec<String>> {
+        /// How many snapshots back to look; what is lost is noticed at the next command.
+        const SNAPSHOTS: usize = 20;
+        let ledger_path = path(layout::LEDGER)?;
+        let archived = self.archived().await?;
+        let LedgerText { bytes, position } = self.store.ledger().await?;
+        let (mut text, mut back) = (bytes.clone(), Vec::new());
+        for snapshot in self.history.snapshots(SNAPSHOTS).await.unwrap_or_default() {
+            let changes = self.history.changes_since(&snapshot.id).await.unwrap_or_default();
+            let then = changes.into_iter().find(|(path, _)| *path == ledger_path).and_then(|(_, then)| then);
+            if let Some(then) = then {
+                let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id));
+                if !found.is_empty() {
+                    text = whole;
+                    back.extend(found);
+                }
+            }
+        }
+        if back.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.store.replace_ledger(&text, position).await?;
+        back.sort();
+        Ok(back.iter().map(|id| format!("brought {id} back from a snapshot")).collect())
+    }
+
     /// Moves lines that are not events, and second uses of an id, out of the ledger. What a broken line still told
     /// stays, and an event whose id was taken gets one of its own.
-    async fn set_broken_lines_aside(&self) -> Result<Vec<String>> {
+    pub(crate) async fn set_broken_lines_aside(&self) -> Result<Vec<String>> {
         let ledger_path = path(layout::LEDGER)?;
         let LedgerText { bytes, position } = self.store.ledger().await?;
         let (mut kept, mut aside, mut renumbered) = (Vec::with_capacity(bytes.len()), Vec::new(), Vec::new());
@@ -284,11 +330,16 @@ impl Memory {
     }
 
     /// Takes the ledger as it is now for whole: gaps that cannot be filled are known from here on.
-    async fn accept(&self) -> Result<Vec<String>> {
+    pub(crate) async fn accept(&self) -> Result<Vec<String>> {
         let text = self.store.ledger().await?;
         let mut known = self.known_integrity().await?;
         let ledger = Ledger::read(&text.bytes, None);
-        let missing = integrity::missing_ids(&ledger, &self.archived().await?, &known.gaps);
+        let archived = self.archived().await?;
+        let mut missing = integrity::missing_ids(&ledger, &archived, &known.gaps);
+        let lost = self.lost(&ledger, &archived).await?;
+        missing.extend(lost.iter().filter(|id| !known.gaps.contains(id)).copied().collect::<Vec<_>>());
+        missing.sort();
+        missing.dedup();
         let changed = known.prefix.is_some_and(|prefix| !prefix.holds(&text.bytes));
         let mut done = Vec::new();
         if !missing.is_empty() {
@@ -302,6 +353,10 @@ impl Memory {
             known.prefix = Some(Prefix::of(&text.bytes));
             let report = json!({ "known_gaps": known.gaps, "ledger": prefix_json(known.prefix) });
             self.store.put(&path(layout::INTEGRITY)?, pretty(&report).as_bytes()).await?;
+        }
+        if !lost.is_empty() {
+            // The same text once more: that it is whole is decided now.
+            self.store.replace_ledger(&text.bytes, text.position).await?;
         }
         Ok(done)
     }

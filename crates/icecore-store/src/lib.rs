@@ -54,15 +54,26 @@ pub enum Error {
         /// What was to be written.
         path: PathBuf,
     },
+    /// Something else than a file stands where a file should be.
+    #[error("{0} is not a file; put it out of the way")]
+    NotAFile(PathBuf),
+    /// The user may not do that here.
+    #[error("{what} {path} is not permitted; check who owns the vault and whether its disk is writable")]
+    Denied {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+    },
     /// Something the operating system refused.
-    #[error("{what} {path}: {source}")]
+    #[error("{what} {path} failed: {reason}")]
     Io {
         /// What was tried.
         what: &'static str,
         /// On what.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The SQLite library is one with a known defect.
     #[error("this program was built with SQLite {0}, which can damage an index; 3.51.3 or later is needed")]
@@ -73,6 +84,9 @@ pub enum Error {
     /// The safety net is not there.
     #[error("{0}")]
     NoHistory(String),
+    /// The repository is somebody else's.
+    #[error("{0}")]
+    NotOurs(String),
     /// The repository could run somebody else's program.
     #[error(
         "the git configuration of this vault sets `{key}`, which icecore does not trust. Remove it with `git config --local --unset-all {key}`"
@@ -169,6 +183,10 @@ pub trait Store: Send + Sync {
 
     /// Lines of the ledger that are not, or not wholly, events.
     async fn faults(&self) -> Result<Vec<LineFault>>;
+
+    /// Events that were in the ledger when it was last read and are not any more, as far as the home remembers:
+    /// somebody else's hand lost their lines. Replacing the ledger settles it.
+    async fn lost(&self) -> Result<Vec<EventId>>;
 
     /// Keeps bytes that were found broken in `from` at byte `at`, apart from everything else, and says where.
     async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String>;

@@ -75,9 +75,9 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         Some(EngineError::Store(error)) => of_store(error),
         Some(EngineError::Refused(Refusal::Unknown(_))) | Some(EngineError::Nothing(_)) => Exit::NotFound,
         Some(EngineError::Refused(_)) => Exit::Conflict,
-        Some(EngineError::Unfit(_)) => Exit::Usage,
+        Some(EngineError::Unfit(_) | EngineError::TooMuch(_)) => Exit::Usage,
         Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
-        Some(EngineError::Config(_)) => Exit::Usage,
+        Some(EngineError::Config(_)) => Exit::Damaged,
         None => error.downcast_ref::<StoreError>().map_or(Exit::Failure, of_store),
     }
 }
@@ -87,16 +87,34 @@ fn of_store(error: &StoreError) -> Exit {
         StoreError::Moved { .. } | StoreError::Busy { .. } | StoreError::Full { .. } => Exit::TryLater,
         StoreError::NotAVault(_) | StoreError::NoHistory(_) => Exit::NotFound,
         StoreError::AlreadyAVault(_) => Exit::Conflict,
-        StoreError::Path(_) | StoreError::Link(_) | StoreError::HostileGit { .. } => Exit::NotAllowed,
+        StoreError::Path(_)
+        | StoreError::Link(_)
+        | StoreError::NotAFile(_)
+        | StoreError::Denied { .. }
+        | StoreError::NotOurs(_)
+        | StoreError::HostileGit { .. } => Exit::NotAllowed,
         StoreError::Io { .. } | StoreError::Git { .. } | StoreError::OldSqlite(_) | StoreError::Index(_) | StoreError::Stopped(_) => {
             Exit::Failure
         }
     }
 }
 
+/// The error and its causes, each thing said once.
+fn told(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message.push_str(&format!(": {cause}"));
+        }
+    }
+    message
+}
+
 /// Ends the program: what was printed goes out, an error is told once, and the code says which.
 pub fn finish(outcome: anyhow::Result<()>, mut out: Out) -> ExitCode {
-    let outcome = outcome.and_then(|()| Ok(out.flush()?));
+    let outcome = outcome.and_then(|()| out.flush());
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     if error.is::<Closed>() {
         // The reader of our output has seen enough.
@@ -105,7 +123,7 @@ pub fn finish(outcome: anyhow::Result<()>, mut out: Out) -> ExitCode {
     let _ = out.flush();
     let exit = exit_of(&error);
     if !error.downcast_ref::<Stop>().is_some_and(|stop| stop.silent) {
-        let message = format!("{error:#}");
+        let message = told(&error);
         if out.is_json() {
             out.complain_json(&json!({ "error": { "kind": exit.word(), "exit": exit as u8, "message": message } }));
         } else {

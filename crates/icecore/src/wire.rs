@@ -65,10 +65,21 @@ fn find(global: &Global) -> Result<PathBuf> {
     if let Some(named) = &global.vault {
         return Ok(named.clone());
     }
-    if let Ok(here) = std::env::current_dir()
-        && let Some(found) = here.ancestors().find(|folder| folder.join(layout::CONFIG).is_file())
-    {
-        return Ok(found.to_owned());
+    if let Ok(here) = std::env::current_dir() {
+        for folder in here.ancestors() {
+            if folder.join(layout::CONFIG).is_file() {
+                return Ok(folder.to_owned());
+            }
+            // To write into another vault instead would put things where nobody looks for them.
+            if folder.join(layout::LEDGER).is_file() {
+                let message = format!(
+                    "{} has a ledger but no icecore.toml; `icecore init {}` makes it a vault again",
+                    folder.display(),
+                    folder.display()
+                );
+                return Err(Stop::new(Exit::Damaged, message).into());
+            }
+        }
     }
     let home = home()?;
     if home.join(layout::CONFIG).is_file() {

@@ -58,13 +58,19 @@ const EMPHASIS: &[&str] = &["always", "must", "do", "does", "should", "will", "c
 /// A value that starts so is one of many a thing may have at once.
 const OPEN_VALUES: &[&str] = &["a", "an", "one", "also", "some", "part", "about", "very", "too", "going", "being", "now"];
 
+/// The longest text that is read as a claim, in bytes.
+const MAX_CLAIM_BYTES: usize = 400;
+
 /// What a statement claims. Commitments claim nothing: two promises are not a contradiction.
 pub fn claims(event: &Event) -> Vec<Claim> {
     if !event.is_statement() || event.kind == Kind::Commitment {
         return Vec::new();
     }
-    let key = plain::sameness_key(&event.content);
     // One sentence says one thing; what a longer text claims is for a reader to judge.
+    if event.content.len() > MAX_CLAIM_BYTES {
+        return Vec::new();
+    }
+    let key = plain::sameness_key(&event.content);
     let words: Vec<&str> = key.split_whitespace().map(|word| word.trim_matches([',', ';', '"', '`', '\''])).collect();
     if words.len() > 24 {
         return Vec::new();

@@ -24,8 +24,8 @@ pub enum Check {
     Supersedes,
     /// What is related or acted upon exists.
     Related,
-    /// What was verified once is still there, byte for byte.
-    VerifiedPrefix,
+    /// What was there once is still there, byte for byte.
+    Unchanged,
     /// The index says what the files say.
     Index,
     /// `open-loops.json` says what the ledger says.
@@ -44,7 +44,7 @@ impl Check {
         Self::SequentialIds,
         Self::Supersedes,
         Self::Related,
-        Self::VerifiedPrefix,
+        Self::Unchanged,
         Self::Index,
         Self::OpenLoops,
         Self::Checkpoint,
@@ -59,7 +59,7 @@ impl Check {
             Self::SequentialIds => "ids of a day have no gaps",
             Self::Supersedes => "what is superseded exists",
             Self::Related => "what is related exists",
-            Self::VerifiedPrefix => "verified lines are unchanged",
+            Self::Unchanged => "no line is gone or changed",
             Self::Index => "the index agrees with the files",
             Self::OpenLoops => "open-loops.json agrees with the ledger",
             Self::Checkpoint => "the checkpoint agrees with the ledger",

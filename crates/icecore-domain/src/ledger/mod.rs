@@ -145,6 +145,11 @@ pub struct LineFault {
     pub fault: Fault,
 }
 
+/// The fault of a line whose id is taken.
+pub fn second_use(id: EventId) -> Fault {
+    Fault { severity: Severity::Bad, what: format!("uses {id} again, so it is not seen") }
+}
+
 /// One line of a file, with where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawLine<'a> {
@@ -301,6 +306,14 @@ impl Ledger {
     /// Lines that could not be read as events at all, or only in part.
     pub fn bad_lines(&self) -> impl Iterator<Item = &LineFault> {
         self.faults.iter().filter(|found| found.fault.severity == Severity::Bad)
+    }
+
+    /// Everything that no command can see: lines that are not events, and second uses of an id.
+    pub fn unread(&self) -> Vec<LineFault> {
+        let mut unread: Vec<LineFault> = self.bad_lines().cloned().collect();
+        unread.extend(self.duplicates.iter().map(|&(line, id, _)| LineFault { line, fault: second_use(id) }));
+        unread.sort_by_key(|found| found.line);
+        unread
     }
 
     /// Where a torn last line starts.

@@ -185,6 +185,15 @@ async fn foreign(store: &dyn Store) {
     assert_eq!(entries[1].line, 5);
     let faults: Vec<usize> = store.faults().await.unwrap().iter().map(|found| found.line).collect();
     assert_eq!(faults, [1, 4]);
+    // A second use of an id is not seen, and said so.
+    store
+        .append_lines(
+            br#"{"ts":"2026-02-13T09:00:00Z","id":"EVT-20260213-001","type":"fact","priority":"P2","content":"other","source":"live"}"#,
+        )
+        .await
+        .unwrap();
+    assert_eq!(store.faults().await.unwrap().len(), 3);
+    assert_eq!(store.events(&EventQuery::everything()).await.unwrap().entries.len(), 2);
     assert!(!store.set_aside(&path("memory/ledger.jsonl"), 0, b"not an event").await.unwrap().is_empty());
 }
 

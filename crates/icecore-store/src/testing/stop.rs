@@ -70,6 +70,10 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.faults().await
     }
 
+    async fn lost(&self) -> Result<Vec<EventId>> {
+        self.inner.lost().await
+    }
+
     async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String> {
         self.write()?;
         self.inner.set_aside(from, at, bytes).await

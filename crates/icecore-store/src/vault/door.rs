@@ -108,7 +108,10 @@ impl Door {
     /// Opens a document for reading; `None` if there is none.
     fn open(&self, path: &DocPath) -> Result<Option<File>> {
         let place = self.place(path)?;
-        match OpenOptions::new().read(true).custom_flags(nofollow()).open(&place) {
+        // Not to wait for the other end of a pipe that somebody put there.
+        let flags = nofollow() | i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+        match OpenOptions::new().read(true).custom_flags(flags).open(&place) {
+            Ok(file) if file.metadata().is_ok_and(|found| !found.is_file()) => Err(Error::NotAFile(place)),
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(fault("reading", &place, error)),
@@ -180,7 +183,11 @@ impl Door {
         options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
         let mut file = options.open(&place).map_err(|error| fault("opening", &place, error))?;
         let failed = |error| fault("writing", &place, error);
-        let before = file.metadata().map_err(failed)?.len();
+        let found = file.metadata().map_err(failed)?;
+        if !found.is_file() {
+            return Err(Error::NotAFile(place));
+        }
+        let before = found.len();
         let unended = before > 0 && last_byte(&file, before).map_err(failed)? != b'\n';
         let start = before + u64::from(unended);
         let whole = if unended { [b"\n", bytes].concat() } else { bytes.to_vec() };
@@ -285,7 +292,8 @@ impl Door {
         for suffix in ["-wal", "-shm", "-journal", ""] {
             let mut name = path.as_os_str().to_owned();
             name.push(suffix);
-            let _ = fs::remove_file(PathBuf::from(name));
+            let name = PathBuf::from(name);
+            let _ = if name.is_dir() { fs::remove_dir_all(&name) } else { fs::remove_file(&name) };
         }
     }
 
@@ -350,11 +358,14 @@ impl Door {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => flushed(folder.parent().unwrap_or(folder)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            Err(error) if error.kind() == ErrorKind::NotFound && folder.parent().is_some_and(|above| above != folder) => {
-                self.make_folder(folder.parent().unwrap_or(folder))?;
-                self.make_folder(folder)
-            }
-            Err(error) => Err(fault("making the folder", folder, error)),
+            Err(error) => match folder.parent() {
+                // A folder above it is missing too; if they are all there, the system has another reason.
+                Some(above) if error.kind() == ErrorKind::NotFound && !above.as_os_str().is_empty() && !above.exists() => {
+                    self.make_folder(above)?;
+                    self.make_folder(folder)
+                }
+                _ => Err(fault("making the folder", folder, error)),
+            },
         }
     }
 }
@@ -402,6 +413,8 @@ pub(super) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { path },
         // What the system says when it was told not to follow a link.
         _ if source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Error::Link(path),
-        _ => Error::Io { what, path, source },
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Error::Denied { what, path },
+        ErrorKind::IsADirectory => Error::NotAFile(path),
+        _ => Error::Io { what, path, reason: source },
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use async_trait::async_trait;
-use icecore_domain::layout::DocPath;
+use icecore_domain::layout::{self, DocPath};
 use jiff::Timestamp;
 
 use super::Vault;
@@ -115,7 +115,7 @@ fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec
     let why = String::from_utf8_lossy(&output.stderr);
     let mut why = icecore_domain::plain::one_line(why.trim());
     if why.contains(".lock': File exists") {
-        why.push_str(" (if no other git is at work here, `icecore doctor --fix` removes the lock)");
+        why.push_str(" (if no other git is at work here, `icecore doctor --fix` removes the lock once it is a minute old)");
     }
     Err(Error::Git { what: arguments[0].into(), why })
 }
@@ -123,7 +123,7 @@ fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec
 /// Makes `root` a repository of ours, unless one is there already.
 pub(super) fn make_repository(root: &Path) -> Result<()> {
     if root.join(".git").symlink_metadata().is_ok() {
-        return Err(Error::NoHistory("the folder is a git repository already; icecore leaves committing there to you".into()));
+        return Err(Error::NotOurs("the folder is a git repository already; icecore leaves committing there to you".into()));
     }
     let arguments = ["init", "--quiet", "--template=", "--initial-branch=main", "."];
     let made = output(command(root).args(arguments), &arguments)?;
@@ -172,7 +172,7 @@ fn vet(root: &Path) -> Result<()> {
         }
     }
     if !names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)) {
-        return Err(Error::NoHistory(format!(
+        return Err(Error::NotOurs(format!(
             "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
         )));
     }
@@ -202,7 +202,14 @@ impl History for Vault {
         vet(root)?;
         // Nobody writes while the files are taken, so that a snapshot is of one moment.
         let _held = self.door.lock()?;
-        succeed(root, &["add", "--all", "--", "."], None)?;
+        // Only what belongs to a vault: the folder may hold other things, and they are not ours to commit.
+        let here: Vec<&str> = layout::KEPT.iter().copied().filter(|name| root.join(name).symlink_metadata().is_ok()).collect();
+        let tracked = succeed(root, &["ls-files", "-z"], None)?;
+        let tracked = String::from_utf8_lossy(&tracked).into_owned();
+        let gone = |name: &&&str| tracked.split('\0').any(|path| path == **name || path.starts_with(&format!("{name}/")));
+        let names = layout::KEPT.iter().filter(|name| here.contains(name) || gone(name)).copied();
+        let arguments: Vec<&str> = ["add", "--all", "--"].into_iter().chain(names).collect();
+        succeed(root, &arguments, None)?;
         let same = run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"], None)?.status.success();
         if same && head(root)?.is_some() {
             return Ok(None);

@@ -23,7 +23,7 @@ use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
 /// Raised whenever the tables or what is put into them change; another version's index is made anew.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// From so many new lines on, making everything anew is faster than going step by step.
@@ -91,7 +91,20 @@ impl Index {
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
+    /// Makes an index to be compared and thrown away: no journal, nothing flushed.
+    pub fn temporary(door: &Door, path: &Path, text: &[u8]) -> Outcome<Self> {
+        door.remove_index(path);
+        door.make_private_file(path);
+        let mut index = Self::open_with(path, "OFF", "OFF")?.ok_or(rusqlite::Error::InvalidQuery)?;
+        index.rebuild(text, None, &|_, _| {})?;
+        Ok(index)
+    }
+
     fn try_open(path: &Path) -> Outcome<Option<Self>> {
+        Self::open_with(path, if on_network(path) { "TRUNCATE" } else { "WAL" }, "NORMAL")
+    }
+
+    fn open_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Option<Self>> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(std::time::Duration::from_secs(10))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -99,9 +112,8 @@ impl Index {
         // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the log has grown.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        let journal = if on_network(path) { "TRUNCATE" } else { "WAL" };
         connection.execute_batch(&format!(
-            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = NORMAL; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 0;"
+            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous}; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 0;"
         ))?;
         let mut index = Self { connection, path: path.to_owned() };
         match version {
@@ -137,6 +149,10 @@ impl Index {
         let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
         let unchanged = text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running);
         let tail = if unchanged { &text[known..] } else { text };
+        if !unchanged {
+            // The ledger is not what it was: look at everything again that was seen against it.
+            transaction.execute_batch("DELETE FROM document;")?;
+        }
         if !unchanged || memchr::memchr_iter(b'\n', tail).count() > BULK_LINES {
             covered = refill(&transaction, text, &|_, _| {})?;
         } else {
@@ -198,8 +214,12 @@ impl Index {
 
     /// The highest number given to an event of that day.
     pub fn highest(&self, day: Date) -> Outcome<u32> {
-        let mut query = self.connection.prepare_cached("SELECT max(number) FROM event WHERE day = ?1")?;
-        Ok(query.query_row([day.to_string()], |row| row.get::<_, Option<u32>>(0))?.unwrap_or(0))
+        let mut highest = 0;
+        for table in ["SELECT max(number) FROM event WHERE day = ?1", "SELECT max(number) FROM lost WHERE day = ?1"] {
+            let mut query = self.connection.prepare_cached(table)?;
+            highest = highest.max(query.query_row([day.to_string()], |row| row.get::<_, Option<u32>>(0))?.unwrap_or(0));
+        }
+        Ok(highest)
     }
 
     /// Rows that may be asked for, newest first. Narrowed by what the index knows; the domain has the last word.
@@ -287,6 +307,17 @@ impl Index {
             .collect()
     }
 
+    /// Events that were in the ledger once and are not any more.
+    pub fn lost(&self) -> Outcome<Vec<EventId>> {
+        let mut query = self.connection.prepare_cached("SELECT id FROM lost ORDER BY day, number")?;
+        query.query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?.collect()
+    }
+
+    /// Takes the ledger as it is for whole.
+    pub fn forget_lost(&self) -> Outcome<()> {
+        self.connection.execute_batch("DELETE FROM lost;")
+    }
+
     /// What a document looked like when it was last looked at.
     pub fn seen(&self, path: &DocPath) -> Outcome<Option<Stamp>> {
         let mut query = self.connection.prepare_cached("SELECT stamp FROM document WHERE path = ?1")?;
@@ -353,7 +384,8 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::SqliteFailure(failure, _) => matches!(failure.code, DatabaseCorrupt | NotADatabase | SchemaChanged | Unknown),
         rusqlite::Error::InvalidQuery | rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => true,
-        rusqlite::Error::QueryReturnedNoRows => true,
+        // A file that is SQLite's but not ours.
+        rusqlite::Error::QueryReturnedNoRows | rusqlite::Error::SqlInputError { .. } => true,
         _ => false,
     }
 }
@@ -427,7 +459,10 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
     }
     for event in parsed.events {
         let entry = Entry { standing: Standing::at_first(&event), verified: event.ts, line: raw.number, event };
-        let Some(seq) = put_event(transaction, &entry, offset, raw.bytes.len())? else { continue };
+        let Some(seq) = put_event(transaction, &entry, offset, raw.bytes.len())? else {
+            put_fault(transaction, raw.number, &ledger::second_use(entry.event.id).what)?;
+            continue;
+        };
         for claim in conflict::claims(&entry.event) {
             let mut other = transaction.prepare_cached("SELECT 1 FROM claim WHERE attribute = ?1 AND value <> ?2 LIMIT 1")?;
             if other.exists(params![claim.attribute, claim.value])? {
@@ -515,9 +550,12 @@ fn refold(transaction: &Transaction<'_>, text: &[u8]) -> Outcome<()> {
 /// Empties the tables and fills them from the whole ledger.
 fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) -> Outcome<Covered> {
     let text = ended(text);
-    transaction.execute_batch("DELETE FROM event; DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;")?;
+    transaction.execute_batch(
+        "CREATE TEMP TABLE before AS SELECT id, day, number FROM event;
+         DELETE FROM event; DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;",
+    )?;
     let ledger = Ledger::read(text, None);
-    for found in ledger.bad_lines() {
+    for found in ledger.unread() {
         put_fault(transaction, found.line, &found.fault.what)?;
     }
     let mut entries = ledger.entries().iter().peekable();
@@ -535,7 +573,12 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
             progress(raw.offset as u64, text.len() as u64);
         }
     }
-    transaction.execute_batch("INSERT INTO contested SELECT attribute FROM claim GROUP BY attribute HAVING min(value) <> max(value);")?;
+    transaction.execute_batch(
+        "INSERT INTO contested SELECT attribute FROM claim GROUP BY attribute HAVING min(value) <> max(value);
+         INSERT OR IGNORE INTO lost SELECT id, day, number FROM before WHERE id NOT IN (SELECT id FROM event);
+         DELETE FROM lost WHERE id IN (SELECT id FROM event);
+         DROP TABLE before;",
+    )?;
     covered.bytes = text.len() as u64;
     progress(covered.bytes, covered.bytes);
     Ok(covered)

@@ -110,7 +110,7 @@ impl Vault {
         }
         // Somebody may be in the middle of a write; with the lock in hand, nobody is.
         match self.door.lock().and_then(|held| self.mend_under(&held)) {
-            Err(Error::Io { .. } | Error::Full { .. }) => Ok(()),
+            Err(Error::Io { .. } | Error::Full { .. } | Error::Denied { .. } | Error::NotAFile(_)) => Ok(()),
             other => other,
         }
     }
@@ -309,7 +309,10 @@ impl Store for Vault {
         if self.position()? != at {
             return Err(Error::Moved { what: self.ledger.to_string() });
         }
-        self.door.replace(&held, &self.ledger, text)
+        self.door.replace(&held, &self.ledger, text)?;
+        // Whoever puts another text in place has decided what is in it.
+        self.ask(|index| index.forget_lost())?;
+        Ok(())
     }
 
     async fn events(&self, which: &EventQuery) -> Result<Found> {
@@ -340,8 +343,12 @@ impl Store for Vault {
     async fn faults(&self) -> Result<Vec<LineFault>> {
         match self.ask(|index| index.faults())? {
             Some(faults) => Ok(faults),
-            None => Ok(self.whole_ledger()?.0.bad_lines().cloned().collect()),
+            None => Ok(self.whole_ledger()?.0.unread()),
         }
+    }
+
+    async fn lost(&self) -> Result<Vec<EventId>> {
+        Ok(self.ask(|index| index.lost())?.unwrap_or_default())
     }
 
     async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String> {
@@ -421,7 +428,7 @@ impl Store for Vault {
         self.door.make_folder(&self.door.private("tmp"))?;
         let temporary = self.door.private(&format!("tmp/index-{}.db", std::process::id()));
         let text = self.door.read(&self.ledger)?.unwrap_or_default();
-        let fresh = Index::anew(&self.door, &temporary).and_then(|mut fresh| fresh.rebuild(&text, None, &|_, _| {}).map(|_| fresh));
+        let fresh = Index::temporary(&self.door, &temporary, &text);
         if let Handle::Open(index) = &*self.handle() {
             match fresh.as_ref().map(|fresh| index.first_difference(fresh)) {
                 Ok(Ok(None)) | Err(_) => {}
@@ -431,11 +438,15 @@ impl Store for Vault {
                 Ok(Err(error)) => found.push(say(format!("the index cannot be read: {error}. `icecore reindex` makes it anew"))),
             }
         }
-        if let Err(error) = fresh {
-            found.push(say(format!("the index could not be compared with the files: {error}")));
-        }
         self.door.remove_index(&temporary);
-        Ok(found)
+        match fresh {
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => Err(Error::Full { path: temporary }),
+            Err(error) => {
+                found.push(say(format!("the index could not be compared with the files: {error}")));
+                Ok(found)
+            }
+            Ok(_) => Ok(found),
+        }
     }
 
     async fn rebuild(&self, progress: Progress<'_>) -> Result<usize> {

@@ -49,6 +49,14 @@ CREATE TABLE fault (
     what TEXT    NOT NULL
 ) STRICT;
 
+-- Events that were here once and are not in the ledger any more: somebody's editor lost their lines. Their ids are
+-- not given again.
+CREATE TABLE lost (
+    id     TEXT PRIMARY KEY,
+    day    TEXT NOT NULL,
+    number INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- What each document looked like when it was last looked at.
 CREATE TABLE document (
     path  TEXT PRIMARY KEY,

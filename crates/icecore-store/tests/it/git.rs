@@ -133,7 +133,7 @@ fn a_repository_that_init_did_not_make_is_left_alone() {
     git(folder.path(), &["init", "-q", "."]);
     let vault = Vault::create(folder.path(), "zone = \"UTC\"\n").unwrap();
     assert!(block_on(vault.mended())[0].contains("repository already"));
-    assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NoHistory(_))));
+    assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NotOurs(_))));
     // A repository that is somewhere else is none of the vault's.
     let (folder, vault) = new_vault();
     let elsewhere = folder.path().join("elsewhere");

@@ -74,7 +74,8 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
     drop(vault);
     for cut in 0..=whole.len() {
         fs::write(root.join("memory/ledger.jsonl"), &whole[..cut]).unwrap();
-        let _ = fs::remove_dir_all(&quarantine);
+        // Nobody had read the last line yet, as after a crash.
+        let _ = fs::remove_dir_all(root.join(".icecore"));
         let vault = Vault::open(&root).unwrap();
         let ended = whole[..cut].iter().filter(|&&b| b == b'\n').count();
         let torn = whole[..cut].last().is_some_and(|&b| b != b'\n');
@@ -95,6 +96,46 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
         assert_eq!(ledger.faults(), [], "cut at {cut}");
         assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails), "cut at {cut}");
     }
+}
+
+// L12: what the index has seen and the ledger has no longer is told, and its ids are not given again
+#[test]
+fn lines_that_somebody_removed_are_missed() {
+    let (_folder, vault) = new_vault();
+    block_on(vault.append(vec![draft("one"), draft("two"), draft("three")], None)).unwrap();
+    let whole = fs::read_to_string(ledger_file(&vault)).unwrap();
+    let numbers = |vault: &Vault| block_on(vault.lost()).unwrap().iter().map(|id| id.number()).collect::<Vec<_>>();
+    assert!(numbers(&vault).is_empty());
+    let first: String = whole.lines().take(1).map(|line| format!("{line}\n")).collect();
+    for (damaged, missed) in [(first.as_str(), vec![2, 3]), ("", vec![1, 2, 3]), (&whole[..whole.len() - 30], vec![3])] {
+        fs::write(ledger_file(&vault), damaged).unwrap();
+        let opened = Vault::open(vault.root()).unwrap();
+        assert_eq!(numbers(&opened), missed, "{damaged:?}");
+        // Not even a new index makes it forget.
+        block_on(opened.rebuild(&|_, _| {})).unwrap();
+        assert_eq!(numbers(&opened), missed, "{damaged:?}");
+        assert_eq!(block_on(opened.append(vec![draft("new")], None)).unwrap()[0].id.number(), 4);
+        fs::write(ledger_file(&vault), &whole).unwrap();
+        assert_eq!(numbers(&opened), [4], "the lines are back, the new one is gone");
+        let position = block_on(opened.ledger()).unwrap().position;
+        block_on(opened.replace_ledger(whole.as_bytes(), position)).unwrap();
+        assert!(numbers(&opened).is_empty(), "decided by whoever replaces the ledger");
+    }
+    fs::remove_file(ledger_file(&vault)).unwrap();
+    assert_eq!(numbers(&vault), [1, 2, 3]);
+}
+
+// RELIABILITY B.2 row 10 and C.1 row 5: what is no file is not waited for
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+    let (_folder, vault) = new_vault();
+    let log = "memory/2026-02-13.md";
+    assert!(std::process::Command::new("mkfifo").arg(vault.root().join(log)).status().unwrap().success());
+    let path = log.parse().unwrap();
+    assert!(matches!(block_on(vault.document(&path)), Err(Error::NotAFile(_))));
+    assert!(matches!(block_on(vault.grow(&path, b"x", 0)), Err(Error::NotAFile(_))));
+    // A folder that cannot be made is an error, not an endless attempt.
+    assert!(Vault::create(Path::new("/proc/x/vault"), "").is_err());
 }
 
 // L2: RELIABILITY B.2 rows 2 and 18

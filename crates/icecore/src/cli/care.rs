@@ -157,7 +157,8 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
         out.line(format!("{RED}✗{RED:#} {}", plain::one_line(wrong)))?;
     }
     match &status.integrity {
-        Integrity::Whole { days_ago: 0, .. } => out.line(format!("{GREEN}✓{GREEN:#} verified today, everything whole"))?,
+        Integrity::Whole { days_ago: 0, .. } => out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, today"))?,
+        Integrity::Whole { days_ago, at } if *days_ago < 0 => out.line(format!("{DIM}Verified on {}{DIM:#}", &at[..10.min(at.len())]))?,
         Integrity::Whole { days_ago, .. } => out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, {days_ago} d ago"))?,
         Integrity::Unknown => out.line(format!("{DIM}Not verified yet: icecore verify{DIM:#}"))?,
         Integrity::Failing { .. } => {}
@@ -222,7 +223,8 @@ fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
         }
     }
     let bytes = verdict.bytes;
-    out.line(format!("{} events, {bytes} bytes: {}", verdict.events, if verdict.ok { "everything whole" } else { "DAMAGED" }))?;
+    let events = format!("{} event{}", verdict.events, if verdict.events == 1 { "" } else { "s" });
+    out.line(format!("{events}, {bytes} bytes: {}", if verdict.ok { "everything whole" } else { "DAMAGED" }))?;
     Ok(())
 }
 
@@ -259,7 +261,7 @@ pub async fn reindex(open: &Open, out: &mut Out) -> Result<()> {
     if out.is_json() {
         return out.json(&json!({ "events": events, "open_loops": open_loops }));
     }
-    Ok(out.line(format!("Made anew: the index of {events} events, open-loops.json with {open_loops}"))?)
+    out.line(format!("Made anew: the index ({events} event{}), open-loops.json ({open_loops} open)", if events == 1 { "" } else { "s" }))
 }
 
 pub fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
@@ -290,7 +292,8 @@ pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result
         }
         return Ok(());
     }
-    let made = open.memory.snapshot(&snapshot.note).await?;
+    let note = if snapshot.note.trim().is_empty() { "snapshot" } else { &snapshot.note };
+    let made = open.memory.snapshot(note).await?;
     if out.is_json() {
         return out.json(&json!({ "snapshot": made.as_ref().map(told) }));
     }

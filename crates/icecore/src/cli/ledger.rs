@@ -56,7 +56,7 @@ pub struct Remember {
     #[arg(long, value_name = "ID", value_parser = read::id)]
     related: Vec<EventId>,
     /// When it is due: 2026-02-20, tomorrow, friday, +3d, +2w
-    #[arg(long, value_name = "DAY")]
+    #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     due: Option<String>,
     /// Whom or what it waits for
     #[arg(long, value_name = "WHOM")]
@@ -127,12 +127,12 @@ pub struct Events {
     /// Only with this scope
     #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
     scope: Option<Scope>,
-    /// Only recorded on this day or later
-    #[arg(long, value_name = "DAY")]
-    since: Option<Date>,
+    /// Only recorded on this day or later: 2026-02-13, yesterday, -7d, -2w
+    #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
+    since: Option<String>,
     /// Only recorded on this day or earlier
-    #[arg(long, value_name = "DAY")]
-    until: Option<Date>,
+    #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
+    until: Option<String>,
     /// At most so many, the newest ones
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
@@ -141,6 +141,9 @@ pub struct Events {
 /// The words of the command line, or standard input for a lone `-`.
 fn text_of(words: &[String]) -> Result<String> {
     if words != ["-"] {
+        if words.last().is_some_and(|word| word == "-") {
+            return Err(Stop::new(Exit::Usage, "`-` reads standard input and stands alone; leave the other words out, or the `-`").into());
+        }
         return Ok(words.join(" "));
     }
     let mut bytes = Vec::new();
@@ -153,9 +156,21 @@ fn text_of(words: &[String]) -> Result<String> {
     })
 }
 
+fn day_of(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
+    let Some(text) = text else { return Ok(None) };
+    match read_day(text, today) {
+        Some(day) => Ok(Some(day)),
+        None => Err(Stop::new(
+            Exit::Usage,
+            format!("{option}: `{text}` is not a day; write 2026-02-20, today, tomorrow, yesterday, friday, +3d or -2w"),
+        )
+        .into()),
+    }
+}
+
 fn tell_removed(removed: usize, out: &mut Out) {
     if removed > 0 {
-        out.warn(format!("{removed} control characters were taken out of the text"));
+        out.warn(format!("{removed} control character{} taken out of the text", if removed == 1 { " was" } else { "s were" }));
     }
 }
 
@@ -167,15 +182,12 @@ pub async fn log(open: &Open, log: &Log, out: &mut Out) -> Result<()> {
     }
     let last = logged.appended.trim_start_matches('\n');
     let line = last.split_once("\n- ").map_or(last, |(_, line)| line).trim_start_matches("- ");
-    Ok(out.line(format!("{CYAN}{}{CYAN:#}  {}", logged.path, plain::visible(line.trim_end())))?)
+    out.line(format!("{CYAN}{}{CYAN:#}  {}", logged.path, show::gist(line.trim_end())))
 }
 
 pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()> {
     let today = open.memory.now().day();
-    let due = said.due.as_ref().map(|text| {
-        read_day(text, today)
-            .ok_or_else(|| Stop::new(Exit::Usage, format!("--due: `{text}` is not a day; write 2026-02-20, tomorrow, friday, +3d or +2w")))
-    });
+    let due = day_of("--due", said.due.as_deref(), today)?;
     let remembered = open
         .memory
         .remember(icecore_engine::Remember {
@@ -187,7 +199,7 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
             tags: said.tags.clone(),
             supersedes: said.supersedes.clone(),
             related: said.related.clone(),
-            due: due.transpose()?,
+            due,
             waiting_on: said.waiting_on.clone(),
             source: said.source.clone(),
             session: said.session.clone(),
@@ -223,6 +235,7 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
 }
 
 pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<()> {
+    tell_removed(on.note.as_deref().map_or(0, |note| plain::clean(note).removed), out);
     let acted = open.memory.act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone()).await?;
     if out.is_json() {
         return out.json(&json!({ "acts": acted }));
@@ -237,7 +250,7 @@ pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<
         let target = &acted.target.event;
         out.line(format!("{CYAN}{}{CYAN:#}  {GREEN}{word}{GREEN:#} {}  {}", acted.event.id, target.id, show::gist(&target.content)))?;
         if act == Act::Retract {
-            for (undone, effect) in target.effects() {
+            for (undone, effect) in target.effects().filter(|(undone, _)| *undone != target.id) {
                 let what = match effect {
                     icecore_domain::event::Effect::Supersede => "holds again",
                     icecore_domain::event::Effect::Close => "is open again",
@@ -266,21 +279,30 @@ pub fn tell_noticed(noticed: &Noticed, out: &mut Out) {
     }
 }
 
-/// Says which lines of the ledger could not be read; what is shown is not all there is.
-async fn tell_faults(open: &Open, out: &mut Out) -> Result<()> {
+/// Says what of the ledger cannot be seen or is gone; what is shown is then not all there is.
+pub async fn tell_damage(open: &Open, out: &mut Out) -> Result<()> {
+    const SHOWN: usize = 3;
     let faults = open.memory.store().faults().await?;
-    for found in faults.iter().take(3) {
+    for found in faults.iter().take(SHOWN) {
         out.warn(format!("{}:{} {}. `icecore doctor` says what to do.", icecore_domain::layout::LEDGER, found.line, found.fault.what));
     }
-    if faults.len() > 3 {
-        out.warn(format!("{} more lines of {} cannot be read", faults.len() - 3, icecore_domain::layout::LEDGER));
+    if faults.len() > SHOWN {
+        out.warn(format!("{} more lines of {} cannot be seen", faults.len() - SHOWN, icecore_domain::layout::LEDGER));
+    }
+    let lost = open.memory.store().lost().await?;
+    if let Some(first) = lost.first() {
+        let others = if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
+        out.warn(format!(
+            "{first}{others} no longer in {}: somebody removed or broke the lines. `icecore doctor --fix` brings back what a snapshot still has.",
+            icecore_domain::layout::LEDGER
+        ));
     }
     Ok(())
 }
 
 pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
     notice(open, out).await;
-    tell_faults(open, out).await?;
+    let today = open.memory.now().day();
     let query = EventQuery {
         standing: if asked.all { Wanted::Any } else { Wanted::Active },
         ids: Vec::new(),
@@ -291,8 +313,8 @@ pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
         source: asked.source.clone(),
         session: asked.session.clone(),
         scope: asked.scope.clone(),
-        since: asked.since,
-        until: asked.until,
+        since: day_of("--since", asked.since.as_deref(), today)?,
+        until: day_of("--until", asked.until.as_deref(), today)?,
         text: (!asked.text.is_empty()).then(|| asked.text.join(" ")),
         limit: asked.limit,
     };
@@ -304,15 +326,18 @@ pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
         out.say("No such events. `icecore events --all` lists every one.");
         return Ok(());
     }
-    let rows = found.iter().map(|entry| show::event_row(entry, asked.all)).collect();
-    let header: &[&str] =
-        if asked.all { &["ID", "TYPE", "P", "ENTITY", "STANDING", "CONTENT"] } else { &["ID", "TYPE", "P", "ENTITY", "CONTENT"] };
-    Ok(out.table(header, rows)?)
+    let narrow = out.is_narrow();
+    let rows = found.iter().map(|entry| show::event_row(entry, asked.all, narrow)).collect();
+    let header: &[&str] = match (narrow, asked.all) {
+        (true, _) => &["ID", "TYPE", "P", "CONTENT"],
+        (false, true) => &["ID", "TYPE", "P", "ENTITY", "STANDING", "CONTENT"],
+        (false, false) => &["ID", "TYPE", "P", "ENTITY", "CONTENT"],
+    };
+    out.table(header, rows)
 }
 
 pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
     notice(open, out).await;
-    tell_faults(open, out).await?;
     let found = open.memory.commitments().await?;
     if let Err(error) = open.memory.refresh_loops().await {
         out.whisper(format!("open-loops.json was not brought up to date: {error}"));
@@ -325,13 +350,14 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
         return Ok(());
     }
     let now = open.memory.now();
-    let rows = found.iter().map(|entry| show::commitment_row(entry, now)).collect();
-    Ok(out.table(&["ID", "P", "AGE", "DUE", "WAITING ON", "CONTENT"], rows)?)
+    let narrow = out.is_narrow();
+    let rows = found.iter().map(|entry| show::commitment_row(entry, now, narrow)).collect();
+    let header: &[&str] = if narrow { &["ID", "AGE", "DUE", "CONTENT"] } else { &["ID", "P", "AGE", "DUE", "WAITING ON", "CONTENT"] };
+    out.table(header, rows)
 }
 
 pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
     notice(open, out).await;
-    tell_faults(open, out).await?;
     let found = open.memory.conflicts().await?;
     if out.is_json() {
         let list: Vec<_> = found.iter().map(|(conflict, entries)| json!({ "about": conflict.about, "events": entries })).collect();

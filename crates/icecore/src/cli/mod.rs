@@ -30,7 +30,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 
 
 /// Long-term memory for LLM assistants: every day kept, nothing lost, all of it in files you can read.
 #[derive(Debug, Parser)]
-#[command(name = "icecore", version, after_help = AFTER, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "icecore", version, after_help = AFTER, arg_required_else_help = true)]
 pub struct Cli {
     /// Options that hold for every command.
     #[command(flatten)]
@@ -178,7 +178,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
     for mended in open.memory.store().mended().await {
         out.warn(mended);
     }
-    match &cli.command {
+    let outcome = match &cli.command {
         Command::Status => care::status(&open, out).await,
         Command::Log(log) => ledger::log(&open, log, out).await,
         Command::Remember(remember) => ledger::remember(&open, remember, out).await,
@@ -197,7 +197,12 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,
         Command::Init(_) | Command::Demo | Command::Completions { .. } | Command::Man { .. } => Ok(()),
+    };
+    let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
+    if outcome.is_ok() && !tells_itself {
+        ledger::tell_damage(&open, out).await?;
     }
+    outcome
 }
 
 fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<()> {

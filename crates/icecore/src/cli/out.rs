@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{Color, Global};
+use crate::error::{Exit, Stop};
 
 /// What a bare heading looks like.
 pub const BOLD: Style = Style::new().bold();
@@ -78,14 +79,14 @@ impl Out {
     }
 
     /// Prints a line of data.
-    pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Closed> {
+    pub fn line(&mut self, text: impl AsRef<str>) -> anyhow::Result<()> {
         written(writeln!(self.data, "{}", text.as_ref()))
     }
 
     /// Prints a value as JSON, on one line.
     pub fn json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(value)?;
-        Ok(self.line(text)?)
+        self.line(text)
     }
 
     /// Says something that is not data.
@@ -120,12 +121,18 @@ impl Out {
     }
 
     /// Lets everything printed so far go out.
-    pub fn flush(&mut self) -> Result<(), Closed> {
+    pub fn flush(&mut self) -> anyhow::Result<()> {
         written(self.data.flush())
     }
 
+    /// Whether there is little room in a line, so that a table has to do with few columns.
+    pub fn is_narrow(&self) -> bool {
+        const ROOMY_COLUMNS: u16 = 110;
+        !self.wide && Table::new().width().is_some_and(|width| width < ROOMY_COLUMNS)
+    }
+
     /// Prints rows under a header; the last column takes what room is left.
-    pub fn table(&mut self, header: &[&str], rows: Vec<Vec<Cell>>) -> Result<(), Closed> {
+    pub fn table(&mut self, header: &[&str], rows: Vec<Vec<Cell>>) -> anyhow::Result<()> {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).enforce_styling();
         table.style_text_only();
@@ -155,11 +162,10 @@ impl Out {
     }
 }
 
-fn written(result: io::Result<()>) -> Result<(), Closed> {
+fn written(result: io::Result<()>) -> anyhow::Result<()> {
     match result {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Closed),
-        // A terminal that takes nothing more: there is nobody left to tell.
-        Err(_) => Err(Closed),
         Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Closed.into()),
+        Err(error) => Err(Stop::new(Exit::Failure, format!("the output could not be written: {error}")).into()),
     }
 }

@@ -37,12 +37,24 @@ fn priority_cell(priority: Priority) -> Cell {
     }
 }
 
-/// A row of `events`.
-pub fn event_row(entry: &Entry, all: bool) -> Vec<Cell> {
+/// A row of `events`; with little room, what has no column of its own follows the content.
+pub fn event_row(entry: &Entry, all: bool, narrow: bool) -> Vec<Cell> {
     let event = &entry.event;
     let kind = if event.is_statement() { event.kind.to_string() } else { event.act.to_string() };
-    let mut row =
-        vec![id_cell(entry), Cell::new(kind), priority_cell(event.priority), Cell::new(gist(event.entity.as_deref().unwrap_or("")))];
+    let entity = gist(event.entity.as_deref().unwrap_or(""));
+    let mut row = vec![id_cell(entry), Cell::new(kind), priority_cell(event.priority)];
+    if narrow {
+        let mut content = gist(&event.content);
+        if !entity.is_empty() {
+            content.push_str(&format!(" ({entity})"));
+        }
+        if all && !entry.standing.is_active() {
+            content.push_str(&format!(" [{}]", standing(entry.standing)));
+        }
+        row.push(Cell::new(content));
+        return row;
+    }
+    row.push(Cell::new(entity));
     if all {
         row.push(Cell::new(standing(entry.standing)));
     }
@@ -55,7 +67,7 @@ fn standing(standing: Standing) -> String {
 }
 
 /// A row of `commitments`.
-pub fn commitment_row(entry: &Entry, now: Moment) -> Vec<Cell> {
+pub fn commitment_row(entry: &Entry, now: Moment, narrow: bool) -> Vec<Cell> {
     let event = &entry.event;
     let due = event.due.map_or_else(
         || Cell::new(""),
@@ -68,12 +80,17 @@ pub fn commitment_row(entry: &Entry, now: Moment) -> Vec<Cell> {
             }
         },
     );
+    let waiting = gist(event.waiting_on.as_deref().unwrap_or(""));
+    if narrow {
+        let content = if waiting.is_empty() { gist(&event.content) } else { format!("{} (waiting on {waiting})", gist(&event.content)) };
+        return vec![id_cell(entry), Cell::new(age(event.ts.day(), now.day())), due, Cell::new(content)];
+    }
     vec![
         id_cell(entry),
         priority_cell(event.priority),
         Cell::new(age(event.ts.day(), now.day())),
         due,
-        Cell::new(gist(event.waiting_on.as_deref().unwrap_or(""))),
+        Cell::new(waiting),
         Cell::new(gist(&event.content)),
     ]
 }
@@ -140,7 +157,11 @@ pub fn chain(story: &Story, out: &mut Out) -> Result<()> {
         for entry in &story.chain {
             let event = &entry.event;
             let mark = if event.id == story.entry.event.id { ">" } else { " " };
-            let what = if event.is_statement() { standing(entry.standing) } else { format!("{}s", event.act) };
+            let what = match (event.is_statement(), entry.standing.is_active()) {
+                (true, _) => standing(entry.standing),
+                (false, true) => format!("{}s", event.act),
+                (false, false) => format!("{}s, {}", event.act, standing(entry.standing)),
+            };
             out.line(format!("{mark} {CYAN}{}{CYAN:#}  {}  {what:<34}  {}", event.id, event.ts.day(), gist(&event.content)))?;
         }
     }

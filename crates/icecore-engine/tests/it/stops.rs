@@ -1,0 +1,194 @@
+//! Each verb stopped after its n-th write, for every n, and run again: the end is that of an undisturbed run.
+
+use icecore_domain::event::{Act, Origin};
+use icecore_engine::{Error, Memory};
+use pollster::block_on;
+
+use crate::{Home, MORNING, said};
+
+type Verb = fn(&Memory) -> Result<(), Error>;
+
+/// Runs `verb` in a vault made by `furnish`, stopped everywhere in turn.
+fn check(name: &str, furnish: fn(&Home), verb: Verb, least_writes: usize) {
+    let whole = Home::new();
+    furnish(&whole);
+    verb(&whole.at(MORNING)).unwrap();
+    let mut stops = 0;
+    for writes in 0.. {
+        let home = Home::new();
+        furnish(&home);
+        match verb(&home.stopping(writes)) {
+            Ok(()) => break,
+            Err(Error::Store(icecore_store::Error::Stopped(_))) => stops += 1,
+            Err(other) => panic!("{name} stopped after {writes}: {other}"),
+        }
+        assert!(stops < 100, "{name} never ends");
+        verb(&home.at(MORNING)).unwrap_or_else(|error| panic!("{name} again after {writes}: {error}"));
+        let same = |home: &Home| -> Vec<(String, String)> {
+            // Each run of `verify` leaves a line of its own.
+            home.files().into_iter().filter(|(path, _)| path != "memory/integrity-log.md").collect()
+        };
+        assert_eq!(same(&home), same(&whole), "{name} stopped after {writes} and run again");
+    }
+    assert!(stops >= least_writes, "{name} has {stops} writes");
+}
+
+fn furnish(home: &Home) {
+    let memory = home.at(MORNING);
+    block_on(memory.remember(said("The budget is 500 EUR"))).unwrap();
+    block_on(memory.remember(said("Send the offer"))).unwrap();
+    home.write("memory/2026-02-12.md", "## Priority Extracts\n- [P1] Decided on tiered pricing\n- [P0] Never deploy on Fridays\n");
+    home.write("memory/2026-02-13.md", "## Priority Extracts\n- [P2] Client X prefers mornings\n");
+}
+
+fn damage(home: &Home) {
+    furnish(home);
+    let ledger = home.read("memory/ledger.jsonl");
+    let again = ledger.lines().next().unwrap().replace("500", "700");
+    home.write("memory/ledger.jsonl", &format!("{ledger}not an event\n{again}\n<<<<<<< HEAD\n"));
+    home.write("memory/checkpoint.json", "{\"last_processed_event_id\":\"EVT-20200101-001\"}");
+}
+
+fn first() -> icecore_domain::id::EventId {
+    "EVT-20260213-001".parse().unwrap()
+}
+
+// L1, L2, L9
+#[test]
+fn verbs_that_write_once() {
+    check("remember", furnish, |memory| block_on(memory.remember(said("new"))).map(drop), 1);
+    check(
+        "supersede",
+        furnish,
+        |memory| {
+            let new = icecore_engine::Remember { supersedes: vec![first()], ..said("The budget is 600 EUR") };
+            block_on(memory.remember(new)).map(drop)
+        },
+        1,
+    );
+    check("log", furnish, |memory| block_on(memory.log("a line")).map(drop), 1);
+    for act in [Act::Confirm, Act::Retract] {
+        let verb: Verb = match act {
+            Act::Confirm => |memory| block_on(memory.act(Act::Confirm, vec![first()], None, Origin::User, None)).map(drop),
+            _ => |memory| block_on(memory.act(Act::Retract, vec![first()], None, Origin::User, None)).map(drop),
+        };
+        check("act", furnish, verb, 1);
+    }
+}
+
+// L1
+#[test]
+fn noticing_takes_every_extract_exactly_once() {
+    // What could not be taken is a complaint, not an error; make it one to see the stop.
+    check(
+        "notice",
+        furnish,
+        |memory| {
+            let noticed = block_on(memory.notice_all());
+            match noticed.complaints.first() {
+                Some(complaint) if complaint.contains("stopped") => Err(icecore_store::Error::Stopped(0).into()),
+                Some(complaint) => panic!("{complaint}"),
+                None => Ok(()),
+            }
+        },
+        3,
+    );
+}
+
+// L10, L12
+#[test]
+fn tending_is_finished_by_the_next_run() {
+    check("loops", furnish, |memory| block_on(memory.refresh_loops()), 1);
+    check(
+        "reindex",
+        |home| {
+            furnish(home);
+            block_on(home.at(MORNING).notice_all());
+        },
+        |memory| block_on(memory.reindex(&|_, _| {})).map(drop),
+        2,
+    );
+    check(
+        "verify",
+        |home| {
+            furnish(home);
+            block_on(home.at(MORNING).notice_all());
+        },
+        |memory| {
+            let verdict = block_on(memory.verify())?;
+            assert!(verdict.ok, "{verdict:?}");
+            Ok(())
+        },
+        3,
+    );
+}
+
+// L12
+#[test]
+fn mending_is_finished_by_the_next_run_and_loses_nothing() {
+    check(
+        "doctor",
+        |home| {
+            damage(home);
+            block_on(home.at(MORNING).notice_all());
+        },
+        |memory| {
+            let repairs = block_on(memory.mend())?;
+            assert!(repairs.verdict.ok, "{repairs:?}");
+            Ok(())
+        },
+        6,
+    );
+    let home = Home::new();
+    damage(&home);
+    let repairs = block_on(home.at(MORNING).mend()).unwrap();
+    let done = repairs.done.join("\n");
+    for part in [
+        "set line 3 of memory/ledger.jsonl aside",
+        "gave EVT-20260213-003 to an event that used EVT-20260213-001",
+        "set memory/checkpoint.json aside",
+    ] {
+        assert!(done.contains(part), "{done}");
+    }
+    let ledger = home.read("memory/ledger.jsonl");
+    assert!(ledger.contains("The budget is 700 EUR") && ledger.contains("The budget is 500 EUR"), "{ledger}");
+    let aside: Vec<String> = std::fs::read_dir(home.root.join(".icecore/quarantine"))
+        .unwrap()
+        .flatten()
+        .map(|entry| std::fs::read_to_string(entry.path()).unwrap())
+        .collect();
+    assert!(aside.contains(&"not an event".to_owned()) && aside.contains(&"<<<<<<< HEAD".to_owned()), "{aside:?}");
+}
+
+// L16
+#[test]
+fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
+    let prepare = |home: &Home| -> String {
+        furnish(home);
+        home.write("recall/pack.md", "as it was\n");
+        home.write("knowledge/entities/apollo.md", "as it was\n");
+        let snapshot = block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+        home.write("recall/pack.md", "changed\n");
+        home.write("knowledge/entities/apollo.md", "changed\n");
+        home.write("recall/new.md", "new\n");
+        block_on(home.at(MORNING).remember(said("since then"))).unwrap();
+        snapshot.id
+    };
+    let mut stopped = 0;
+    for writes in 0..20 {
+        let home = Home::new();
+        let id = prepare(&home);
+        if block_on(home.stopping(writes).undo(Some(&id))).is_ok() {
+            break;
+        }
+        stopped += 1;
+        block_on(home.at(MORNING).undo(Some(&id))).unwrap();
+        assert_eq!(home.read("recall/pack.md"), "as it was\n", "after {writes}");
+        assert_eq!(home.read("knowledge/entities/apollo.md"), "as it was\n", "after {writes}");
+        assert_eq!(home.read("recall/new.md"), "", "after {writes}");
+        let events = block_on(home.at(MORNING).events(&icecore_domain::ledger::query::EventQuery::default())).unwrap();
+        assert!(events.iter().all(|entry| entry.event.content != "since then"), "after {writes}");
+        assert!(block_on(home.at(MORNING).verify()).unwrap().ok, "after {writes}");
+    }
+    assert!(stopped >= 4, "{stopped}");
+}

@@ -1,0 +1,256 @@
+//! What happens over days, told with a fixed clock.
+
+use icecore_domain::event::{Act, Kind, Origin};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_engine::{Integrity, Remember, TrailSource};
+use pollster::block_on;
+
+use crate::{Home, MORNING, said};
+
+fn active(home: &Home, now: &str) -> Vec<String> {
+    block_on(home.at(now).events(&EventQuery::default())).unwrap().into_iter().map(|entry| entry.event.draft.content).collect()
+}
+
+// L2: ids belong to the local day, not to UTC's
+#[test]
+fn ids_count_within_the_local_day() {
+    let home = Home::new();
+    let late = block_on(home.at("2026-02-13T22:59:00Z").remember(said("late"))).unwrap();
+    let after_midnight = block_on(home.at("2026-02-13T23:01:00Z").remember(said("after midnight"))).unwrap();
+    assert_eq!(late.event.id.to_string(), "EVT-20260213-001");
+    assert_eq!(after_midnight.event.id.to_string(), "EVT-20260214-001");
+    // The clock may go backwards.
+    let back = block_on(home.at("2026-02-13T22:00:00Z").remember(said("back"))).unwrap();
+    assert_eq!(back.event.id.to_string(), "EVT-20260213-002");
+}
+
+// L3
+#[test]
+fn a_commitment_is_open_until_it_is_closed_and_again_when_that_is_taken_back() {
+    let home = Home::new();
+    let memory = home.at(MORNING);
+    let offer = block_on(memory.remember(Remember { due: Some("2026-02-20".parse().unwrap()), ..said("The offer for Client X") })).unwrap();
+    assert_eq!(offer.event.kind, Kind::Commitment);
+    let open = || block_on(home.at(MORNING).commitments()).unwrap().len();
+    assert_eq!(open(), 1);
+    let closed = block_on(memory.act(Act::Close, vec![offer.event.id], None, Origin::User, None)).unwrap();
+    assert_eq!(open(), 0);
+    block_on(memory.act(Act::Retract, vec![closed[0].event.id], None, Origin::User, None)).unwrap();
+    assert_eq!(open(), 1);
+}
+
+// L3: all or none
+#[test]
+fn acting_on_many_is_all_or_nothing() {
+    let home = Home::new();
+    let memory = home.at(MORNING);
+    let one = block_on(memory.remember(said("Send one"))).unwrap().event.id;
+    let fact = block_on(memory.remember(said("a fact"))).unwrap().event.id;
+    assert!(block_on(memory.act(Act::Close, vec![one, fact], None, Origin::User, None)).is_err());
+    assert_eq!(block_on(memory.commitments()).unwrap().len(), 1);
+}
+
+// L2: what did we know then
+#[test]
+fn the_past_is_read_as_it_was_known() {
+    let home = Home::new();
+    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR"))).unwrap().event.id;
+    let change = Remember { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap();
+    assert_eq!(active(&home, "2026-01-01T00:00:00Z"), [] as [String; 0]);
+    assert_eq!(active(&home, "2026-02-05T00:00:00Z"), ["The budget is 500 EUR"]);
+    assert_eq!(active(&home, "2026-02-11T00:00:00Z"), ["The budget is 600 EUR"]);
+    assert_eq!(block_on(home.at("2026-02-05T00:00:00Z").status()).unwrap().statements, 1);
+}
+
+// L1: people write with their own editors, and each line is taken once
+#[test]
+fn extracts_written_by_hand_enter_the_ledger_once() {
+    let home = Home::new();
+    let log = "memory/2026-02-12.md";
+    home.write(log, "free text\n\n## Priority Extracts\n- [P0] Client X deadline moved to Feb 15\n");
+    let take = || block_on(home.at(MORNING).notice()).taken.len();
+    assert_eq!((take(), take()), (1, 0));
+    // Touched, moved about and with another line ending: still the same.
+    home.write(log, "# Title\r\n\r\n## Priority Extracts\r\n\r\n* [P0]  Client X deadline moved to Feb 15\r\n");
+    assert_eq!(take(), 0);
+    // Edited: replaced.
+    home.write(log, "## Priority Extracts\n- [P0] Client X deadline moved to Feb 16\n- [P1] Decided on tiers\n");
+    assert_eq!((take(), take()), (2, 0));
+    assert_eq!(active(&home, MORNING), ["Client X deadline moved to Feb 16", "Decided on tiers"]);
+    // Taken back by the person: it does not return.
+    let id = block_on(home.at(MORNING).events(&EventQuery::default())).unwrap()[1].event.id;
+    block_on(home.at(MORNING).act(Act::Retract, vec![id], None, Origin::User, None)).unwrap();
+    home.write(log, "## Priority Extracts\n- [P0] Client X deadline moved to Feb 16\n- [P1] Decided on tiers\n\nmore\n");
+    assert_eq!(take(), 0);
+    // Without the index, nothing is remembered of what was seen, and still nothing is taken twice.
+    std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
+    assert_eq!(take(), 0);
+    // Older logs are taken by `verify`, those of days to come by nobody yet.
+    home.write("memory/2025-06-01.md", "## Priority Extracts\n- [P2] long ago\n");
+    home.write("memory/2027-01-01.md", "## Priority Extracts\n- [P2] not yet\n");
+    assert_eq!(take(), 0);
+    let verdict = block_on(home.at(MORNING).verify()).unwrap();
+    assert_eq!(verdict.noticed.taken.iter().map(|taken| taken.place.as_str()).collect::<Vec<_>>(), ["memory/2025-06-01.md:2"]);
+}
+
+// L1: a line logged by icecore never becomes an event by itself
+#[test]
+fn logging_appends_and_keeps_what_others_wrote() {
+    let home = Home::new();
+    home.write("memory/2026-02-13.md", "mine, without an end of line");
+    block_on(home.at(MORNING).log("ours")).unwrap();
+    block_on(home.at(MORNING).log("two\nlines")).unwrap();
+    assert_eq!(home.read("memory/2026-02-13.md"), "mine, without an end of line\n- 09:30 ours\n- 09:30 two\n  lines\n");
+    block_on(home.at("2026-02-14T09:00:00+01:00").log("first of its day")).unwrap();
+    assert_eq!(home.read("memory/2026-02-14.md"), "# 2026-02-14 Saturday, 2026-W07\n\n- 09:00 first of its day\n");
+}
+
+// L12
+#[test]
+fn every_kind_of_damage_fails_verify_and_shows_in_status() {
+    let whole = || {
+        let home = Home::new();
+        for text in ["one", "two", "three"] {
+            block_on(home.at(MORNING).remember(said(text))).unwrap();
+        }
+        assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+        home
+    };
+    type Damage = fn(&Home);
+    let damages: &[(&str, Damage)] = &[
+        ("valid_lines", |home| home.write("memory/ledger.jsonl", &format!("{}garbage\n", home.read("memory/ledger.jsonl")))),
+        ("unchanged", |home| home.write("memory/ledger.jsonl", &home.read("memory/ledger.jsonl").replace("two", "TWO"))),
+        ("unchanged", |home| home.write("memory/ledger.jsonl", "")),
+        ("sequential_ids", |home| {
+            let text = home.read("memory/ledger.jsonl");
+            let line = text.lines().next().unwrap().replace("-001", "-009");
+            home.write("memory/ledger.jsonl", &format!("{text}{line}\n"));
+        }),
+        ("unique_ids", |home| {
+            let text = home.read("memory/ledger.jsonl");
+            home.write("memory/ledger.jsonl", &format!("{text}{}\n", text.lines().next().unwrap()));
+        }),
+        ("supersedes", |home| {
+            let text = home.read("memory/ledger.jsonl");
+            let line = text
+                .lines()
+                .next()
+                .unwrap()
+                .replace("-001", "-004")
+                .replace("\"origin\"", "\"supersedes\":\"EVT-20200101-001\",\"origin\"");
+            home.write("memory/ledger.jsonl", &format!("{text}{line}\n"));
+        }),
+        ("checkpoint", |home| home.write("memory/checkpoint.json", "{\"last_processed_event_id\":\"EVT-20260213-099\"}")),
+        ("checkpoint", |home| home.write("memory/checkpoint.json", "not json")),
+        ("files", |home| home.write("memory/ledger.sync-conflict-20260213-1.jsonl", "")),
+    ];
+    for (check, damage) in damages {
+        let home = whole();
+        damage(&home);
+        let verdict = block_on(home.at(MORNING).verify()).unwrap();
+        assert!(!verdict.ok, "{check}");
+        let failed: Vec<String> =
+            verdict.findings.iter().filter(|finding| finding.fails).map(|finding| serde_json::to_string(&finding.check).unwrap()).collect();
+        assert!(failed.iter().any(|failed| failed.contains(check)), "{check}: {failed:?}");
+        let status = block_on(home.at(MORNING).status()).unwrap();
+        assert!(matches!(status.integrity, Integrity::Failing { .. }), "{check}");
+        assert!(status.wrong.iter().any(|wrong| wrong.contains("icecore doctor")), "{check}: {:?}", status.wrong);
+        assert!(home.read("memory/integrity-log.md").contains("FAILED"), "{check}");
+        // What cannot be mended without a decision stays; everything else is clean after `doctor --fix`.
+        let repairs = block_on(home.at(MORNING).mend()).unwrap();
+        assert_eq!(repairs.verdict.ok, !["supersedes", "files"].contains(check), "{check}: {repairs:?}");
+    }
+}
+
+// L12: the checkpoint that consolidation keeps is a valid one
+#[test]
+fn a_true_checkpoint_passes() {
+    let home = Home::new();
+    block_on(home.at(MORNING).remember(said("one"))).unwrap();
+    home.write(
+        "memory/checkpoint.json",
+        "{\"last_processed_event_id\":\"EVT-20260213-001\",\"last_run_ts\":\"2026-02-13T04:00:00-05:00\",\"events_processed\":1}",
+    );
+    assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+}
+
+// L16
+#[test]
+fn undo_goes_back_and_undo_again_comes_back() {
+    let home = Home::new();
+    home.write("recall/pack.md", "good\n");
+    let kept = block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap().event.id;
+    block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+    assert!(block_on(home.at(MORNING).undo(None)).unwrap().is_none());
+    home.write("recall/pack.md", "bad\n");
+    home.write("memory/2026-02-13.md", "a log only grows\n");
+    let change = Remember { supersedes: vec![kept], ..said("The budget is 600 EUR") };
+    block_on(home.at(MORNING).remember(change)).unwrap();
+    let before = home.read("memory/ledger.jsonl");
+    let undone = block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
+    assert_eq!(undone.retracted.len(), 1);
+    assert_eq!(home.read("recall/pack.md"), "good\n");
+    assert_eq!(home.read("memory/2026-02-13.md"), "a log only grows\n");
+    assert!(home.read("memory/ledger.jsonl").starts_with(&before), "the ledger shrank");
+    assert_eq!(active(&home, MORNING), ["The budget is 500 EUR"]);
+    block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
+    assert_eq!(home.read("recall/pack.md"), "bad\n");
+    assert_eq!(active(&home, MORNING), ["The budget is 600 EUR"]);
+    assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+}
+
+// L16: lines that an editor lost come back
+#[test]
+fn undo_brings_lost_lines_of_the_ledger_back() {
+    let home = Home::new();
+    for text in ["one", "two", "three"] {
+        block_on(home.at(MORNING).remember(said(text))).unwrap();
+    }
+    block_on(home.at(MORNING).snapshot("three events")).unwrap().unwrap();
+    let text = home.read("memory/ledger.jsonl");
+    home.write("memory/ledger.jsonl", &text.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>());
+    block_on(home.at(MORNING).remember(said("four"))).unwrap();
+    block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
+    assert_eq!(active(&home, MORNING), ["one", "two", "three"]);
+    assert!(home.read("memory/ledger.jsonl").contains("four"));
+}
+
+// L9: `why` leads from any event to its words
+#[test]
+fn why_leads_to_the_line_in_the_log() {
+    let home = Home::new();
+    home.write("memory/2026-02-12.md", "intro\n## Priority Extracts\n- [P1] Decided on tiered pricing\n");
+    block_on(home.at(MORNING).notice());
+    let entry = block_on(home.at(MORNING).events(&EventQuery::default())).unwrap().remove(0);
+    let source = |home: &Home| block_on(home.at(MORNING).why(entry.event.id)).unwrap().source;
+    assert!(matches!(source(&home), TrailSource::File { line: Some(3), .. }));
+    home.write("memory/2026-02-12.md", "all gone\n");
+    assert!(matches!(source(&home), TrailSource::File { line: None, .. }));
+    std::fs::remove_file(home.root.join("memory/2026-02-12.md")).unwrap();
+    assert!(matches!(source(&home), TrailSource::Gone { .. }));
+    let live = block_on(home.at(MORNING).remember(said("live"))).unwrap().event.id;
+    assert!(matches!(block_on(home.at(MORNING).why(live)).unwrap().source, TrailSource::Live));
+    let web =
+        block_on(home.at(MORNING).remember(Remember { source: Some("https://example.org/x".into()), ..said("web") })).unwrap().event.id;
+    assert!(matches!(block_on(home.at(MORNING).why(web)).unwrap().source, TrailSource::Elsewhere { .. }));
+    let out = block_on(home.at(MORNING).remember(Remember { source: Some("../../etc/passwd".into()), ..said("out") })).unwrap().event.id;
+    assert!(matches!(block_on(home.at(MORNING).why(out)).unwrap().source, TrailSource::Elsewhere { .. }));
+}
+
+// L10
+#[test]
+fn open_loops_are_kept_and_can_be_made_anew() {
+    let home = Home::new();
+    let offer = block_on(home.at(MORNING).remember(said("Send the offer"))).unwrap().event.id;
+    block_on(home.at(MORNING).remember(said("Send the invoice"))).unwrap();
+    block_on(home.at(MORNING).refresh_loops()).unwrap();
+    let listed = |home: &Home| -> Vec<String> { serde_json::from_str(&home.read("memory/index/open-loops.json")).unwrap() };
+    assert_eq!(listed(&home), ["EVT-20260213-001", "EVT-20260213-002"]);
+    block_on(home.at(MORNING).act(Act::Close, vec![offer], None, Origin::User, None)).unwrap();
+    block_on(home.at(MORNING).refresh_loops()).unwrap();
+    assert_eq!(listed(&home), ["EVT-20260213-002"]);
+    home.write("memory/index/open-loops.json", "garbled");
+    assert_eq!(block_on(home.at(MORNING).reindex(&|_, _| {})).unwrap(), (3, 1));
+    assert_eq!(listed(&home), ["EVT-20260213-002"]);
+}

@@ -1,0 +1,9 @@
+//! The whole program under test: what a person types, what breaks under it, and the rules of the house.
+#![allow(clippy::disallowed_methods, reason = "tests set up and damage files on purpose")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+
+mod cli;
+mod crowd;
+mod program;
+mod sweep;
+mod tidy;
