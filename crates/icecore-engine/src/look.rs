@@ -23,6 +23,7 @@ pub struct Status {
     /// Every statement, whatever became of it.
     pub statements: usize,
     /// How many hold, by type.
+    #[serde(serialize_with = "as_map")]
     pub active: Vec<(Kind, usize)>,
     /// How many permanent rules hold.
     pub p0: usize,
@@ -38,6 +39,10 @@ pub struct Status {
     pub integrity: Integrity,
     /// What is wrong, and what to do about it.
     pub wrong: Vec<String>,
+}
+
+fn as_map<S: serde::Serializer>(counts: &[(Kind, usize)], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().copied())
 }
 
 /// What is known of the vault's integrity.

@@ -254,8 +254,8 @@ impl Ledger {
                 retracted[target.0].get_or_insert(self.entries[at].event.id);
             }
         }
-        for at in 0..self.entries.len() {
-            if retracted[at].is_some() {
+        for (at, gone) in retracted.iter().enumerate() {
+            if gone.is_some() {
                 continue;
             }
             let (by, ts) = (self.entries[at].event.id, self.entries[at].event.ts);

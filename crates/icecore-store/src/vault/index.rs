@@ -569,7 +569,7 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
         }
         covered.running = covered.running.then(raw.bytes);
         covered.lines += 1;
-        if covered.lines % 1_000 == 0 {
+        if covered.lines.is_multiple_of(1_000) {
             progress(raw.offset as u64, text.len() as u64);
         }
     }

@@ -1,6 +1,6 @@
 //! Commands that set a vault up and look after it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -8,6 +8,7 @@ use icecore_domain::calendar::weekday;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::plain;
 use icecore_engine::{Integrity, Status, Verdict};
+use serde::Serialize;
 use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
@@ -89,11 +90,13 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
     ledger::tell_noticed(&open.memory.notice().await, out);
     let status = open.memory.status().await?;
     if out.is_json() {
-        let mut value = serde_json::to_value(&status)?;
-        value["vault"] = json!(open.root);
-        value["active"] =
-            status.active.iter().map(|(kind, many)| (kind.to_string(), json!(many))).collect::<serde_json::Map<_, _>>().into();
-        return out.json(&value);
+        #[derive(Serialize)]
+        struct Told<'a> {
+            vault: &'a Path,
+            #[serde(flatten)]
+            status: &'a Status,
+        }
+        return out.json(&Told { vault: &open.root, status: &status });
     }
     let now = status.now;
     out.line(format!(
@@ -313,7 +316,7 @@ fn short(id: &str) -> &str {
 pub async fn undo(open: &Open, undo: &Undo, out: &mut Out) -> Result<()> {
     let undone = open.memory.undo(undo.to.as_deref()).await?;
     if out.is_json() {
-        return out.json(&json!({ "undone": undone }));
+        return out.json_named("undone", &undone);
     }
     let Some(undone) = undone else {
         out.say("Nothing changed since the last snapshot, so there is nothing to undo. `icecore undo --to ID` goes further back.");

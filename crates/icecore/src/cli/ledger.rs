@@ -12,7 +12,7 @@ use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::plain;
 use icecore_engine::{Noticed, TrailSource};
 use jiff::civil::Date;
-use serde_json::json;
+use serde::Serialize;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, YELLOW};
 use super::{read, show};
@@ -238,7 +238,7 @@ pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<
     tell_removed(on.note.as_deref().map_or(0, |note| plain::clean(note).removed), out);
     let acted = open.memory.act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone()).await?;
     if out.is_json() {
-        return out.json(&json!({ "acts": acted }));
+        return out.json_named("acts", &acted);
     }
     let word = match act {
         Act::Close => "closed",
@@ -320,7 +320,7 @@ pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
     };
     let found = open.memory.events(&query).await?;
     if out.is_json() {
-        return out.json(&json!({ "events": found }));
+        return out.json_named("events", &found);
     }
     if found.is_empty() {
         out.say("No such events. `icecore events --all` lists every one.");
@@ -343,7 +343,7 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
         out.whisper(format!("open-loops.json was not brought up to date: {error}"));
     }
     if out.is_json() {
-        return out.json(&json!({ "commitments": found }));
+        return out.json_named("commitments", &found);
     }
     if found.is_empty() {
         out.say("Nothing is open. `icecore remember \"Send the offer\" --due friday` writes down a promise.");
@@ -360,8 +360,13 @@ pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
     notice(open, out).await;
     let found = open.memory.conflicts().await?;
     if out.is_json() {
-        let list: Vec<_> = found.iter().map(|(conflict, entries)| json!({ "about": conflict.about, "events": entries })).collect();
-        return out.json(&json!({ "conflicts": list }));
+        #[derive(Serialize)]
+        struct Told<'a> {
+            about: &'a str,
+            events: &'a [Entry],
+        }
+        let told: Vec<Told<'_>> = found.iter().map(|(conflict, events)| Told { about: &conflict.about, events }).collect();
+        return out.json_named("conflicts", &told);
     }
     if found.is_empty() {
         out.say("No statements contradict each other.");

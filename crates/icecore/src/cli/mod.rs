@@ -208,7 +208,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
 fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "icecore", &mut script);
-    Ok(out.line(String::from_utf8_lossy(&script).trim_end())?)
+    out.line(String::from_utf8_lossy(&script).trim_end())
 }
 
 fn manual(name: Option<&str>, out: &mut Out) -> Result<()> {
@@ -226,7 +226,7 @@ fn manual(name: Option<&str>, out: &mut Out) -> Result<()> {
     };
     let mut text = Vec::new();
     page.render(&mut text)?;
-    Ok(out.line(String::from_utf8_lossy(&text).trim_end())?)
+    out.line(String::from_utf8_lossy(&text).trim_end())
 }
 
 /// Readers for what can be typed, so that a wrong word is answered before anything is opened.

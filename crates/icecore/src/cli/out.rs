@@ -1,5 +1,4 @@
 //! The one writer. stdout is data, stderr is talk, and a reader that goes away is no error.
-#![expect(clippy::disallowed_methods, reason = "this is the terminal")]
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -87,6 +86,13 @@ impl Out {
     pub fn json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(value)?;
         self.line(text)
+    }
+
+    /// Prints a value as JSON under one name.
+    pub fn json_named(&mut self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        // Not by way of a JSON tree: that would sort the fields and round big numbers of other programs.
+        let value = serde_json::to_string(value)?;
+        self.line(format!("{{{}:{value}}}", serde_json::to_string(name)?))
     }
 
     /// Says something that is not data.

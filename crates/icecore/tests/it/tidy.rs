@@ -1,1 +1,192 @@
-//! x
+//! The rules of the house, checked on its own source.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn house() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Every file of the house with that ending, but for what is built.
+fn files(ending: &str) -> Vec<(String, String)> {
+    fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+            if path.is_dir() && !["target", ".git", "snapshots", "node_modules"].contains(&name.as_str()) {
+                walk(&path, ending, found);
+            } else if name.ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    let (root, mut found) = (house(), Vec::new());
+    walk(&root, ending, &mut found);
+    found.sort();
+    let read = |path: PathBuf| (path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+    found.into_iter().map(read).collect()
+}
+
+fn none(broken: Vec<String>) {
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    none(
+        files(".rs")
+            .into_iter()
+            .filter(|(_, text)| !text.starts_with("//!"))
+            .map(|(path, _)| format!("{path} does not begin with //!"))
+            .collect(),
+    );
+}
+
+#[test]
+fn every_path_that_the_docs_name_exists() {
+    let root = house();
+    let tops: Vec<String> = fs::read_dir(&root).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    let mut broken = Vec::new();
+    for (file, text) in files(".md") {
+        let (mut fenced, folder) = (false, Path::new(&file).parent().unwrap().to_owned());
+        for line in text.lines() {
+            if line.trim_start().starts_with("```") {
+                fenced = !fenced;
+                continue;
+            }
+            if fenced {
+                continue;
+            }
+            // `crates/…` in code marks, from the top of the house.
+            for code in line.split('`').skip(1).step_by(2) {
+                let path = code.split([' ', ':']).next().unwrap_or_default().trim_end_matches('/');
+                let ours = path.split('/').next().is_some_and(|top| ["crates", "docs", ".ci"].contains(&top));
+                let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b));
+                if ours && plain && !root.join(path).exists() {
+                    broken.push(format!("{file} names {path}, which does not exist"));
+                }
+            }
+            // [text](path), from where the file is.
+            for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let path = link.split('#').next().unwrap_or_default();
+                if !path.is_empty() && !path.contains("://") && !root.join(&folder).join(path).exists() {
+                    broken.push(format!("{file} links to {link}, which does not exist"));
+                }
+            }
+        }
+    }
+    assert!(tops.contains(&"README.md".to_owned()));
+    none(broken);
+}
+
+#[test]
+fn the_floors_know_only_what_is_above_them() {
+    let manifest = |name: &str| fs::read_to_string(house().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+    let needs = |name: &str| -> Vec<String> {
+        let text = manifest(name);
+        let section = text.split("\n[dependencies]\n").nth(1).unwrap_or_default();
+        let section = section.split("\n[").next().unwrap_or_default();
+        section.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    // Pure crates: none of them opens a file, a socket or a clock.
+    let pure = ["jiff", "memchr", "serde", "serde_json", "sha2", "strsim", "thiserror", "unicode-normalization"];
+    let mut broken: Vec<String> = needs("icecore-domain")
+        .into_iter()
+        .filter(|need| !pure.contains(&need.as_str()))
+        .map(|need| format!("icecore-domain needs {need}, which is not known to be pure"))
+        .collect();
+    for (floor, below) in
+        [("icecore-store", vec!["icecore-engine", "icecore", "clap"]), ("icecore-engine", vec!["icecore", "clap", "rusqlite", "tempfile"])]
+    {
+        broken.extend(needs(floor).into_iter().filter(|need| below.contains(&need.as_str())).map(|need| format!("{floor} needs {need}")));
+    }
+    let outside = ["std::fs", "std::net", "std::process", "std::env", "std::time", "std::thread", "async fn", "std::io", "tz-system"];
+    for (path, text) in files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-domain/src")) {
+        broken.extend(outside.iter().filter(|word| text.contains(*word)).map(|word| format!("{path} reaches outside: {word}")));
+    }
+    for (path, text) in files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-engine/src")) {
+        broken.extend(
+            ["icecore_store::vault", "clap::", "axum::"]
+                .iter()
+                .filter(|word| text.contains(*word))
+                .map(|word| format!("{path} knows {word}")),
+        );
+    }
+    none(broken);
+}
+
+#[test]
+fn only_the_rooms_that_may_are_excused() {
+    let excused = ["crates/icecore-store/src/vault/door.rs", "crates/icecore-engine/src/clock.rs"];
+    let wrong = files(".rs")
+        .into_iter()
+        .filter(|(path, text)| path.contains("/src/") && text.contains("clippy::disallowed") && !excused.contains(&path.as_str()));
+    none(wrong.map(|(path, _)| format!("{path} excuses itself from the rules of clippy.toml")).collect());
+}
+
+#[test]
+fn every_default_and_prompt_is_read_by_somebody() {
+    let defaults: toml::Table = fs::read_to_string(house().join("crates/icecore-engine/defaults.toml")).unwrap().parse().unwrap();
+    let sources: String = files(".rs").into_iter().filter(|(path, _)| path.contains("/src/")).map(|(_, text)| text).collect();
+    fn leaves(table: &toml::Table, found: &mut Vec<String>) {
+        for (key, value) in table {
+            match value {
+                toml::Value::Table(inner) => leaves(inner, found),
+                _ => found.push(key.clone()),
+            }
+        }
+    }
+    let mut keys = Vec::new();
+    leaves(&defaults, &mut keys);
+    assert!(keys.len() >= 6);
+    let read = |key: &String| sources.contains(&format!(".{key}")) || sources.contains(&format!("get(\"{key}\")"));
+    none(keys.into_iter().filter(|key| !read(key)).map(|key| format!("defaults.toml: nobody reads {key}")).collect());
+    let prompts = files(".yaml").into_iter().filter(|(path, _)| path.contains("/prompts/"));
+    none(
+        prompts
+            .filter(|(path, _)| !sources.contains(path.rsplit('/').next().unwrap()))
+            .map(|(path, _)| format!("nobody reads {path}"))
+            .collect(),
+    );
+}
+
+#[test]
+fn no_test_is_switched_off_and_nothing_is_left_undone() {
+    let marks = ["#[igno".to_owned() + "re", "to".to_owned() + "do!(", "unimple".to_owned() + "mented!("];
+    let mut broken = Vec::new();
+    for (path, text) in files(".rs") {
+        broken.extend(marks.iter().filter(|mark| text.contains(mark.as_str())).map(|mark| format!("{path} has {mark}")));
+        // RELIABILITY B.2 row 16: a calendar year beside a week number is wrong on the days that matter.
+        let wrong_week = text.lines().any(|line| {
+            line.contains("%Y")
+                && ["%V", "%U", "%W"].iter().any(|week| line.contains(week))
+                && !line.contains("row 16")
+                && !path.ends_with("tidy.rs")
+        });
+        if wrong_week {
+            broken.push(format!("{path} puts %Y beside a week number"));
+        }
+    }
+    none(broken);
+}
+
+#[test]
+fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
+    let read = |name: &str| fs::read_to_string(house().join(name)).unwrap();
+    let readme = read("README.md");
+    assert!(readme.contains("cargo run --release -- demo") && readme.contains("./test"));
+    assert!(read(".ci/run").contains("./test"));
+    assert!(read("CHANGELOG.md").contains(env!("CARGO_PKG_VERSION")) || read("CHANGELOG.md").contains("Unreleased"));
+    // Every command of the help is in the README or a guide.
+    let docs: String = files(".md").into_iter().map(|(_, text)| text).collect();
+    let help = crate::program::said(crate::program::bare(crate::program::program()).arg("--help").output().unwrap()).out;
+    let commands = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter(|line| !line.starts_with("   "));
+    let unknown = commands
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help" && !docs.contains(&format!("icecore {name}")));
+    none(unknown.map(|name| format!("no document mentions `icecore {name}`")).collect());
+}

@@ -1,0 +1,34 @@
+# `just` lists what can be done here.
+default:
+    @just --list
+
+# Format and lints, the quick look before a commit.
+check:
+    cargo fmt --all -- --check
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Everything that must pass; installs what the tests need.
+test *arguments:
+    ./test {{arguments}}
+
+# Run the program: `just run status`.
+run *arguments:
+    cargo run --release -- {{arguments}}
+
+# A day with icecore in a sample vault.
+demo:
+    cargo run --release -- demo
+
+# Kill the process, and fail a system call, at every point of every writing command. About twenty minutes on two cores.
+sweep:
+    rm -f target/sweep.txt
+    ICECORE_SWEEP=full ICECORE_SWEEP_REPORT="$PWD/target/sweep.txt" cargo nextest run -p icecore --no-fail-fast -E 'test(sweep)'
+    awk '{ points += $2; violations += $4 } END { print points " points, " violations " violations" }' target/sweep.txt
+
+# The figures of docs/benchmarks.md, measured here.
+bench:
+    cargo bench -p icecore --bench speed
+
+# Accept changed snapshots of what the program prints, after looking at them.
+accept:
+    INSTA_UPDATE=always cargo nextest run -p icecore -E 'test(first_screens) or test(demo_plays)'
