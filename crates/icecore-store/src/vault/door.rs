@@ -70,7 +70,12 @@ impl Door {
 
     /// Waits until nobody else writes.
     pub fn lock(&self) -> Result<Held> {
-        let path = self.private("lock");
+        self.lock_by("lock")
+    }
+
+    /// Waits until nobody else holds the lock of that name.
+    pub fn lock_by(&self, name: &str) -> Result<Held> {
+        let path = self.private(name);
         let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(nofollow()).open(&path);
         let file = match open() {
             Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -143,25 +143,16 @@ impl Index {
     }
 
     /// Takes in what the ledger has gained; if anything it covers was changed by hand, everything anew.
-    pub fn catch_up(&mut self, text: &[u8], look: Option<Look>) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut covered = covered(&transaction)?;
-        let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
-        let unchanged = text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running);
-        let tail = if unchanged { &text[known..] } else { text };
-        if !unchanged {
-            // The ledger is not what it was: look at everything again that was seen against it.
-            transaction.execute_batch("DELETE FROM document;")?;
-        }
-        if !unchanged || memchr::memchr_iter(b'\n', tail).count() > BULK_LINES {
-            covered = refill(&transaction, text, &|_, _| {})?;
-        } else {
-            take_in(&transaction, text, &mut covered)?;
-        }
-        covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
-        put_covered(&transaction, &covered)?;
-        transaction.commit()?;
-        self.shorten_log()
+    ///
+    /// `read` gives the ledger's text, and is called once nobody else can write to the index: a line is in the ledger
+    /// before it is in the index, so the text has at least what is covered, unless somebody removed it.
+    pub fn catch_up(&mut self, read: impl FnOnce() -> Result<(Vec<u8>, Option<Look>)>) -> Result<Outcome<()>> {
+        let transaction = match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+            Ok(transaction) => transaction,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (text, look) = read()?;
+        Ok(bring_up_to_date(transaction, &text, look).and_then(|()| self.shorten_log()))
     }
 
     /// Empties the write-ahead log once it has grown: whoever opens the index first has to read through it. SQLite's
@@ -339,6 +330,16 @@ impl Index {
         Ok((found != "ok").then_some(found))
     }
 
+    /// Looks at the index in one state, whatever other processes write meanwhile. `look` is told how many bytes of the
+    /// ledger that state covers.
+    pub fn as_of_now<T>(&self, look: impl FnOnce(u64) -> Outcome<T>) -> Outcome<T> {
+        let state = self.connection.unchecked_transaction()?;
+        let covered = covered(&state)?;
+        let seen = look(covered.bytes);
+        state.finish()?;
+        seen
+    }
+
     /// The first difference between what this index and `other` say of the ledger.
     pub fn first_difference(&self, other: &Self) -> Outcome<Option<String>> {
         for (what, sql) in [
@@ -433,6 +434,25 @@ fn ended(text: &[u8]) -> &[u8] {
     &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
 }
 
+fn bring_up_to_date(transaction: Transaction<'_>, text: &[u8], look: Option<Look>) -> Outcome<()> {
+    let mut covered = covered(&transaction)?;
+    let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
+    let unchanged = text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running);
+    let tail = if unchanged { &text[known..] } else { text };
+    if !unchanged {
+        // The ledger is not what it was: look at everything again that was seen against it.
+        transaction.execute_batch("DELETE FROM document;")?;
+    }
+    if !unchanged || memchr::memchr_iter(b'\n', tail).count() > BULK_LINES {
+        covered = refill(&transaction, text, &|_, _| {})?;
+    } else {
+        take_in(&transaction, text, &mut covered)?;
+    }
+    covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+    put_covered(&transaction, &covered)?;
+    transaction.commit()
+}
+
 /// Takes in the lines beyond what is covered, one by one.
 fn take_in(transaction: &Transaction<'_>, text: &[u8], covered: &mut Covered) -> Outcome<()> {
     let text = ended(text);
@@ -463,6 +483,7 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
             put_fault(transaction, raw.number, &ledger::second_use(entry.event.id).what)?;
             continue;
         };
+        transaction.prepare_cached("DELETE FROM lost WHERE id = ?1")?.execute([entry.event.id.to_string()])?;
         for claim in conflict::claims(&entry.event) {
             let mut other = transaction.prepare_cached("SELECT 1 FROM claim WHERE attribute = ?1 AND value <> ?2 LIMIT 1")?;
             if other.exists(params![claim.attribute, claim.value])? {

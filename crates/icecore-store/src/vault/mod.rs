@@ -177,12 +177,31 @@ impl Vault {
         let look = self.door.look(&self.ledger)?;
         match index.is_current(look) {
             Ok(true) => Ok(Ok(())),
-            Ok(false) => {
-                let text = self.door.read(&self.ledger)?.unwrap_or_default();
-                Ok(index.catch_up(&text, look))
-            }
+            Ok(false) => index.catch_up(|| {
+                let look = self.door.look(&self.ledger)?;
+                Ok((self.door.read(&self.ledger)?.unwrap_or_default(), look))
+            }),
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// Compares the index with one made from the bytes of the ledger that it covers.
+    fn compare(&self, index: &Index, temporary: &Path) -> Result<Outcome<Option<String>>> {
+        let mut unread = None;
+        let compared = index.as_of_now(|covered_bytes| {
+            // Read after the state of the index was fixed: the ledger has at least what it covers.
+            let text = match self.door.read(&self.ledger) {
+                Ok(text) => text.unwrap_or_default(),
+                Err(error) => {
+                    unread = Some(error);
+                    return Ok(None);
+                }
+            };
+            let covered = usize::try_from(covered_bytes).unwrap_or(usize::MAX).min(text.len());
+            let fresh = Index::temporary(&self.door, temporary, &text[..covered])?;
+            index.first_difference(&fresh)
+        });
+        unread.map_or(Ok(compared), Err)
     }
 
     /// Where the ledger stands: changes with every append, and with every edit by somebody else's hand.
@@ -424,29 +443,24 @@ impl Store for Vault {
             Some(Some(wrong)) => found.push(say(format!("the index is damaged: {wrong}. `icecore reindex` makes it anew"))),
             Some(None) => {}
         }
-        // Made from the files into a temporary file, and compared row by row.
-        self.door.make_folder(&self.door.private("tmp"))?;
-        let temporary = self.door.private(&format!("tmp/index-{}.db", std::process::id()));
-        let text = self.door.read(&self.ledger)?.unwrap_or_default();
-        let fresh = Index::temporary(&self.door, &temporary, &text);
-        if let Handle::Open(index) = &*self.handle() {
-            match fresh.as_ref().map(|fresh| index.first_difference(fresh)) {
-                Ok(Ok(None)) | Err(_) => {}
-                Ok(Ok(Some(difference))) => {
-                    found.push(say(format!("the index differs from the files ({difference}). `icecore reindex` mends it")))
-                }
-                Ok(Err(error)) => found.push(say(format!("the index cannot be read: {error}. `icecore reindex` makes it anew"))),
-            }
-        }
+        // Made from the files into a temporary file, and compared row by row. One comparison at a time, so that what a
+        // dead one left can be written over; writers go on meanwhile.
+        let _alone = self.door.lock_by("check.lock")?;
+        let temporary = self.door.private("check.db");
+        let compared = match &*self.handle() {
+            Handle::Open(index) => self.compare(index, &temporary)?,
+            Handle::Unopened | Handle::Unusable(_) => Ok(None),
+        };
         self.door.remove_index(&temporary);
-        match fresh {
-            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => Err(Error::Full { path: temporary }),
+        match compared {
+            Ok(None) => {}
+            Ok(Some(difference)) => found.push(say(format!("the index differs from the files ({difference}). `icecore reindex` mends it"))),
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => return Err(Error::Full { path: temporary }),
             Err(error) => {
-                found.push(say(format!("the index could not be compared with the files: {error}")));
-                Ok(found)
+                found.push(say(format!("the index could not be compared with the files: {error}. `icecore reindex` makes it anew")))
             }
-            Ok(_) => Ok(found),
         }
+        Ok(found)
     }
 
     async fn rebuild(&self, progress: Progress<'_>) -> Result<usize> {

@@ -349,3 +349,9 @@ proptest! {
         prop_assert!(findings.iter().all(|finding| !finding.fails), "{:?}", findings);
     }
 }
+
+// RELIABILITY B.2 row 21
+#[test]
+fn the_bundled_sqlite_has_no_known_defect() {
+    assert!(rusqlite::version_number() >= 3_051_003, "{}", rusqlite::version());
+}

@@ -101,6 +101,27 @@ fn killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_lock() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
+// L12: a verification sees one state, whatever others write meanwhile
+#[test]
+fn verify_stays_clean_while_others_write() {
+    let vault = Vault::new();
+    vault.remember(&["first"]);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..60).for_each(|n| drop(vault.remember(&[&format!("writer {n}")]))));
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                (0..12).for_each(|_| {
+                    let verified = vault.run(&["verify"]);
+                    assert_eq!(verified.code, Some(0), "{verified:?}");
+                });
+            });
+        }
+    });
+    assert_eq!(ids(&vault).len(), 121);
+}
+
 // RELIABILITY B.2 row 21: readers, writers and rebuilders of one index at once
 #[test]
 fn an_index_made_anew_under_readers_and_writers_stays_right() {
@@ -122,4 +143,27 @@ fn an_index_made_anew_under_readers_and_writers_stays_right() {
     assert_eq!(ids(&vault).len(), 61);
     let verified = vault.run(&["verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
+// L12: what another process has just written is never taken for lost
+#[test]
+fn nothing_is_missed_that_is_only_new() {
+    let vault = Vault::new();
+    vault.remember(&["first"]);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..80).for_each(|n| drop(vault.remember(&[&format!("writer {n}")]))));
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                (0..80).for_each(|_| {
+                    // A foreign touch makes every reader look at the whole ledger again.
+                    let _ = std::process::Command::new("touch").arg(vault.path("memory/ledger.jsonl")).status();
+                    let read = vault.run(&["events"]);
+                    assert_eq!((read.code, read.err.as_str()), (Some(0), ""), "{read:?}");
+                });
+            });
+        }
+    });
+    assert_eq!(ids(&vault).len(), 161);
 }
