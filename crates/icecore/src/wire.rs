@@ -31,7 +31,7 @@ pub async fn open(global: &Global) -> Result<Open> {
 
 /// Makes a vault and opens it.
 pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<(Open, Option<String>)> {
-    let root = match folder.map(Path::to_owned).or_else(|| global.vault.clone()) {
+    let root = match folder.map(Path::to_owned).or_else(|| named(global)) {
         Some(root) => root,
         None => home()?,
     };
@@ -52,6 +52,11 @@ pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) 
     Ok((Open { root: vault.root().to_owned(), memory: Memory::open(vault.clone(), vault, clock(global)?).await? }, guessed))
 }
 
+/// The vault that was named; an empty `ICECORE_VAULT` names none.
+fn named(global: &Global) -> Option<PathBuf> {
+    global.vault.clone().filter(|named| !named.as_os_str().is_empty())
+}
+
 fn clock(global: &Global) -> Result<Box<dyn Clock>> {
     let Some(text) = &global.now else { return Ok(Box::new(SystemClock)) };
     match Moment::read(text) {
@@ -62,8 +67,8 @@ fn clock(global: &Global) -> Result<Box<dyn Clock>> {
 
 /// The vault that is meant: the one named, else the nearest above this folder, else the person's own.
 fn find(global: &Global) -> Result<PathBuf> {
-    if let Some(named) = &global.vault {
-        return Ok(named.clone());
+    if let Some(named) = named(global) {
+        return Ok(named);
     }
     if let Ok(here) = std::env::current_dir() {
         for folder in here.ancestors() {

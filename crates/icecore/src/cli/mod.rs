@@ -89,6 +89,7 @@ enum Command {
     )]
     Init(care::Init),
     /// Show what is here, what is open, what is due and what is wrong
+    #[command(after_help = "Examples:\n  icecore status\n  icecore status --json | jq .open")]
     Status,
     /// Add a line with the time to today's log
     #[command(after_help = "Examples:\n  icecore log \"Met Client X, they want two more weeks\"\n  some-command | icecore log -")]
@@ -115,8 +116,10 @@ enum Command {
     )]
     Events(ledger::Events),
     /// List open commitments, oldest first
+    #[command(after_help = "Examples:\n  icecore commitments\n  icecore commitments --json | jq -r '.commitments[] | select(.due) | .id'")]
     Commitments,
     /// List statements that cannot both be true
+    #[command(after_help = "Example:\n  icecore conflicts      with the commands that settle each of them")]
     Conflicts,
     /// Show an event with its chain: what it replaced, what replaced it, who closed it
     #[command(after_help = "Example:\n  icecore show EVT-20260213-001")]
@@ -125,13 +128,18 @@ enum Command {
     #[command(after_help = "Example:\n  icecore why EVT-20260213-001")]
     Why(ledger::OneEvent),
     /// Check everything: ids, references, the index, what was verified before
+    #[command(after_help = "Examples:\n  icecore verify                 exit 6 if anything fails\n  icecore verify --json | jq .ok")]
     Verify,
     /// Say what is wrong and what to do; with --fix, do it
+    #[command(
+        after_help = "Examples:\n  icecore doctor         look only\n  icecore doctor --fix   bring lost lines back from snapshots, set broken ones aside, make what is derived anew"
+    )]
     Doctor(care::Doctor),
     /// Make everything derived anew from the files
+    #[command(after_help = "Example:\n  icecore reindex        the index and open-loops.json; nothing else changes")]
     Reindex,
     /// Show or check the vault's settings
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  icecore config show\n  icecore config check")]
     Config(care::Config),
     /// Keep the state as it is, to be able to come back
     #[command(after_help = "Examples:\n  icecore snapshot --note \"before the migration\"\n  icecore snapshot --list")]
