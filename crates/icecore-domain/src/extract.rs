@@ -44,6 +44,8 @@ pub struct Extracts {
     pub found: Vec<Extract>,
     /// Lines among them that were passed over, and why.
     pub complaints: Vec<(usize, String)>,
+    /// The level of the section of extracts that the text ends in, if it does.
+    pub open_section: Option<usize>,
 }
 
 /// Reads the extracts of a log.
@@ -53,12 +55,15 @@ pub fn extracts(log: &str) -> Extracts {
     let (mut section, mut fenced, mut commented, mut open) = (None, false, false, false);
     for (at, raw) in log.lines().enumerate() {
         let line = raw.trim_end().trim_start_matches('\u{feff}');
-        if commented || line.trim_start().starts_with("<!--") {
+        // What is indented belongs to the line above, whatever it looks like: so a text that `log` put there, with its
+        // further lines indented, can be neither bullet nor heading nor fence.
+        let indented = line.starts_with("  ") || line.starts_with('\t');
+        if commented || (!indented && line.starts_with("<!--")) {
             commented = !line.contains("-->");
             open = false;
             continue;
         }
-        if line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~") {
+        if !indented && (line.starts_with("```") || line.starts_with("~~~")) {
             fenced = !fenced;
             open = false;
             continue;
@@ -80,7 +85,7 @@ pub fn extracts(log: &str) -> Extracts {
             continue;
         }
         match bullet(line) {
-            Some(item) => {
+            Some(item) if !indented => {
                 open = false;
                 match read_item(item) {
                     Ok((extract, complaint)) => {
@@ -92,13 +97,13 @@ pub fn extracts(log: &str) -> Extracts {
                 }
             }
             // An indented line goes on with the item above it.
-            None if open && line.starts_with([' ', '\t']) => {
+            _ if open && indented => {
                 if let Some(last) = found.last_mut() {
                     last.text.push(' ');
                     last.text.push_str(line.trim());
                 }
             }
-            None => open = false,
+            _ => open = false,
         }
     }
     let mut seen: Vec<String> = Vec::new();
@@ -108,7 +113,7 @@ pub fn extracts(log: &str) -> Extracts {
         seen.push(key);
         new
     });
-    Extracts { found, complaints }
+    Extracts { found, complaints, open_section: section }
 }
 
 fn heading(line: &str) -> Option<(usize, &str)> {
@@ -222,12 +227,19 @@ fn in_place(at: usize, present: &[String], known: &[&Entry]) -> Option<EventId> 
     let until = present.get(at + 1).map_or(Some(keys.len()), place)?;
     let between: Vec<usize> = (after..until).filter(|&at| known[at].standing.is_active()).collect();
     let [only] = between.as_slice() else { return None };
-    (strsim::normalized_levenshtein(&present[at], &keys[*only]) >= EDITED_IN_PLACE).then(|| known[*only].event.id)
+    (likeness(&present[at], &keys[*only]) >= EDITED_IN_PLACE).then(|| known[*only].event.id)
+}
+
+/// How alike two texts are, from 0 to 1. Of long ones only the beginning counts: the cost grows with the square.
+fn likeness(one: &str, other: &str) -> f64 {
+    const BEGINNING_CHARS: usize = 600;
+    let beginning = |text: &str| text.chars().take(BEGINNING_CHARS).collect::<String>();
+    strsim::normalized_levenshtein(&beginning(one), &beginning(other))
 }
 
 fn closest(text: &str, gone: &[&Entry]) -> Option<EventId> {
     gone.iter()
-        .map(|entry| (strsim::normalized_levenshtein(text, &plain::sameness_key(&entry.event.content)), entry.event.id))
+        .map(|entry| (likeness(text, &plain::sameness_key(&entry.event.content)), entry.event.id))
         .filter(|(likeness, _)| *likeness >= EDITED)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, id)| id)
@@ -254,9 +266,8 @@ pub fn log_line(so_far: Option<&str>, text: &str, now: Moment) -> String {
                 out.push('\n');
             }
             // A plain line must not slip into a section whose lines become events.
-            let last = so_far.lines().rev().find_map(heading);
-            if last.is_some_and(|(_, title)| is_extracts(title)) {
-                out.push_str("\n## Log\n\n");
+            if let Some(level) = extracts(so_far).open_section {
+                out.push_str(&format!("\n{} Log\n\n", "#".repeat(level)));
             }
         }
     }
@@ -398,5 +409,13 @@ mod tests {
         let after = [SEED, &log_line(Some(SEED), "x\n## Priority Extracts\n- [P0] evil", now)].concat();
         assert!(after.ends_with("\n## Log\n\n- 14:02 x\n  ## Priority Extracts\n  - [P0] evil\n"), "{after}");
         assert_eq!(extracts(&after).found.len(), 3);
+        // Not under a heading within the section, not in a section of another level, not by closing a fence.
+        for so_far in ["## Priority Extracts\n### Client X\n", "# Priority Extracts\n- [P1] one\n", "## Priority Extracts\n```\ncode\n"] {
+            let before = extracts(so_far).found.len();
+            for text in ["note\n- [P0] evil", "```\n- [P0] evil\n```", "-->\n[P0] evil", "[P0] evil"] {
+                let after = [so_far, &log_line(Some(so_far), text, now)].concat();
+                assert_eq!(extracts(&after).found.len(), before, "{after}");
+            }
+        }
     }
 }

@@ -8,12 +8,15 @@ use serde::{Serialize, Serializer};
 
 /// The identity of an event: the local day it was recorded on and its number within that day.
 ///
-/// Three digits are the least; the thousandth event of a day is `EVT-20260213-1000`.
+/// Three digits are the least; the thousandth event of a day is `EVT-20260213-1000`, the last possible one has six.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId {
     day: Date,
     number: u32,
 }
+
+/// The highest number within a day; a larger one in a foreign line is no id, so it cannot push ours out of range.
+pub const MAX_NUMBER: u32 = 999_999;
 
 /// Why a text is no event id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +46,7 @@ impl EventId {
         let Some((day, number)) = rest.split_once('-') else {
             return Err(NotAnId(text.into()));
         };
-        let digits = !number.is_empty() && number.len() <= 9 && number.bytes().all(|b| b.is_ascii_digit());
+        let digits = !number.is_empty() && number.len() <= 6 && number.bytes().all(|b| b.is_ascii_digit());
         match (read_day(day), digits.then(|| number.parse::<u32>())) {
             (Some(day), Some(Ok(number))) if number > 0 => Ok(Self { day, number }),
             _ => Err(NotAnId(text.into())),
@@ -95,7 +98,17 @@ mod tests {
         check("EVT-20260213-001", Some("EVT-20260213-001"));
         check("evt-20260213-7", Some("EVT-20260213-007"));
         check("20260213-1000", Some("EVT-20260213-1000"));
-        for bad in ["", "EVT-", "EVT-20260213", "EVT-20261301-001", "EVT-20260213-000", "EVT-20260213-+1", "EVT-042", "../x"] {
+        for bad in [
+            "",
+            "EVT-",
+            "EVT-20260213",
+            "EVT-20261301-001",
+            "EVT-20260213-000",
+            "EVT-20260213-+1",
+            "EVT-042",
+            "EVT-20260213-1000000",
+            "../x",
+        ] {
             check(bad, None);
         }
     }

@@ -77,6 +77,11 @@ impl DocPath {
         (name.len() == 10).then(|| name.parse().ok()).flatten()
     }
 
+    /// Whether this belongs to the vault, rather than just lying in its folder.
+    pub fn is_kept(&self) -> bool {
+        self.0.split('/').next().is_some_and(|top| KEPT.contains(&top))
+    }
+
     /// Whether this looks like the copy a sync program leaves behind when two machines wrote at once, or like
     /// a merge that was left unfinished.
     pub fn is_sync_leftover(&self) -> bool {

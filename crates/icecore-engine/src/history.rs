@@ -35,6 +35,15 @@ pub struct UndoneFile {
     pub what: &'static str,
 }
 
+/// The notes of an undo's own snapshots. They are how a second undo, or one after a crash, knows what the last one did.
+const BEFORE: &str = "before undo to ";
+const AFTER: &str = "undo to ";
+const FROM: &str = ", from ";
+
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
 impl Memory {
     /// Keeps the state as it is; `None` if nothing changed since the last time.
     pub async fn snapshot(&self, note: &str) -> Result<Option<Snapshot>> {
@@ -51,21 +60,31 @@ impl Memory {
     /// way and a second undo comes back. `None` if nothing has changed since.
     pub async fn undo(&self, to: Option<&str>) -> Result<Option<Undone>> {
         let snapshots = self.history.snapshots(1_000).await?;
+        let named =
+            |id: &str| snapshots.iter().find(|snapshot| id.len() >= 4 && snapshot.id.starts_with(&id.to_ascii_lowercase())).cloned();
         let target = match to {
-            None => snapshots.first(),
-            Some(id) => snapshots.iter().find(|snapshot| id.len() >= 4 && snapshot.id.starts_with(&id.to_ascii_lowercase())),
+            None => snapshots.first().cloned(),
+            Some(id) => named(id),
         };
-        let Some(target) = target.cloned() else {
+        let Some(mut target) = target else {
             return Err(Error::Nothing(match to {
                 None => "there is no snapshot to go back to; `icecore snapshot` makes one".into(),
                 Some(id) => format!("there is no snapshot `{id}`; `icecore snapshot --list` shows them"),
             }));
         };
-        let note = format!("before undo to {}", &target.id[..8.min(target.id.len())]);
-        let before = self.history.snapshot(&note, self.clock.now()).await?;
-        if before.is_none() && to.is_none() {
-            return Ok(None);
+        // An undo that died left the state before it as the last snapshot: go on to where it was going.
+        let unfinished = target.note.strip_prefix(BEFORE).filter(|_| to.is_none()).and_then(named);
+        let resumed = unfinished.is_some();
+        target = unfinished.unwrap_or(target);
+        let before = self.history.snapshot(&format!("{BEFORE}{}", short(&target.id)), self.clock.now()).await?;
+        if before.is_none() && to.is_none() && !resumed {
+            // Nothing changed since. If the last thing done was an undo, this one takes it back.
+            match target.note.strip_prefix(AFTER).and_then(|note| note.split_once(FROM)).and_then(|(_, from)| named(from)) {
+                Some(from) => target = from,
+                None => return Ok(None),
+            }
         }
+        let from = before.as_ref().or(snapshots.first()).map_or(String::new(), |snapshot| snapshot.id.clone());
         let mut files = Vec::new();
         let changes = self.history.changes_since(&target.id).await?;
         let ledger_path: DocPath = layout::LEDGER.parse().map_err(icecore_store::Error::Path)?;
@@ -106,7 +125,9 @@ impl Memory {
             Some(then) => self.take_back_since(&Ledger::read(&then, None), &target).await?,
         };
         self.refresh_loops().await?;
-        Ok(Some(Undone { to: target.id, note: target.note, before: before.map(|snapshot| snapshot.id), files, retracted }))
+        // The mark that it is done; and the next undo starts from here.
+        self.history.snapshot(&format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)), self.clock.now()).await?;
+        Ok(Some(Undone { to: target.id, note: target.note, before: Some(from).filter(|from| !from.is_empty()), files, retracted }))
     }
 
     async fn take_back_since(&self, then: &Ledger, target: &Snapshot) -> Result<Vec<EventId>> {
@@ -117,7 +138,7 @@ impl Memory {
         let drafts: Vec<Draft> = gone
             .iter()
             .map(|entry| {
-                let content = format!("Undone: back to snapshot {}", &target.id[..8.min(target.id.len())]);
+                let content = format!("Undone: back to snapshot {}", short(&target.id));
                 Draft { origin: Origin::User, ..Draft::upon(&entry.event, Act::Retract, moment, content) }
             })
             .collect();

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::event::Unfit;
+use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::Refusal;
 use icecore_store::{History, Store};
 
@@ -75,6 +76,13 @@ impl Memory {
         Ok(Self { store, history, clock, policy, zone })
     }
 
+    /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose settings are broken.
+    pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
+        let policy = Policy::read("")?;
+        let zone = policy.zone()?;
+        Ok(Self { store, history, clock, policy, zone })
+    }
+
     /// The home.
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
@@ -88,6 +96,14 @@ impl Memory {
     /// This moment, in the vault's zone.
     pub fn now(&self) -> Moment {
         self.zone.moment(self.clock.now())
+    }
+
+    /// Whether the clock was set by hand to a moment before the newest event: a look at the past.
+    async fn looks_back(&self) -> Result<bool> {
+        let Some(until) = self.horizon() else { return Ok(false) };
+        let newest = EventQuery { limit: Some(1), ..EventQuery::everything() };
+        let newest = self.store.events(&newest).await?.entries.pop();
+        Ok(newest.is_some_and(|entry| entry.event.ts.at() > until))
     }
 
     /// The moment beyond which nothing is known, if the clock was set by hand.

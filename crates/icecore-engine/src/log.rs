@@ -90,20 +90,25 @@ impl Memory {
     }
 
     /// Likewise for every log there is.
-    pub async fn notice_all(&self) -> Noticed {
+    pub async fn notice_all(&self) -> Result<Noticed> {
         let today = self.now().day();
-        match self.store.documents().await {
-            Ok(mut paths) => {
-                // A log of a day to come is somebody's plan; it is taken in when the day is there.
-                paths.retain(|path| matches!(path.nature(), Nature::Log(day) if day <= today));
-                self.notice_in(paths).await
-            }
-            Err(error) => Noticed { complaints: vec![error.to_string()], ..Noticed::default() },
-        }
+        let mut paths = self.store.documents().await?;
+        // A log of a day to come is somebody's plan; it is taken in when the day is there.
+        paths.retain(|path| matches!(path.nature(), Nature::Log(day) if day <= today));
+        Ok(self.notice_in(paths).await)
     }
 
     async fn notice_in(&self, paths: Vec<DocPath>) -> Noticed {
         let mut noticed = Noticed::default();
+        // What is taken in is recorded now; a look at the past must not put it there.
+        match self.looks_back().await {
+            Ok(false) => {}
+            Ok(true) => return noticed,
+            Err(error) => {
+                noticed.complaints.push(error.to_string());
+                return noticed;
+            }
+        }
         let mut unseen = match self.store.unseen(&paths).await {
             Ok(found) => found,
             // One of them cannot be looked at; the others can.

@@ -54,14 +54,14 @@ pub enum Integrity {
     /// It was found whole.
     Whole {
         /// When.
-        at: String,
+        at: Moment,
         /// How many days ago.
         days_ago: i64,
     },
     /// Something was found.
     Failing {
         /// When.
-        at: String,
+        at: Moment,
         /// How many checks fail.
         failures: usize,
     },
@@ -279,11 +279,7 @@ impl Memory {
         }
         match integrity {
             Integrity::Failing { failures, at } => {
-                wrong.push(format!(
-                    "{} failed on {}. `icecore doctor` shows what to do",
-                    counted(*failures, "integrity check"),
-                    &at[..10.min(at.len())]
-                ));
+                wrong.push(format!("{} failed on {}. `icecore doctor` shows what to do", counted(*failures, "integrity check"), at.day()));
             }
             Integrity::Whole { days_ago, .. } if *days_ago > i64::from(self.policy.status.verify_days) => {
                 wrong.push(format!("the last `icecore verify` was {days_ago} days ago"));

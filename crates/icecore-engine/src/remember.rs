@@ -4,7 +4,7 @@ use icecore_domain::event::{Act, Draft, Effect, EntityKind, Event, Kind, Origin,
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::conflict::{self, Conflict};
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::{Entry, revise};
+use icecore_domain::ledger::{Entry, Ledger, revise};
 use icecore_store::{Error as StoreError, Found, Position};
 use jiff::civil::Date;
 use serde::Serialize;
@@ -101,7 +101,7 @@ impl Memory {
             })
             .await?
             .swap_remove(0);
-        let conflicts = self.conflicts_of(event.id).await.unwrap_or_default();
+        let conflicts = self.conflicts_of(&event).await.unwrap_or_default();
         Ok(Remembered { event, type_guessed: said.kind.is_none(), characters_removed, conflicts })
     }
 
@@ -146,25 +146,38 @@ impl Memory {
             let drafts = plan(&Found { entries: Vec::new(), position: Position(0) })?;
             return Ok(self.store.append(drafts, None).await?);
         }
-        self.against_query(&EventQuery::these(targets), |found| {
-            // What is newer than a clock set by hand is not known yet.
-            let mut known = found.clone();
-            known.entries.retain(|entry| self.horizon().is_none_or(|until| entry.event.ts.at() <= until));
-            plan(&known)
+        if self.horizon().is_none() {
+            return self.against_query(&EventQuery::these(targets), plan).await;
+        }
+        // With a clock set by hand, as things stood then.
+        self.attempts(async || {
+            let text = self.store.ledger().await?;
+            let ledger = Ledger::read(&text.bytes, self.horizon());
+            let entries = EventQuery::these(targets).choose(ledger.entries()).into_iter().cloned().collect();
+            let found = Found { entries, position: text.position };
+            Ok((plan(&found)?, found.position))
         })
         .await
     }
 
     /// Likewise, for whatever events a query finds.
     pub(crate) async fn against_query(&self, query: &EventQuery, mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+        self.attempts(async || {
+            let found = self.store.events(query).await?;
+            Ok((plan(&found)?, found.position))
+        })
+        .await
+    }
+
+    /// Looks and decides until the ledger has not moved in between.
+    async fn attempts(&self, mut decide: impl AsyncFnMut() -> Result<(Vec<Draft>, Position)>) -> Result<Vec<Event>> {
         let mut last = StoreError::Moved { what: "the ledger".into() };
         for _ in 0..ATTEMPTS {
-            let found = self.store.events(query).await?;
-            let drafts = plan(&found)?;
+            let (drafts, position) = decide().await?;
             if drafts.is_empty() {
                 return Ok(Vec::new());
             }
-            match self.store.append(drafts, Some(found.position)).await {
+            match self.store.append(drafts, Some(position)).await {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => return Ok(other?),
             }
@@ -172,10 +185,11 @@ impl Memory {
         Err(last.into())
     }
 
-    async fn conflicts_of(&self, id: EventId) -> Result<Vec<Conflict>> {
-        let mut found = conflict::between(&self.store.contested().await?);
-        found.retain(|conflict| conflict.events.contains(&id));
-        Ok(found)
+    async fn conflicts_of(&self, event: &Event) -> Result<Vec<Conflict>> {
+        let attributes: Vec<String> = conflict::claims(event).into_iter().map(|claim| claim.attribute).collect();
+        let mut held = self.store.contested().await?;
+        held.retain(|(_, claim)| attributes.contains(&claim.attribute));
+        Ok(conflict::between(&held))
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Repairs {
 struct Known {
     prefix: Option<Prefix>,
     gaps: BTreeSet<EventId>,
-    at: Option<String>,
+    at: Option<Moment>,
     failures: usize,
     unreadable: bool,
 }
@@ -66,7 +66,7 @@ fn path(text: &str) -> Result<DocPath> {
 impl Memory {
     /// Runs every check and writes down the result.
     pub async fn verify(&self) -> Result<Verdict> {
-        let noticed = self.notice_all().await;
+        let noticed = self.notice_all().await?;
         let mut findings = self.store.inspect().await?;
         let text = self.store.ledger().await?;
         let known = self.known_integrity().await?;
@@ -78,7 +78,7 @@ impl Memory {
                 "the first {} bytes of {}, verified on {}, were changed. `icecore doctor --fix` brings back what a snapshot still has and accepts the rest",
                 prefix.bytes,
                 layout::LEDGER,
-                known.at.as_deref().map_or("an earlier day", |at| &at[..10.min(at.len())])
+                known.at.map_or("an earlier day".into(), |at| at.day().to_string())
             );
             findings.push(Finding::failure(Check::Unchanged, what));
         }
@@ -101,11 +101,12 @@ impl Memory {
         }
         findings.extend(self.check_loops(&ledger).await?);
         findings.extend(self.check_checkpoint(&ledger, &archived).await?);
-        for document in self.store.documents().await?.iter().filter(|document| document.is_sync_leftover()) {
-            findings.push(Finding::failure(
-                Check::Files,
-                format!("{document} is a copy that a sync or merge program left; take over what is missing from it and remove it"),
-            ));
+        for document in self.store.documents().await?.iter().filter(|document| document.is_kept() && document.is_sync_leftover()) {
+            let what =
+                format!("{document} looks like a copy that a sync or merge program left; take over what is missing from it and remove it");
+            // Of memory itself there must be one; a page with such a name may be meant so.
+            let of_memory = document.as_str().starts_with("memory/");
+            findings.push(if of_memory { Finding::failure(Check::Files, what) } else { Finding::oddity(Check::Files, what) });
         }
         findings.sort_by_key(|finding| (finding.check, !finding.fails, finding.line));
         let checks: Vec<(Check, bool)> =
@@ -121,19 +122,22 @@ impl Memory {
             mended: self.store.mended().await,
             noticed,
         };
-        self.write_down(&verdict, &text, &known).await?;
+        // Looking at the past leaves no mark on the present.
+        if !self.looks_back().await? {
+            self.write_down(&verdict, &text, &known).await?;
+        }
         Ok(verdict)
     }
 
     /// Mends what can be mended without losing anything: broken lines are set aside, what is derived is made anew.
     pub async fn mend(&self) -> Result<Repairs> {
         let mut done = self.store.mended().await;
+        if let Ok(repaired) = self.history.repair(self.clock.now()).await {
+            done.extend(repaired);
+        }
         // A way back, if there can be one.
         if let Ok(Some(snapshot)) = self.history.snapshot("before doctor --fix", self.clock.now()).await {
             done.push(format!("kept the state before as snapshot {}", &snapshot.id[..8.min(snapshot.id.len())]));
-        }
-        if let Ok(removed) = self.history.unlock(self.clock.now()).await {
-            done.extend(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())));
         }
         done.extend(self.bring_back_lost().await?);
         done.extend(self.set_broken_lines_aside().await?);
@@ -151,7 +155,7 @@ impl Memory {
     /// Makes everything derived anew: the index and `open-loops.json`.
     pub async fn reindex(&self, progress: Progress<'_>) -> Result<(usize, usize)> {
         let events = self.store.rebuild(progress).await?;
-        self.notice_all().await;
+        self.notice_all().await?;
         let ledger = Ledger::read(&self.store.ledger().await?.bytes, None);
         let open = ledger.open_loops().len();
         self.write_loops(&ledger).await?;
@@ -192,7 +196,7 @@ impl Memory {
             },
         };
         self.write_loops(ledger).await?;
-        Ok(found.map(|what| Finding::oddity(Check::OpenLoops, what)).into_iter().collect())
+        Ok(found.map(|what| Finding::failure(Check::OpenLoops, what)).into_iter().collect())
     }
 
     async fn check_checkpoint(&self, ledger: &Ledger, archived: &HashSet<EventId>) -> Result<Vec<Finding>> {
@@ -312,13 +316,16 @@ impl Memory {
         if aside.is_empty() {
             return Ok(Vec::new());
         }
+        let mut spent: Vec<EventId> = self.known_integrity().await?.gaps.into_iter().collect();
+        spent.extend(self.store.lost().await?);
         let mut done = Vec::new();
         for (number, offset, bytes) in &aside {
             let place = self.store.set_aside(&ledger_path, *offset, bytes).await?;
             done.push(format!("set line {number} of {ledger_path} aside in {place}"));
         }
         for event in renumbered {
-            let taken = seen.keys().filter(|id| id.day() == event.id.day()).map(|id| id.number()).max().unwrap_or(0);
+            let given = seen.keys().chain(&spent).filter(|id| id.day() == event.id.day());
+            let taken = given.map(|id| id.number()).max().unwrap_or(0);
             let (old, new) = (event.id, EventId::new(event.id.day(), taken + 1));
             let event = event.draft.with_id(new);
             kept.extend_from_slice(line::write(&event).as_bytes());
@@ -401,9 +408,15 @@ impl Memory {
             (Some(bytes), Some(Ok(hash))) => usize::try_from(bytes).ok().map(|bytes| Prefix { bytes, hash }),
             _ => None,
         };
-        let gaps = report["known_gaps"].as_array().into_iter().flatten().filter_map(|id| id.as_str()?.parse().ok()).collect();
+        let gaps = integrity::known_gaps(&bytes);
         let failures = report["checks"].as_array().into_iter().flatten().filter(|check| check["ok"] == Value::Bool(false)).count();
-        Ok(Known { prefix, gaps, at: report["checked_at"].as_str().map(str::to_owned), failures, unreadable: false })
+        Ok(Known {
+            prefix,
+            gaps,
+            at: report["checked_at"].as_str().and_then(Moment::read).map(|read| read.moment),
+            failures,
+            unreadable: false,
+        })
     }
 
     /// What the last `verify` found.
@@ -411,10 +424,7 @@ impl Memory {
         let known = self.known_integrity().await?;
         Ok(match (known.at, known.failures) {
             (None, _) => Integrity::Unknown,
-            (Some(at), 0) => {
-                let days_ago = Moment::read(&at).map_or(0, |read| days_between(read.moment.day(), self.now().day()));
-                Integrity::Whole { at, days_ago }
-            }
+            (Some(at), 0) => Integrity::Whole { at, days_ago: days_between(at.day(), self.now().day()) },
             (Some(at), failures) => Integrity::Failing { at, failures },
         })
     }

@@ -81,6 +81,12 @@ pub enum Error {
     /// The index cannot be used at all.
     #[error("the index of the vault cannot be used: {0}. `icecore reindex` makes it anew")]
     Index(String),
+    /// Every number of a day is taken.
+    #[error("there is no id left for {0}: a line of that day has the highest number there is. `icecore events --all` shows it")]
+    NoIdLeft(jiff::civil::Date),
+    /// An event that could not be read back.
+    #[error("{0} would be unreadable in the ledger; it was not written. Please report what you typed")]
+    Unreadable(EventId),
     /// The safety net is not there.
     #[error("{0}")]
     NoHistory(String),
@@ -197,7 +203,8 @@ pub trait Store: Send + Sync {
     /// Puts a document in place, whole.
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
-    /// Appends to a document, if it still has `from` bytes; one that does not exist has none.
+    /// Appends to a document, if it still has `from` bytes; one that does not exist has none. If its last line has no
+    /// end, it gets one first.
     async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()>;
 
     /// Takes a document away. One that is not there is no error.
@@ -249,6 +256,6 @@ pub trait History: Send + Sync {
     /// file was not there.
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>>;
 
-    /// Removes locks that a snapshot left behind when it died, and says which.
-    async fn unlock(&self, now: jiff::Timestamp) -> Result<Vec<PathBuf>>;
+    /// Mends the safety net itself, as far as that is safe, and says what it did.
+    async fn repair(&self, now: jiff::Timestamp) -> Result<Vec<String>>;
 }

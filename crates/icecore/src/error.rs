@@ -86,16 +86,19 @@ fn of_store(error: &StoreError) -> Exit {
     match error {
         StoreError::Moved { .. } | StoreError::Busy { .. } | StoreError::Full { .. } => Exit::TryLater,
         StoreError::NotAVault(_) | StoreError::NoHistory(_) => Exit::NotFound,
-        StoreError::AlreadyAVault(_) => Exit::Conflict,
+        StoreError::AlreadyAVault(_) | StoreError::NoIdLeft(_) => Exit::Conflict,
         StoreError::Path(_)
         | StoreError::Link(_)
         | StoreError::NotAFile(_)
         | StoreError::Denied { .. }
         | StoreError::NotOurs(_)
         | StoreError::HostileGit { .. } => Exit::NotAllowed,
-        StoreError::Io { .. } | StoreError::Git { .. } | StoreError::OldSqlite(_) | StoreError::Index(_) | StoreError::Stopped(_) => {
-            Exit::Failure
-        }
+        StoreError::Io { .. }
+        | StoreError::Git { .. }
+        | StoreError::OldSqlite(_)
+        | StoreError::Index(_)
+        | StoreError::Unreadable(_)
+        | StoreError::Stopped(_) => Exit::Failure,
     }
 }
 

@@ -7,8 +7,8 @@ use anyhow::Result;
 use etcetera::BaseStrategy;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::layout;
-use icecore_engine::Memory;
 use icecore_engine::clock::{Clock, FixedClock, SystemClock, system_zone_name};
+use icecore_engine::{Error as EngineError, Memory};
 use icecore_store::vault::Vault;
 
 use crate::cli::Global;
@@ -27,6 +27,18 @@ pub async fn open(global: &Global) -> Result<Open> {
     let root = find(global)?;
     let vault = Arc::new(Vault::open(&root)?);
     Ok(Open { root: vault.root().to_owned(), memory: Memory::open(vault.clone(), vault, clock(global)?).await? })
+}
+
+/// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the complaint is returned.
+pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
+    match open(global).await {
+        Err(error) if error.downcast_ref::<EngineError>().is_some_and(|error| matches!(error, EngineError::Config(_))) => {
+            let vault = Arc::new(Vault::open(&find(global)?)?);
+            let memory = Memory::open_with_defaults(vault.clone(), vault.clone(), clock(global)?)?;
+            Ok((Open { root: vault.root().to_owned(), memory }, Some(error.to_string())))
+        }
+        other => Ok((other?, None)),
+    }
 }
 
 /// Makes a vault and opens it.
@@ -60,7 +72,7 @@ fn named(global: &Global) -> Option<PathBuf> {
 fn clock(global: &Global) -> Result<Box<dyn Clock>> {
     let Some(text) = &global.now else { return Ok(Box::new(SystemClock)) };
     match Moment::read(text) {
-        Some(read) if !read.offset_assumed => Ok(Box::new(FixedClock(read.moment.at()))),
+        Some(read) if !read.offset_assumed && (1..=9999).contains(&read.moment.day().year()) => Ok(Box::new(FixedClock(read.moment.at()))),
         _ => Err(Stop::new(Exit::Usage, format!("--now: `{text}` is not a moment; write it like 2026-02-13T09:30:00+01:00")).into()),
     }
 }

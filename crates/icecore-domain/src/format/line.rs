@@ -323,41 +323,48 @@ impl Serialize for Event {
         map.serialize_entry("type", &self.kind)?;
         map.serialize_entry("priority", &self.priority)?;
         map.serialize_entry("content", &self.content)?;
-        if let Some(entity) = &self.entity {
+        // A field that was not understood stands among the foreign ones as it was; it must not stand there twice.
+        let ours = |name: &str| !self.extra.iter().any(|(foreign, _)| foreign == name);
+        if let Some(entity) = self.entity.as_ref().filter(|_| ours("entity")) {
             map.serialize_entry("entity", entity)?;
         }
-        if let Some(kind) = &self.entity_kind {
+        if let Some(kind) = self.entity_kind.as_ref().filter(|_| ours("entity_kind")) {
             map.serialize_entry("entity_kind", kind)?;
         }
-        if !self.tags.is_empty() {
+        if !self.tags.is_empty() && ours("tags") {
             map.serialize_entry("tags", &self.tags)?;
         }
-        map.serialize_entry("source", &self.source)?;
-        if let Some(session) = &self.session {
+        if ours("source") {
+            map.serialize_entry("source", &self.source)?;
+        }
+        if let Some(session) = self.session.as_ref().filter(|_| ours("session")) {
             map.serialize_entry("session", session)?;
         }
-        if self.scope != Scope::Everywhere {
+        if self.scope != Scope::Everywhere && ours("scope") {
             map.serialize_entry("scope", &self.scope.to_string())?;
         }
-        map.serialize_entry("origin", &self.origin)?;
-        if self.act != Act::Assert {
+        if ours("origin") {
+            map.serialize_entry("origin", &self.origin)?;
+        }
+        if self.act != Act::Assert && ours("act") {
             map.serialize_entry("act", &self.act)?;
         }
-        if !self.related.is_empty() {
+        if !self.related.is_empty() && ours("related") {
             map.serialize_entry("related", &self.related)?;
         }
         match self.supersedes.as_slice() {
+            _ if !ours("supersedes") => {}
             [] => {}
             [one] => map.serialize_entry("supersedes", one)?,
             many => map.serialize_entry("supersedes", many)?,
         }
-        if let Some(status) = &self.status {
+        if let Some(status) = self.status.as_ref().filter(|_| ours("status")) {
             map.serialize_entry("status", status)?;
         }
-        if let Some(due) = &self.due {
+        if let Some(due) = self.due.filter(|_| ours("due")) {
             map.serialize_entry("due", &due.to_string())?;
         }
-        if let Some(whom) = &self.waiting_on {
+        if let Some(whom) = self.waiting_on.as_ref().filter(|_| ours("waiting_on")) {
             map.serialize_entry("waiting_on", whom)?;
         }
         for (name, raw) in &self.extra {
@@ -442,6 +449,28 @@ mod tests {
         assert_eq!(event.extra[0], ("big".into(), "12345678901234567890123".into()));
         let again = parse(write(&event).trim_end().as_bytes()).only();
         assert_eq!(again, event);
+    }
+
+    // L2
+    #[test]
+    fn odd_fields_survive_being_written_again() {
+        for field in [
+            r#""origin":"robot""#,
+            r#""status":"maybe""#,
+            r#""scope":7"#,
+            r#""act":["x"]"#,
+            r#""due":"soon""#,
+            r#""supersedes":"EVT-1""#,
+            r#""related":{}"#,
+            r#""waiting_on":false"#,
+            r#""line":9,"standing":"x""#,
+            r#""origin":null"#,
+        ] {
+            let event = parse(SEED.replace(r#""session":"main""#, field).as_bytes()).only();
+            assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event, "{field}");
+        }
+        let event = parse(SEED.replace(r#""source":"memory/2026-01-28.md""#, r#""source":{}"#).as_bytes()).only();
+        assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event);
     }
 
     // L2

@@ -5,7 +5,7 @@
 //! contradict each other. What a claim is errs on the side of silence: a conflict shown wrongly costs
 //! trust, so only attributes that can have but one value at a time are read as claims.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::event::{Event, Kind};
 use crate::id::EventId;
@@ -185,6 +185,7 @@ pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
         by_attribute.entry(&claim.attribute).or_default().push((*id, &claim.value));
     }
     let mut found: Vec<Conflict> = Vec::new();
+    let mut seen: HashSet<Vec<EventId>> = HashSet::new();
     for (attribute, values) in by_attribute {
         if values.iter().all(|(_, value)| *value == values[0].1) {
             continue;
@@ -193,7 +194,7 @@ pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
         events.sort();
         events.dedup();
         let about = readable(attribute);
-        if !found.iter().any(|known| known.events == events) {
+        if seen.insert(events.clone()) {
             found.push(Conflict { about, events });
         }
     }

@@ -199,6 +199,12 @@ pub fn missing_ids(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSe
     missing
 }
 
+/// The ids that a report of `verify` knows to be lost for good; they are not given again.
+pub fn known_gaps(report: &[u8]) -> BTreeSet<EventId> {
+    let report: serde_json::Value = serde_json::from_slice(report).unwrap_or_default();
+    report["known_gaps"].as_array().into_iter().flatten().filter_map(|id| id.as_str()?.parse().ok()).collect()
+}
+
 fn references(ledger: &Ledger, archived: &HashSet<EventId>, at: usize, event: &Event) -> Vec<Finding> {
     let mut found = Vec::new();
     let place = |id: &EventId| ledger.by_id.get(id).copied();

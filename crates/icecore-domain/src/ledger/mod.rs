@@ -131,8 +131,12 @@ impl Serialize for Entry {
             ended_by: Option<EventId>,
             verified: Moment,
         }
-        let (event, line, verified) = (&self.event, self.line, self.verified);
-        Flat { event, line, standing: self.standing.word(), ended_by: self.standing.by(), verified }.serialize(serializer)
+        // A foreign field of one of these names stays in the ledger; two of a name are no JSON.
+        let known = ["line", "standing", "ended_by", "verified"];
+        let mut told = self.event.clone();
+        told.draft.extra.retain(|(name, _)| !known.contains(&name.as_str()));
+        let (line, verified) = (self.line, self.verified);
+        Flat { event: &told, line, standing: self.standing.word(), ended_by: self.standing.by(), verified }.serialize(serializer)
     }
 }
 

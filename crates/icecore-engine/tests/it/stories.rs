@@ -63,6 +63,65 @@ fn the_past_is_read_as_it_was_known() {
     assert_eq!(block_on(home.at("2026-02-05T00:00:00Z").status()).unwrap().statements, 1);
 }
 
+// L2: a look at the past leaves no mark on it
+#[test]
+fn looking_back_writes_nothing() {
+    let home = Home::new();
+    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR"))).unwrap().event.id;
+    let change = Remember { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    let second = block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap().event.id;
+    assert!(block_on(home.at("2026-02-10T09:00:00Z").verify()).unwrap().ok);
+    home.write("memory/2026-02-04.md", "## Priority Extracts\n- [P1] written on the tenth\n");
+    let before = home.files();
+    let then = home.at("2026-02-05T00:00:00Z");
+    assert!(block_on(then.notice()).taken.is_empty());
+    assert!(block_on(then.verify()).unwrap().ok);
+    assert!(block_on(then.status()).is_ok());
+    assert_eq!(home.files(), before);
+    // What is newer is not known, and what it did has not happened yet.
+    assert!(block_on(then.act(Act::Confirm, vec![second], None, Origin::User, None)).is_err());
+    assert!(block_on(then.act(Act::Confirm, vec![first], None, Origin::User, None)).is_ok());
+    // The present takes the extract.
+    assert_eq!(block_on(home.at("2026-02-11T00:00:00Z").notice()).taken.len(), 1);
+}
+
+// L12: a report that somebody garbled is no reason to stop
+#[test]
+fn a_garbled_report_is_made_anew() {
+    let home = Home::new();
+    block_on(home.at(MORNING).remember(said("one"))).unwrap();
+    for report in [
+        "",
+        "nonsense",
+        "[]",
+        "{\"checked_at\":\"aéééééééé\",\"ok\":true,\"checks\":[{\"ok\":false}],\"ledger\":{\"bytes\":-1,\"sha256\":\"é\"},\"known_gaps\":[7,\"x\"]}",
+    ] {
+        home.write("memory/integrity.json", report);
+        assert!(block_on(home.at(MORNING).status()).is_ok(), "{report}");
+        assert!(block_on(home.at(MORNING).verify()).unwrap().ok, "{report}");
+    }
+}
+
+// L2, L12: an id that was lost for good is not given again
+#[test]
+fn lost_ids_stay_spent() {
+    let home = Home::new();
+    for text in ["one", "two", "three"] {
+        block_on(home.at(MORNING).remember(said(text))).unwrap();
+    }
+    let text = home.read("memory/ledger.jsonl");
+    let short: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
+    home.write("memory/ledger.jsonl", &short);
+    std::fs::remove_dir_all(home.root.join(".git")).unwrap();
+    assert!(block_on(home.at(MORNING).mend()).unwrap().verdict.ok);
+    assert_eq!(block_on(home.at(MORNING).remember(said("four"))).unwrap().event.id.number(), 4);
+    home.write("memory/ledger.jsonl", &short);
+    assert!(block_on(home.at(MORNING).mend()).unwrap().verdict.ok);
+    // Not even without the index, which is derived.
+    std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
+    assert_eq!(block_on(home.at(MORNING).remember(said("five"))).unwrap().event.id.number(), 5);
+}
+
 // L1: people write with their own editors, and each line is taken once
 #[test]
 fn extracts_written_by_hand_enter_the_ledger_once() {
@@ -144,6 +203,7 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
         ("checkpoint", |home| home.write("memory/checkpoint.json", "{\"last_processed_event_id\":\"EVT-20260213-099\"}")),
         ("checkpoint", |home| home.write("memory/checkpoint.json", "not json")),
         ("files", |home| home.write("memory/ledger.sync-conflict-20260213-1.jsonl", "")),
+        ("open_loops", |home| home.write("memory/index/open-loops.json", "[\"EVT-20200101-001\"]")),
     ];
     for (check, damage) in damages {
         let home = whole();
@@ -161,6 +221,17 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
         let repairs = block_on(home.at(MORNING).mend()).unwrap();
         assert_eq!(repairs.verdict.ok, !["supersedes", "files"].contains(check), "{check}: {repairs:?}");
     }
+}
+
+// L12: what only lies in the folder is not the vault's business
+#[test]
+fn other_files_in_the_folder_do_not_fail_verify() {
+    let home = Home::new();
+    home.write("report (1).pdf", "x");
+    home.write("knowledge/apollo (1).md", "x");
+    let verdict = block_on(home.at(MORNING).verify()).unwrap();
+    assert!(verdict.ok);
+    assert_eq!(verdict.findings.len(), 1, "{:?}", verdict.findings);
 }
 
 // L12: the checkpoint that consolidation keeps is a valid one

@@ -93,7 +93,9 @@ async fn positions(store: &dyn Store) {
         Err(Error::Moved { .. }) => {}
         other => panic!("{other:?}"),
     }
+    assert!(store.lost().await.unwrap().is_empty());
     store.replace_ledger(b"", text.position).await.unwrap();
+    assert!(store.lost().await.unwrap().is_empty(), "replacing decides what is there");
     assert!(store.events(&EventQuery::everything()).await.unwrap().entries.is_empty());
 }
 
@@ -229,6 +231,10 @@ async fn growth(store: &dyn Store) {
     }
     store.grow(&log, b"two\n", 4).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"one\ntwo\n");
+    // A last line without an end gets one.
+    store.put(&log, b"no end").await.unwrap();
+    store.grow(&log, b"three\n", 6).await.unwrap();
+    assert_eq!(store.document(&log).await.unwrap().unwrap(), b"no end\nthree\n");
 }
 
 async fn seeing(store: &dyn Store) {

@@ -30,7 +30,7 @@ pub(super) struct Door {
 /// Proof that this process alone may write. The lock is the operating system's, so it ends with the process.
 #[derive(Debug)]
 pub(super) struct Held {
-    _lock: File,
+    lock: File,
 }
 
 /// What the file system says of a file.
@@ -40,6 +40,14 @@ pub(super) struct Look {
     pub len: u64,
     mtime: (i64, i64),
     inode: u64,
+}
+
+impl Held {
+    /// The time by the file system's own clock, which is the one that files are stamped with.
+    fn time(&self) -> Option<(i64, i64)> {
+        self.lock.write_at(b".", 0).ok()?;
+        self.lock.metadata().ok().map(|found| (found.mtime(), found.mtime_nsec()))
+    }
 }
 
 impl Look {
@@ -68,6 +76,17 @@ impl Door {
         self.root.join(PRIVATE).join(name)
     }
 
+    /// Makes sure that nothing private is a link: what is swept, made anew or written there must be the vault's own.
+    pub fn guard_private(&self) -> Result<()> {
+        for name in ["", "tmp", "quarantine", "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"] {
+            let place = if name.is_empty() { self.root.join(PRIVATE) } else { self.private(name) };
+            if fs::symlink_metadata(&place).is_ok_and(|found| found.file_type().is_symlink()) {
+                return Err(Error::Link(place));
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until nobody else writes.
     pub fn lock(&self) -> Result<Held> {
         self.lock_by("lock")
@@ -75,6 +94,7 @@ impl Door {
 
     /// Waits until nobody else holds the lock of that name.
     pub fn lock_by(&self, name: &str) -> Result<Held> {
+        self.guard_private()?;
         let path = self.private(name);
         let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(nofollow()).open(&path);
         let file = match open() {
@@ -87,7 +107,7 @@ impl Door {
         let file = file.map_err(|error| fault("opening", &path, error))?;
         for wait in 0..LOCK_WAITS {
             match file.try_lock() {
-                Ok(()) => return Ok(Held { _lock: file }),
+                Ok(()) => return Ok(Held { lock: file }),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1)),
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(error)) => return Err(fault("locking", &path, error)),
@@ -176,14 +196,28 @@ impl Door {
         }
     }
 
+    /// Likewise, once nobody goes on writing it: a program that appends piece by piece, without our lock, gets half a
+    /// second before its line counts as torn.
+    pub fn settled_line(&self, held: &Held, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
+        const WAITS: u32 = 5;
+        for _ in 0..WAITS {
+            let rested = match (self.look(path)?, held.time()) {
+                (Some(look), Some(now)) => now.0 - look.mtime.0 > 1,
+                _ => false,
+            };
+            if rested {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.unfinished_line(path)
+    }
+
     /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets one first.
     /// Returns where `bytes` starts and what the file looks like now.
     pub fn append(&self, _held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Look)> {
         let place = self.place(path)?;
-        let known = place.try_exists().map_err(|error| fault("looking at", &place, error))?;
-        if !known {
-            self.make_folders(path)?;
-        }
+        self.make_folders(path)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
         let mut file = options.open(&place).map_err(|error| fault("opening", &place, error))?;
@@ -193,15 +227,17 @@ impl Door {
             return Err(Error::NotAFile(place));
         }
         let before = found.len();
+        if before == 0 {
+            // New, or made by somebody who died before its folders were flushed. Nothing is written into it before
+            // they are, so a file with something in it has them flushed.
+            self.flush_folders(path)?;
+        }
         let unended = before > 0 && last_byte(&file, before).map_err(failed)? != b'\n';
         let start = before + u64::from(unended);
         let whole = if unended { [b"\n", bytes].concat() } else { bytes.to_vec() };
         let after = (|| {
             write_whole(&mut file, &whole)?;
             file.sync_data()?;
-            if !known {
-                sync_folder(place.parent().unwrap_or(&self.root))?;
-            }
             file.metadata()
         })();
         let refused = match after {
@@ -234,7 +270,16 @@ impl Door {
             return Err(Error::Link(place));
         }
         self.make_folders(path)?;
+        if !place.exists() {
+            self.flush_folders(path)?;
+        }
         self.put_file(held, &place, bytes)
+    }
+
+    /// Flushes every folder from the vault down to the document.
+    fn flush_folders(&self, path: &DocPath) -> Result<()> {
+        flushed(&self.root)?;
+        path.folders().try_for_each(|folder| flushed(&self.root.join(folder)))
     }
 
     fn put_file(&self, _held: &Held, place: &Path, bytes: &[u8]) -> Result<()> {
@@ -285,10 +330,19 @@ impl Door {
         }
     }
 
-    /// Temporary files that are there now.
+    /// Temporary files that are there now: plain files of the names that `put_file` gives, and nothing else.
     pub fn temporary_files(&self) -> Vec<PathBuf> {
         let Ok(found) = fs::read_dir(self.private("tmp")) else { return Vec::new() };
-        found.flatten().map(|entry| entry.path()).collect()
+        let ours = |name: &str| {
+            let (process, hash) = name.split_once('-').unwrap_or_default();
+            let numbered = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
+            numbered && hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit())
+        };
+        found
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()) && entry.file_name().to_str().is_some_and(ours))
+            .map(|entry| entry.path())
+            .collect()
     }
 
     /// Removes the index and its companions, which can be made again. The companions first: what opens the index in
@@ -300,6 +354,18 @@ impl Door {
             let name = PathBuf::from(name);
             let _ = if name.is_dir() { fs::remove_dir_all(&name) } else { fs::remove_file(&name) };
         }
+    }
+
+    /// Puts a repository that was made apart into its place, whole.
+    pub fn install_repository(&self, made: &Path) -> Result<()> {
+        let place = self.root.join(".git");
+        fs::rename(made, &place).map_err(|error| fault("making", &place, error))?;
+        flushed(&self.root)
+    }
+
+    /// Removes a folder of our own making.
+    pub fn discard(&self, folder: &Path) {
+        let _ = fs::remove_dir_all(folder);
     }
 
     /// Makes an empty file that is the owner's alone, if there is none; SQLite would let everybody read it.
@@ -362,7 +428,11 @@ impl Door {
     pub fn make_folder(&self, folder: &Path) -> Result<()> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => flushed(folder.parent().unwrap_or(folder)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                // The vault itself may be reached by a link; nothing inside it is.
+                let link = folder != self.root && fs::symlink_metadata(folder).is_ok_and(|found| found.file_type().is_symlink());
+                if link { Err(Error::Link(folder.to_owned())) } else { Ok(()) }
+            }
             Err(error) => match folder.parent() {
                 // A folder above it is missing too; if they are all there, the system has another reason.
                 Some(above) if error.kind() == ErrorKind::NotFound && !above.as_os_str().is_empty() && !above.exists() => {

@@ -10,9 +10,11 @@ use std::process::{Command, Output, Stdio};
 
 use async_trait::async_trait;
 use icecore_domain::layout::{self, DocPath};
+use icecore_domain::plain;
 use jiff::Timestamp;
 
 use super::Vault;
+use super::door::Door;
 use crate::{Error, History, Result, Snapshot};
 
 /// Settings that cannot make git run a program or leave the vault.
@@ -52,6 +54,8 @@ const NEUTRAL: &[&str] = &[
     "core.autocrlf=false",
     "core.fsync=all",
     "core.untrackedCache=false",
+    "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
     "protocol.allow=never",
     "protocol.ext.allow=never",
     "diff.external=",
@@ -113,26 +117,39 @@ fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec
         return Ok(output.stdout);
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    let mut why = icecore_domain::plain::one_line(why.trim());
+    let mut why = plain::one_line(why.trim());
     if why.contains(".lock': File exists") {
         why.push_str(" (if no other git is at work here, `icecore doctor --fix` removes the lock once it is a minute old)");
     }
     Err(Error::Git { what: arguments[0].into(), why })
 }
 
-/// Makes `root` a repository of ours, unless one is there already.
-pub(super) fn make_repository(root: &Path) -> Result<()> {
+/// Makes the vault a repository of ours, unless one is there already. It is made apart and put into place whole, so that
+/// one that is there is either somebody else's or ready.
+pub(super) fn make_repository(door: &Door) -> Result<()> {
+    let root = door.root();
     if root.join(".git").symlink_metadata().is_ok() {
         return Err(Error::NotOurs("the folder is a git repository already; icecore leaves committing there to you".into()));
     }
-    let arguments = ["init", "--quiet", "--template=", "--initial-branch=main", "."];
-    let made = output(command(root).args(arguments), &arguments)?;
-    if !made.status.success() {
-        return Err(Error::Git { what: "init".into(), why: String::from_utf8_lossy(&made.stderr).trim().to_owned() });
-    }
-    succeed(root, &["config", "--local", "core.fsync", "all"], None)?;
-    succeed(root, &["config", "--local", MADE_BY_US, "true"], None)?;
-    Ok(())
+    let apart = door.private("new-repository");
+    door.discard(&apart);
+    door.make_folder(&apart)?;
+    let made = (|| {
+        let git = apart.join(".git");
+        for arguments in [
+            &["init", "--quiet", "--template=", "--initial-branch=main", "."][..],
+            &["config", "--local", "core.fsync", "all"],
+            &["config", "--local", MADE_BY_US, "true"],
+        ] {
+            let output = output(command(&apart).args(arguments), arguments)?;
+            if !output.status.success() {
+                return Err(Error::Git { what: arguments[0].into(), why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()) });
+            }
+        }
+        door.install_repository(&git)
+    })();
+    door.discard(&apart);
+    made
 }
 
 /// Whether there is a repository in the vault itself.
@@ -168,8 +185,16 @@ fn vet(root: &Path) -> Result<()> {
     let names = String::from_utf8_lossy(&listed.stdout).into_owned();
     for key in names.split('\0').filter(|key| !key.is_empty()) {
         if !is_harmless(key) {
-            return Err(Error::HostileGit { key: icecore_domain::plain::one_line(key) });
+            return Err(Error::HostileGit { key: plain::one_line(key) });
         }
+    }
+    // A repository within has a configuration of its own, which git reads when it looks into it.
+    let inner = inner_repository(root, 0).map(|place| place.display().to_string()).or(submodule(root)?);
+    if let Some(place) = inner {
+        return Err(Error::NotOurs(format!(
+            "there is a git repository inside the vault, at {}; icecore makes no snapshots with it there. Move it out",
+            plain::one_line(&place)
+        )));
     }
     if !names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)) {
         return Err(Error::NotOurs(format!(
@@ -177,6 +202,33 @@ fn vet(root: &Path) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// The first `.git` below the vault's own, if there is one.
+fn inner_repository(folder: &Path, depth: usize) -> Option<PathBuf> {
+    const MAX_DEPTH: usize = 64;
+    if depth > MAX_DEPTH {
+        return Some(folder.to_owned());
+    }
+    std::fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
+        let is_git = entry.file_name() == ".git";
+        match (is_git, entry.file_type()) {
+            (true, _) if depth > 0 => Some(entry.path()),
+            (false, Ok(kind)) if kind.is_dir() => inner_repository(&entry.path(), depth + 1),
+            _ => None,
+        }
+    })
+}
+
+/// The first submodule that the index of the repository names.
+fn submodule(root: &Path) -> Result<Option<String>> {
+    let listed = succeed(root, &["ls-files", "--stage", "-z"], None)?;
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    Ok(listed
+        .split('\0')
+        .find(|entry| entry.starts_with("160000 "))
+        .and_then(|entry| entry.split_once('\t'))
+        .map(|(_, path)| path.to_owned()))
 }
 
 fn is_harmless(key: &str) -> bool {
@@ -210,11 +262,13 @@ impl History for Vault {
         let names = layout::KEPT.iter().filter(|name| here.contains(name) || gone(name)).copied();
         let arguments: Vec<&str> = ["add", "--all", "--"].into_iter().chain(names).collect();
         succeed(root, &arguments, None)?;
-        let same = run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"], None)?.status.success();
+        let same = run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"], None)?
+            .status
+            .success();
         if same && head(root)?.is_some() {
             return Ok(None);
         }
-        let note: String = icecore_domain::plain::one_line(note).chars().take(200).collect();
+        let note: String = plain::one_line(note).chars().take(200).collect();
         let arguments = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--allow-empty", "--cleanup=verbatim", "--message", &note];
         succeed(root, &arguments, Some(at))?;
         let id = head(root)?.unwrap_or_default();
@@ -241,12 +295,7 @@ impl History for Vault {
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>> {
         let root = self.root();
         vet(root)?;
-        let unknown = || {
-            Error::NoHistory(format!(
-                "there is no snapshot `{}`; `icecore snapshot --list` shows them",
-                icecore_domain::plain::one_line(id)
-            ))
-        };
+        let unknown = || Error::NoHistory(format!("there is no snapshot `{}`; `icecore snapshot --list` shows them", plain::one_line(id)));
         if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(unknown());
         }
@@ -255,7 +304,8 @@ impl History for Vault {
             return Err(unknown());
         }
         let commit = String::from_utf8_lossy(&commit.stdout).trim().to_owned();
-        let arguments = ["diff", "-z", "--name-status", "--no-renames", "--no-ext-diff", "--no-textconv", &commit, "--"];
+        let arguments =
+            ["diff", "-z", "--name-status", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", &commit, "--"];
         let listed = String::from_utf8_lossy(&succeed(root, &arguments, None)?).into_owned();
         let mut words = listed.split('\0').filter(|word| !word.is_empty());
         let mut found = Vec::new();
@@ -270,7 +320,12 @@ impl History for Vault {
         Ok(found)
     }
 
-    async fn unlock(&self, now: Timestamp) -> Result<Vec<PathBuf>> {
-        self.door.remove_old_git_locks(now)
+    async fn repair(&self, now: Timestamp) -> Result<Vec<String>> {
+        if is_there(self.root()).is_err() {
+            make_repository(&self.door)?;
+            return Ok(vec!["made a git repository for snapshots".into()]);
+        }
+        let removed = self.door.remove_old_git_locks(now)?;
+        Ok(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())).collect())
     }
 }

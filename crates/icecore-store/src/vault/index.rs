@@ -4,7 +4,9 @@
 //! from the files. It knows which bytes of the ledger it covers by their length and a running hash, so that
 //! an append is taken in without reading the rest and a hand edit anywhere is noticed.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use icecore_domain::event::{Act, Effect, Event};
 use icecore_domain::format::line::{self, Fault, Severity};
@@ -17,17 +19,20 @@ use icecore_domain::ledger::{self, Entry, Ledger, LineFault, Standing};
 use jiff::civil::Date;
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
 
 use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
 /// Raised whenever the tables or what is put into them change; another version's index is made anew.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// From so many new lines on, making everything anew is faster than going step by step.
 const BULK_LINES: usize = 2_000;
+
+/// How long to wait for another process that writes to the index.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What an index operation can fail with: the caller falls back to the files.
 pub(super) type Outcome<T> = std::result::Result<T, rusqlite::Error>;
@@ -36,6 +41,16 @@ pub(super) type Outcome<T> = std::result::Result<T, rusqlite::Error>;
 pub(super) struct Index {
     connection: Connection,
     path: PathBuf,
+}
+
+/// The ledger as it is now.
+pub(super) struct Current {
+    /// Its text.
+    pub text: Vec<u8>,
+    /// What the file system says of it.
+    pub look: Option<Look>,
+    /// Ids that must not be given again.
+    pub spent: Vec<EventId>,
 }
 
 /// The part of the ledger that the index covers.
@@ -96,7 +111,7 @@ impl Index {
         door.remove_index(path);
         door.make_private_file(path);
         let mut index = Self::open_with(path, "OFF", "OFF")?.ok_or(rusqlite::Error::InvalidQuery)?;
-        index.rebuild(text, None, &|_, _| {})?;
+        index.rebuild(&Current { text: text.to_vec(), look: None, spent: Vec::new() }, &|_, _| {})?;
         Ok(index)
     }
 
@@ -105,8 +120,17 @@ impl Index {
     }
 
     fn open_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Option<Self>> {
-        let connection = Connection::open(path)?;
-        connection.busy_timeout(std::time::Duration::from_secs(10))?;
+        // The folder's own path may lead through links, the file must not be one.
+        let place = path
+            .parent()
+            .and_then(|folder| folder.canonicalize().ok())
+            .map_or(path.to_owned(), |folder| folder.join(path.file_name().unwrap_or_default()));
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let connection = Connection::open_with_flags(place, flags)?;
+        connection.busy_timeout(PATIENCE)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
         // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the log has grown.
@@ -146,13 +170,13 @@ impl Index {
     ///
     /// `read` gives the ledger's text, and is called once nobody else can write to the index: a line is in the ledger
     /// before it is in the index, so the text has at least what is covered, unless somebody removed it.
-    pub fn catch_up(&mut self, read: impl FnOnce() -> Result<(Vec<u8>, Option<Look>)>) -> Result<Outcome<()>> {
+    pub fn catch_up(&mut self, read: impl FnOnce() -> Result<Current>) -> Result<Outcome<()>> {
         let transaction = match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
             Ok(transaction) => transaction,
             Err(error) => return Ok(Err(error)),
         };
-        let (text, look) = read()?;
-        Ok(bring_up_to_date(transaction, &text, look).and_then(|()| self.shorten_log()))
+        let current = read()?;
+        Ok(bring_up_to_date(transaction, &current).and_then(|()| self.shorten_log()))
     }
 
     /// Empties the write-ahead log once it has grown: whoever opens the index first has to read through it. SQLite's
@@ -162,7 +186,13 @@ impl Index {
         let mut log = self.path.as_os_str().to_owned();
         log.push("-wal");
         if std::fs::metadata(log).is_ok_and(|found| found.len() > LONG_BYTES) {
-            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+            // Not at the price of waiting for somebody who is reading; the next one to write tries again.
+            self.connection.busy_timeout(Duration::ZERO)?;
+            let emptied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            self.connection.busy_timeout(PATIENCE)?;
+            if !matches!(&emptied, Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)) {
+                emptied?;
+            }
         }
         Ok(())
     }
@@ -192,10 +222,11 @@ impl Index {
     }
 
     /// Makes everything anew from the text of the ledger; what was seen of documents stays.
-    pub fn rebuild(&mut self, text: &[u8], look: Option<Look>, progress: Progress<'_>) -> Outcome<usize> {
+    pub fn rebuild(&mut self, current: &Current, progress: Progress<'_>) -> Outcome<usize> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut covered = refill(&transaction, text, progress)?;
-        covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+        let mut covered = refill(&transaction, &current.text, progress)?;
+        covered.stamp = current.look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+        put_spent(&transaction, &current.spent)?;
         put_covered(&transaction, &covered)?;
         let count = transaction.query_row("SELECT count(*) FROM event", [], |row| row.get(0))?;
         transaction.commit()?;
@@ -206,8 +237,8 @@ impl Index {
     /// The highest number given to an event of that day.
     pub fn highest(&self, day: Date) -> Outcome<u32> {
         let mut highest = 0;
-        for table in ["SELECT max(number) FROM event WHERE day = ?1", "SELECT max(number) FROM lost WHERE day = ?1"] {
-            let mut query = self.connection.prepare_cached(table)?;
+        for table in ["event", "lost", "spent"].map(|table| format!("SELECT max(number) FROM {table} WHERE day = ?1")) {
+            let mut query = self.connection.prepare_cached(&table)?;
             highest = highest.max(query.query_row([day.to_string()], |row| row.get::<_, Option<u32>>(0))?.unwrap_or(0));
         }
         Ok(highest)
@@ -304,9 +335,9 @@ impl Index {
         query.query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?.collect()
     }
 
-    /// Takes the ledger as it is for whole.
-    pub fn forget_lost(&self) -> Outcome<()> {
-        self.connection.execute_batch("DELETE FROM lost;")
+    /// Takes the ledger as it is for whole; the ids of what is lost stay spent.
+    pub fn settle_lost(&self) -> Outcome<()> {
+        self.connection.execute_batch("BEGIN IMMEDIATE; INSERT OR IGNORE INTO spent SELECT * FROM lost; DELETE FROM lost; COMMIT;")
     }
 
     /// What a document looked like when it was last looked at.
@@ -416,6 +447,14 @@ fn covered(connection: &Connection) -> Outcome<Covered> {
     })
 }
 
+fn put_spent(transaction: &Transaction<'_>, spent: &[EventId]) -> Outcome<()> {
+    for id in spent {
+        let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO spent VALUES (?1, ?2, ?3)")?;
+        put.execute(params![id.to_string(), id.day().to_string(), id.number()])?;
+    }
+    Ok(())
+}
+
 fn put_covered(transaction: &Transaction<'_>, covered: &Covered) -> Outcome<()> {
     let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)")?;
     put.execute(params!["bytes", covered.bytes])?;
@@ -434,7 +473,8 @@ fn ended(text: &[u8]) -> &[u8] {
     &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
 }
 
-fn bring_up_to_date(transaction: Transaction<'_>, text: &[u8], look: Option<Look>) -> Outcome<()> {
+fn bring_up_to_date(transaction: Transaction<'_>, current: &Current) -> Outcome<()> {
+    let (text, look) = (current.text.as_slice(), current.look);
     let mut covered = covered(&transaction)?;
     let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
     let unchanged = text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running);
@@ -449,6 +489,7 @@ fn bring_up_to_date(transaction: Transaction<'_>, text: &[u8], look: Option<Look
         take_in(&transaction, text, &mut covered)?;
     }
     covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+    put_spent(&transaction, &current.spent)?;
     put_covered(&transaction, &covered)?;
     transaction.commit()
 }
@@ -562,8 +603,15 @@ fn put_standing(transaction: &Transaction<'_>, id: EventId, standing: Standing, 
 
 /// Gives every event the standing it has by the whole ledger.
 fn refold(transaction: &Transaction<'_>, text: &[u8]) -> Outcome<()> {
+    let mut query = transaction.prepare("SELECT id, standing, ended_by, verified FROM event")?;
+    let known: HashMap<String, (String, Option<String>, String)> =
+        query.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?))))?.collect::<Outcome<_>>()?;
     for entry in Ledger::read(text, None).entries() {
-        put_standing(transaction, entry.event.id, entry.standing, entry.verified)?;
+        let (standing, verified) = (entry.standing, entry.verified);
+        let now = (standing.word().to_owned(), standing.by().map(|by| by.to_string()), verified.to_string());
+        if known.get(&entry.event.id.to_string()) != Some(&now) {
+            put_standing(transaction, entry.event.id, standing, verified)?;
+        }
     }
     Ok(())
 }

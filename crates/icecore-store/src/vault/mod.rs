@@ -14,15 +14,15 @@ use async_trait::async_trait;
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Draft, Event};
 use icecore_domain::format::line;
-use icecore_domain::id::EventId;
+use icecore_domain::id::{EventId, MAX_NUMBER};
 use icecore_domain::layout::{self, DocPath, Nature};
 use icecore_domain::ledger::conflict::{self, Claim};
-use icecore_domain::ledger::integrity::{Check, Finding};
+use icecore_domain::ledger::integrity::{self, Check, Finding};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
 
 use self::door::{Door, Held};
-use self::index::{Index, Outcome};
+use self::index::{Current, Index, Outcome};
 use crate::{Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
 
 /// From so many events on, reading the whole ledger is faster than reading each line by itself.
@@ -50,6 +50,7 @@ impl Vault {
     pub fn create(root: &Path, config: &str) -> Result<Self> {
         let vault = Self::at(root)?;
         vault.door.make_root()?;
+        vault.door.guard_private()?;
         let held = vault.door.lock()?;
         let config_path: DocPath = layout::CONFIG.parse()?;
         if vault.door.look(&config_path)?.is_some() {
@@ -70,7 +71,7 @@ impl Vault {
         // Last, because its presence makes the folder a vault: a crash before it leaves nothing half made.
         vault.door.replace(&held, &config_path, config.as_bytes())?;
         drop(held);
-        if let Err(error) = git::make_repository(vault.door.root()) {
+        if let Err(error) = git::make_repository(&vault.door) {
             vault.tell(format!("no git repository was made: {error}"));
         }
         Ok(vault)
@@ -82,6 +83,7 @@ impl Vault {
         if vault.door.look(&layout::CONFIG.parse()?)?.is_none() {
             return Err(Error::NotAVault(root.to_owned()));
         }
+        vault.door.guard_private()?;
         vault.mend()?;
         Ok(vault)
     }
@@ -117,7 +119,11 @@ impl Vault {
 
     fn mend_under(&self, held: &Held) -> Result<()> {
         self.door.sweep(held);
-        let Some((at, tail)) = self.door.unfinished_line(&self.ledger)? else { return Ok(()) };
+        let Some((mut at, mut tail)) = self.door.unfinished_line(&self.ledger)? else { return Ok(()) };
+        if torn_tail(&tail).is_some() {
+            let Some(settled) = self.door.settled_line(held, &self.ledger)? else { return Ok(()) };
+            (at, tail) = settled;
+        }
         if torn_tail(&tail).is_none() {
             self.door.append(held, &self.ledger, b"")?;
             self.tell(format!("the last line of {} had no line break; it has one now", self.ledger));
@@ -143,7 +149,8 @@ impl Vault {
         let mut handle = self.handle();
         for _ in 0..2 {
             if let Handle::Unopened = *handle {
-                let opened = self.door.make_folder(&self.door.private("")).ok().map(|()| Index::open(&self.door, &self.index_path()));
+                let opened =
+                    self.door.make_folder(&self.root().join(layout::PRIVATE)).ok().map(|()| Index::open(&self.door, &self.index_path()));
                 *handle = match opened {
                     Some(Ok(index)) => Handle::Open(Box::new(index)),
                     Some(Err(error)) => Handle::Unusable(error.to_string()),
@@ -179,7 +186,8 @@ impl Vault {
             Ok(true) => Ok(Ok(())),
             Ok(false) => index.catch_up(|| {
                 let look = self.door.look(&self.ledger)?;
-                Ok((self.door.read(&self.ledger)?.unwrap_or_default(), look))
+                let text = self.door.read(&self.ledger)?.unwrap_or_default();
+                Ok(Current { text, look, spent: self.spent()? })
             }),
             Err(error) => Ok(Err(error)),
         }
@@ -231,21 +239,28 @@ impl Vault {
             Some(highest) => highest,
             None => {
                 let (ledger, _) = self.whole_ledger()?;
-                let highest = |&day: &jiff::civil::Date| {
-                    ledger.entries().iter().map(|entry| entry.event.id).filter(|id| id.day() == day).map(EventId::number).max().unwrap_or(0)
-                };
-                days.iter().map(highest).collect()
+                let spent = self.spent()?;
+                let taken = || ledger.entries().iter().map(|entry| entry.event.id).chain(spent.iter().copied());
+                days.iter().map(|&day| taken().filter(|id| id.day() == day).map(EventId::number).max().unwrap_or(0)).collect()
             }
         };
-        Ok(drafts
-            .into_iter()
-            .map(|draft| {
-                let day = draft.ts.day();
-                let at = days.binary_search(&day).unwrap_or(0);
-                highest[at] += 1;
-                draft.with_id(EventId::new(day, highest[at]))
-            })
-            .collect())
+        let mut events = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let day = draft.ts.day();
+            let at = days.binary_search(&day).unwrap_or(0);
+            if highest[at] >= MAX_NUMBER {
+                return Err(Error::NoIdLeft(day));
+            }
+            highest[at] += 1;
+            events.push(draft.with_id(EventId::new(day, highest[at])));
+        }
+        Ok(events)
+    }
+
+    /// Ids that are lost for good and must not be given again.
+    fn spent(&self) -> Result<Vec<EventId>> {
+        let report = self.door.read(&layout::INTEGRITY.parse()?)?.unwrap_or_default();
+        Ok(integrity::known_gaps(&report).into_iter().collect())
     }
 
     fn append_text(&self, held: &Held, text: &[u8]) -> Result<()> {
@@ -308,11 +323,21 @@ impl Vault {
 impl Store for Vault {
     async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>> {
         let held = self.locked()?;
-        if after.is_some_and(|after| self.position().is_ok_and(|now| now != after)) {
+        if let Some(after) = after
+            && self.position()? != after
+        {
             return Err(Error::Moved { what: self.ledger.to_string() });
         }
         let events = self.number(drafts)?;
-        let lines: String = events.iter().map(line::write).collect();
+        let mut lines = String::new();
+        for event in &events {
+            let written = line::write(event);
+            // What cannot be read back is not kept.
+            if line::parse(written.trim_end().as_bytes()).events.as_slice() != std::slice::from_ref(event) {
+                return Err(Error::Unreadable(event.id));
+            }
+            lines.push_str(&written);
+        }
         self.append_text(&held, lines.as_bytes())?;
         Ok(events)
     }
@@ -333,8 +358,8 @@ impl Store for Vault {
             return Err(Error::Moved { what: self.ledger.to_string() });
         }
         self.door.replace(&held, &self.ledger, text)?;
-        // Whoever puts another text in place has decided what is in it.
-        self.ask(|index| index.forget_lost())?;
+        // Whoever puts another text in place has decided what is in it. The ids stay spent.
+        self.ask(|index| index.settle_lost())?;
         Ok(())
     }
 
@@ -483,7 +508,8 @@ impl Store for Vault {
         };
         let look = self.door.look(&self.ledger)?;
         let text = self.door.read(&self.ledger)?.unwrap_or_default();
-        let events = index.rebuild(&text, look, progress).map_err(unusable)?;
+        let current = Current { text, look, spent: self.spent()? };
+        let events = index.rebuild(&current, progress).map_err(unusable)?;
         *handle = Handle::Open(Box::new(index));
         drop(held);
         Ok(events)

@@ -57,6 +57,13 @@ CREATE TABLE lost (
     number INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Ids of events that are lost for good: known to be, and not given again.
+CREATE TABLE spent (
+    id     TEXT PRIMARY KEY,
+    day    TEXT NOT NULL,
+    number INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- What each document looked like when it was last looked at.
 CREATE TABLE document (
     path  TEXT PRIMARY KEY,

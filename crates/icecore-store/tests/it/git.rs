@@ -102,6 +102,30 @@ fn a_hostile_repository_runs_nothing() {
         assert!(matches!(block_on(vault.changes_since("abcd")), Err(Error::HostileGit { .. })), "{key}");
         assert!(!ran.exists(), "{key} ran a program");
     }
+    // A repository within the vault has settings of its own.
+    for staged in [false, true] {
+        let (_folder, vault) = new_vault();
+        let inner = vault.root().join("memory/sub");
+        fs::create_dir_all(&inner).unwrap();
+        git(&inner, &["init", "-q", "."]);
+        fs::write(inner.join("file"), "x").unwrap();
+        git(&inner, &["add", "."]);
+        git(&inner, &["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]);
+        if staged {
+            git(vault.root(), &["add", "memory/sub"]);
+        }
+        fs::write(inner.join(".gitattributes"), "* filter=evil\n").unwrap();
+        git(&inner, &["config", "filter.evil.clean", canary]);
+        git(&inner, &["config", "core.fsmonitor", canary]);
+        fs::write(inner.join("file"), "changed").unwrap();
+        assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NotOurs(_))));
+        if staged {
+            // Even if the folder is gone, the index still names it.
+            fs::remove_dir_all(&inner).unwrap();
+            assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NotOurs(_))));
+        }
+        assert!(!ran.exists(), "a submodule ran a program");
+    }
     // Hooks need no setting at all.
     let (_folder, vault) = new_vault();
     fs::create_dir_all(vault.root().join(".git/hooks")).unwrap();

@@ -31,6 +31,11 @@ fn contents(store: &dyn Store) -> Vec<String> {
     found.entries.into_iter().map(|entry| entry.event.draft.content).collect()
 }
 
+/// Lets a file look as if nobody had written to it for a while.
+fn long_ago(file: &Path) {
+    assert!(std::process::Command::new("touch").args(["-d", "1 hour ago"]).arg(file).status().unwrap().success());
+}
+
 fn ledger_file(vault: &Vault) -> std::path::PathBuf {
     vault.root().join("memory/ledger.jsonl")
 }
@@ -74,6 +79,7 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
     drop(vault);
     for cut in 0..=whole.len() {
         fs::write(root.join("memory/ledger.jsonl"), &whole[..cut]).unwrap();
+        long_ago(&root.join("memory/ledger.jsonl"));
         // Nobody had read the last line yet, as after a crash.
         let _ = fs::remove_dir_all(root.join(".icecore"));
         let vault = Vault::open(&root).unwrap();
@@ -120,6 +126,11 @@ fn lines_that_somebody_removed_are_missed() {
         let position = block_on(opened.ledger()).unwrap().position;
         block_on(opened.replace_ledger(whole.as_bytes(), position)).unwrap();
         assert!(numbers(&opened).is_empty(), "decided by whoever replaces the ledger");
+        assert_eq!(block_on(opened.append(vec![draft("again")], None)).unwrap()[0].id.number(), 5, "what was given is spent");
+        let position = block_on(opened.ledger()).unwrap().position;
+        block_on(opened.replace_ledger(whole.as_bytes(), position)).unwrap();
+        fs::remove_dir_all(vault.root().join(".icecore")).unwrap();
+        assert_eq!(block_on(Vault::open(vault.root()).unwrap().events(&EventQuery::everything())).unwrap().entries.len(), 3);
     }
     fs::remove_file(ledger_file(&vault)).unwrap();
     assert_eq!(numbers(&vault), [1, 2, 3]);
@@ -302,6 +313,65 @@ fn files_and_folders_are_the_owners_alone() {
     for file in ["icecore.toml", "memory/ledger.jsonl", "knowledge/entities/x.md", ".icecore/index.db", ".icecore/index.db-wal"] {
         assert_eq!(mode(&vault.root().join(file)), 0o600, "{file}");
     }
+}
+
+// RELIABILITY B.2 row 12: somebody who appends piece by piece is not cut off in the middle
+#[test]
+fn a_line_that_is_still_being_written_is_waited_for() {
+    let (_folder, vault) = new_vault();
+    let line = line::write(&draft("slowly").with_id("EVT-20260213-001".parse().unwrap()));
+    let (first, second) = line.split_at(line.len() / 2);
+    let append = |text: &str| {
+        use std::io::Write;
+        fs::OpenOptions::new().append(true).open(ledger_file(&vault)).unwrap().write_all(text.as_bytes()).unwrap();
+    };
+    append(first);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| contents(&Vault::open(vault.root()).unwrap()));
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        append(second);
+        assert_eq!(reader.join().unwrap(), ["slowly"]);
+    });
+    assert!(!vault.root().join(".icecore/quarantine").exists());
+}
+
+// RELIABILITY C.1 rows 4 and 5: nothing private is a link, so that sweeping and making anew stay at home
+#[test]
+fn links_among_the_private_files_are_refused_and_nothing_behind_them_is_touched() {
+    for name in ["", "tmp", "quarantine", "index.db", "lock"] {
+        let (folder, vault) = new_vault();
+        let outside = folder.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("4242-deadbeef"), "mine").unwrap();
+        fs::write(outside.join("index.db"), "mine").unwrap();
+        let place = vault.root().join(".icecore").join(name);
+        let _ = fs::remove_dir_all(&place);
+        let _ = fs::remove_file(&place);
+        let target = if ["index.db", "lock"].contains(&name) { outside.join("index.db") } else { outside.clone() };
+        let place = if name.is_empty() { vault.root().join(".icecore") } else { place };
+        std::os::unix::fs::symlink(target, place).unwrap();
+        assert!(matches!(Vault::open(vault.root()), Err(Error::Link(_))), "{name}");
+        let _ = block_on(vault.append(vec![draft("one")], None));
+        let _ = block_on(vault.tally());
+        assert_eq!(fs::read_to_string(outside.join("4242-deadbeef")).unwrap(), "mine", "{name}");
+        assert_eq!(fs::read_to_string(outside.join("index.db")).unwrap(), "mine", "{name}");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "{name}");
+    }
+}
+
+// L2: an absurd number in a foreign line neither becomes an id nor pushes ours out of range
+#[test]
+fn ids_stay_readable_whatever_others_wrote() {
+    let (_folder, vault) = new_vault();
+    let foreign = |number: &str| {
+        format!(
+            r#"{{"ts":"2026-02-13T09:00:00Z","id":"EVT-20260213-{number}","type":"fact","priority":"P2","content":"x","source":"live"}}"#
+        )
+    };
+    block_on(vault.append_lines(foreign("999999999").as_bytes())).unwrap();
+    assert_eq!(block_on(vault.append(vec![draft("one")], None)).unwrap()[0].id.number(), 1);
+    block_on(vault.append_lines(foreign("999999").as_bytes())).unwrap();
+    assert!(matches!(block_on(vault.append(vec![draft("two")], None)), Err(Error::NoIdLeft(_))));
 }
 
 // RELIABILITY B.2 row 22

@@ -161,7 +161,7 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
     }
     match &status.integrity {
         Integrity::Whole { days_ago: 0, .. } => out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, today"))?,
-        Integrity::Whole { days_ago, at } if *days_ago < 0 => out.line(format!("{DIM}Verified on {}{DIM:#}", &at[..10.min(at.len())]))?,
+        Integrity::Whole { days_ago, at } if *days_ago < 0 => out.line(format!("{DIM}Verified on {}{DIM:#}", at.day()))?,
         Integrity::Whole { days_ago, .. } => out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, {days_ago} d ago"))?,
         Integrity::Unknown => out.line(format!("{DIM}Not verified yet: icecore verify{DIM:#}"))?,
         Integrity::Failing { .. } => {}

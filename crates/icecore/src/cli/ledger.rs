@@ -340,7 +340,7 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
     notice(open, out).await;
     let found = open.memory.commitments().await?;
     if let Err(error) = open.memory.refresh_loops().await {
-        out.whisper(format!("open-loops.json was not brought up to date: {error}"));
+        out.warn(format!("open-loops.json was not brought up to date: {error}"));
     }
     if out.is_json() {
         return out.json_named("commitments", &found);

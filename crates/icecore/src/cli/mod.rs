@@ -182,7 +182,15 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Man { command } => return manual(command.as_deref(), out),
         _ => {}
     }
-    let open = wire::open(global).await?;
+    let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
+        let (open, complaint) = wire::open_to_mend(global).await?;
+        if let Some(complaint) = complaint {
+            out.warn(format!("{complaint}. The defaults are used"));
+        }
+        open
+    } else {
+        wire::open(global).await?
+    };
     for mended in open.memory.store().mended().await {
         out.warn(mended);
     }

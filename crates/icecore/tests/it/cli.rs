@@ -75,6 +75,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     check(&["remember", "x", "-"], 2, "stands alone");
     check(&["events", "--since", "rubbish"], 2, "is not a day");
     check(&["events", "--now", "yesterday"], 2, "is not a moment");
+    check(&["events", "--now=-000001-01-01T00:00:00Z"], 2, "is not a moment");
     check(&["undo", "--to", "00000000"], 3, "there is no snapshot");
     check(&["man", "nonsense"], 3, "there is no command");
     check(&["log", " "], 2, "the text is empty");
@@ -289,6 +290,11 @@ fn settings_are_shown_checked_and_explained() {
     assert_eq!(vault.run(&["status"]).code, Some(5));
     vault.write("icecore.toml", "zone = ");
     assert_eq!(vault.run(&["status"]).code, Some(6));
+    // What mends a vault works without its settings, and brings them back.
+    let undone = vault.run(&["undo"]);
+    assert_eq!(undone.code, Some(0), "{undone:?}");
+    assert!(undone.err.contains("The defaults are used"), "{undone:?}");
+    assert!(vault.ok(&["config", "show"]).contains("Europe/Berlin"));
 }
 
 #[test]

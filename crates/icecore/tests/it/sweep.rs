@@ -27,6 +27,29 @@ struct Scenario {
     touches: &'static [&'static str],
     /// The codes that a second call may end with.
     again: &'static [i32],
+    /// What must hold once the command was acknowledged.
+    done: fn(&Path) -> bool,
+}
+
+fn text(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap_or_default()
+}
+
+fn set_aside(root: &Path, bytes: &str) -> bool {
+    fs::read_dir(root.join(".icecore/quarantine"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| fs::read_to_string(entry.path()).is_ok_and(|text| text == bytes))
+}
+
+fn commits(root: &Path) -> usize {
+    let output = bare("git").current_dir(root).args(["rev-list", "--count", "HEAD"]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0)
+}
+
+fn one_open_loop(root: &Path) -> bool {
+    text(root, LOOPS).split_whitespace().collect::<String>() == "[\"EVT-20260213-002\"]"
 }
 
 const LEDGER: &str = "memory/ledger.jsonl";
@@ -70,18 +93,25 @@ fn with_snapshot(vault: &Vault) {
 }
 
 fn scenario(name: &str) -> Scenario {
-    let plain = Scenario { furnish: some_events, command: &[], adds: None, touches: &[LEDGER], again: &[0] };
+    let plain = Scenario { furnish: some_events, command: &[], adds: None, touches: &[LEDGER], again: &[0], done: |_| true };
     match name {
         "init" => Scenario {
             furnish: |vault| fs::remove_dir_all(&vault.root).unwrap(),
             command: &["init", "--tz", "Europe/Berlin"],
             touches: &["*"],
             again: &[0, 4],
+            done: |root| root.join(LEDGER).exists() && root.join("icecore.toml").exists(),
             ..plain
         },
         "remember_first" => Scenario { furnish: |_| {}, command: &["remember", "a new fact"], adds: Some("a new fact"), ..plain },
         "remember" => Scenario { command: &["remember", "a new fact"], adds: Some("a new fact"), ..plain },
-        "remember_torn" => Scenario { furnish: torn, command: &["remember", "a new fact"], adds: Some("a new fact"), ..plain },
+        "remember_torn" => Scenario {
+            furnish: torn,
+            command: &["remember", "a new fact"],
+            adds: Some("a new fact"),
+            done: |root| set_aside(root, "{\"ts\":\"2026-02-13T09:3"),
+            ..plain
+        },
         "supersede" => Scenario {
             command: &["remember", "a new budget", "--supersedes", "20260213-1"],
             adds: Some("a new budget"),
@@ -91,9 +121,21 @@ fn scenario(name: &str) -> Scenario {
         "close" => Scenario { command: &["close", "20260213-2", "--note", "all done"], adds: Some("all done"), again: &[0, 4], ..plain },
         "confirm" => Scenario { command: &["confirm", "20260213-1", "--note", "still so"], adds: Some("still so"), ..plain },
         "retract" => Scenario { command: &["retract", "20260213-3", "--note", "not so"], adds: Some("not so"), again: &[0, 4], ..plain },
-        "log" => Scenario { command: &["log", "second line"], touches: &["memory/2026-02-13.md"], ..plain },
+        "log" => Scenario {
+            command: &["log", "second line"],
+            touches: &["memory/2026-02-13.md"],
+            done: |root| text(root, "memory/2026-02-13.md") == "# 2026-02-13 Friday, 2026-W07\n\n- 09:30 first line\n- 09:30 second line\n",
+            ..plain
+        },
         "extracts" => Scenario { furnish: with_extracts, command: &["events"], adds: Some("taken from the log"), ..plain },
-        "commitments" => Scenario { command: &["commitments"], touches: &[LOOPS], ..plain },
+        "log_first" => Scenario {
+            furnish: |_| {},
+            command: &["log", "second line"],
+            touches: &["memory/2026-02-13.md"],
+            done: |root| text(root, "memory/2026-02-13.md") == "# 2026-02-13 Friday, 2026-W07\n\n- 09:30 second line\n",
+            ..plain
+        },
+        "commitments" => Scenario { command: &["commitments"], touches: &[LOOPS], done: one_open_loop, ..plain },
         "verify" => Scenario {
             furnish: with_extracts,
             command: &["verify"],
@@ -101,12 +143,29 @@ fn scenario(name: &str) -> Scenario {
             touches: &["*integrity", LEDGER],
             ..plain
         },
-        "doctor" => Scenario { furnish: damaged, command: &["doctor", "--fix"], touches: &["*integrity", LEDGER], ..plain },
-        "reindex" => Scenario { command: &["reindex"], touches: &[LOOPS], ..plain },
-        "snapshot" => Scenario { command: &["snapshot"], touches: &[LOOPS], ..plain },
-        "undo" => {
-            Scenario { furnish: with_snapshot, command: &["undo"], touches: &[LEDGER, LOOPS, "recall/pack.md", "recall/new.md"], ..plain }
-        }
+        "doctor" => Scenario {
+            furnish: damaged,
+            command: &["doctor", "--fix"],
+            touches: &["*integrity", LEDGER],
+            done: |root| {
+                set_aside(root, "not an event")
+                    && ["500 EUR", "Send the offer", "Never deploy"].iter().all(|said| text(root, LEDGER).matches(said).count() == 1)
+            },
+            ..plain
+        },
+        "reindex" => Scenario { command: &["reindex"], touches: &[LOOPS], done: one_open_loop, ..plain },
+        "snapshot" => Scenario { command: &["snapshot"], touches: &[LOOPS], done: |root| commits(root) >= 2, ..plain },
+        "undo" => Scenario {
+            furnish: with_snapshot,
+            command: &["undo"],
+            touches: &[LEDGER, LOOPS, "recall/pack.md", "recall/new.md"],
+            done: |root| {
+                text(root, "recall/pack.md") == "as it was\n"
+                    && !root.join("recall/new.md").exists()
+                    && text(root, LEDGER).contains("Undone")
+            },
+            ..plain
+        },
         other => panic!("no scenario {other}"),
     }
 }
@@ -194,7 +253,7 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         said(command.output().unwrap())
     };
     // A reader that could not take something in says so; that is no acknowledgement of it.
-    let acknowledged = first.code == Some(0) && !first.err.contains("warning:") && !first.out.contains("were not taken");
+    let acknowledged = first.code == Some(0) && !first.err.contains("warning:") && !first.out.contains("\"complaints\":[\"");
     if fault && first.code.is_some_and(|code| code != 0) && !first.err.contains("\"error\"") {
         // The dynamic loader fails before the program begins; it has words of its own.
         if !first.err.contains("shared libraries") && !first.out.contains("\"ok\":false") {
@@ -215,6 +274,18 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         let text = fs::read(root.join(LEDGER)).unwrap_or_default();
         let before = fs::read(golden.join(LEDGER)).unwrap_or_default();
         let whole = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        if acknowledged && !(scenario.done)(root) {
+            wrong.push("acknowledged, and not done".into());
+        }
+        // A log only grows.
+        let log = "memory/2026-02-13.md";
+        if !fs::read(root.join(log)).unwrap_or_default().starts_with(&fs::read(golden.join(log)).unwrap_or_default()) {
+            wrong.push("the log lost what it had".into());
+        }
+        let said = |text: &[u8]| String::from_utf8_lossy(text).matches("\"content\"").count();
+        if scenario.command[0] == "doctor" && said(&text) + 1 < said(&before) {
+            wrong.push("doctor lost an event".into());
+        }
         if scenario.command[0] != "doctor" && !text.starts_with(&before[..whole]) {
             wrong.push("the ledger lost what it had".into());
         }
@@ -240,6 +311,12 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         }
     }
     let again = call(scenario.command);
+    // An undo that was acknowledged is taken back by the second one; a log line is there twice.
+    let unheard = first.code.is_none() || first.err.contains("the output could not be written");
+    let repeats = acknowledged || unheard && scenario.command[0] == "log";
+    if again.code == Some(0) && !(repeats && matches!(scenario.command[0], "undo" | "log")) && !(scenario.done)(root) {
+        wrong.push("given again, and not done".into());
+    }
     if !again.code.is_some_and(|code| scenario.again.contains(&code)) {
         wrong.push(format!("given again: {again:?}"));
     }
@@ -271,6 +348,10 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
         let _ = fs::remove_dir_all(&root);
         if golden.exists() {
             copy(&golden, &root);
+            // The copy has other inodes; with the index up to date, the command takes its usual way.
+            let mut look = bare(program());
+            look.args(["--vault", root.to_str().unwrap(), "--now", NOW, "show", "20260213-1", "-q"]);
+            let _ = look.output();
         }
     };
     reset();
@@ -323,7 +404,40 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    init remember_first remember remember_torn supersede close confirm retract log extracts commitments verify doctor reindex snapshot undo
+    init remember_first remember remember_torn supersede close confirm retract log log_first extracts commitments verify doctor reindex snapshot undo
+}
+
+// L16: git itself dies, at each of the calls that a snapshot or an undo makes
+#[test]
+fn a_git_that_dies_leaves_a_vault_that_can_go_on() {
+    let real = String::from_utf8(bare("sh").args(["-c", "command -v git"]).output().unwrap().stdout).unwrap();
+    for (command, after_work) in [("snapshot", false), ("snapshot", true), ("undo", false), ("undo", true)] {
+        for call in 1..60 {
+            let vault = Vault::new();
+            with_snapshot(&vault);
+            let folder = TempDir::new().unwrap();
+            let count = folder.path().join("count");
+            let script = format!(
+                "#!/bin/sh\nn=$(($(cat '{0}' 2>/dev/null || echo 0) + 1)); echo $n > '{0}'\nif [ $n -eq {call} ]; then {1} kill -9 $$; fi\nexec {2} \"$@\"\n",
+                count.display(),
+                if after_work { format!("{} \"$@\";", real.trim()) } else { String::new() },
+                real.trim()
+            );
+            fs::write(folder.path().join("git"), script).unwrap();
+            assert!(Command::new("chmod").arg("+x").arg(folder.path().join("git")).status().unwrap().success());
+            let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+            let first = said(vault.command(&[command]).env("PATH", path).output().unwrap());
+            let calls: usize = fs::read_to_string(&count).unwrap().trim().parse().unwrap();
+            assert_eq!(vault.run(&["verify"]).code, Some(0), "{command} {call}: {first:?}");
+            assert!(vault.read(LEDGER).contains("after the snapshot"));
+            let again = vault.run(&[command]);
+            assert_eq!(again.code, Some(0), "{command} {call}: {again:?}");
+            if calls < call {
+                assert_eq!(first.code, Some(0), "{command} {call}: {first:?}");
+                break;
+            }
+        }
+    }
 }
 
 // RELIABILITY B.2 row 9: the system says that only a part was written, and for `retval` not even that is true
@@ -365,6 +479,16 @@ fn a_file_is_flushed_before_it_is_renamed_and_its_folder_after() {
     let flush = at(0, &|line| line.starts_with("fsync(") && line.contains(temporary));
     let folder_flush = at(rename, &|line| line.starts_with("fsync(") && line.contains("/memory/index>"));
     assert!(flush < rename && rename < folder_flush);
+    // A file that an append makes: its folder is flushed before anything is written into it.
+    assert_eq!(strace(&vault.root, &["log", "x", "--now", "2026-03-01T09:00:00Z"], &[], &log).code, Some(0));
+    let text = fs::read_to_string(&log).unwrap();
+    let calls: Vec<&str> = text.lines().collect();
+    let first = |wanted: &dyn Fn(&str) -> bool| calls.iter().position(|line| wanted(line)).unwrap_or_else(|| panic!("{text}"));
+    let made = first(&|line| line.starts_with("openat") && line.contains("O_CREAT") && line.contains("2026-03-01.md"));
+    let folder_flush = first(&|line| line.starts_with("fsync(") && line.contains("/memory>"));
+    let written = first(&|line| line.starts_with("write(") && line.contains("2026-03-01.md"));
+    let flushed = first(&|line| line.starts_with("fdatasync(") && line.contains("2026-03-01.md"));
+    assert!(made < folder_flush && folder_flush < written && written < flushed, "{text}");
 }
 
 // L2: one line is one write, flushed before it is acknowledged
