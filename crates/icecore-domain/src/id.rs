@@ -66,8 +66,14 @@ impl FromStr for EventId {
 
     /// Accepts only the one written form, so that an id and its text are the same thing.
     fn from_str(text: &str) -> Result<Self, NotAnId> {
-        let parsed = text.starts_with("EVT-").then(|| Self::from_hand(text).ok()).flatten();
-        parsed.filter(|id| id.to_string() == text).ok_or_else(|| NotAnId(text.into()))
+        let read = || {
+            let (day, number) = text.strip_prefix("EVT-")?.split_once('-')?;
+            let plain = number.bytes().all(|b| b.is_ascii_digit());
+            let canonical = number.len() == 3 || ((4..=6).contains(&number.len()) && !number.starts_with('0'));
+            let number: u32 = (plain && canonical).then(|| number.parse().ok()).flatten()?;
+            (number > 0).then_some(Self { day: read_day(day)?, number })
+        };
+        read().ok_or_else(|| NotAnId(text.into()))
     }
 }
 

@@ -181,48 +181,49 @@ fn texts(raw: &RawValue) -> Option<Vec<Cow<'_, str>>> {
 }
 
 fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
-    let required = |name: &str| fields.0.iter().find(|(known, _)| known == name).map(|(_, raw)| *raw);
-    let missing: Vec<&str> =
-        ["ts", "id", "type", "priority", "content"].into_iter().filter(|name| required(name).and_then(text).is_none()).collect();
+    const REQUIRED: [&str; 5] = ["ts", "id", "type", "priority", "content"];
+    let field = |name: &str| fields.0.iter().find(|(known, _)| known == name).map(|(_, raw)| *raw);
+    let said = REQUIRED.map(|name| field(name).and_then(text));
+    let missing: Vec<&str> = REQUIRED.into_iter().zip(&said).filter(|(_, said)| said.is_none()).map(|(name, _)| name).collect();
     if !missing.is_empty() {
         parsed.fault(Severity::Bad, format!("is not an event: {} missing or not a text", missing.join(", ")));
         return;
     }
-    let said = |name: &str| required(name).and_then(text).unwrap_or_default();
+    let [ts, id, kind, priority, content] = said.map(Option::unwrap_or_default);
 
-    let Some(ts) = Moment::read(&said("ts")) else {
-        return parsed.fault(Severity::Bad, format!("is not an event: ts `{}` is not a time", shorten(&said("ts"))));
+    let Some(ts) = Moment::read(&ts) else {
+        return parsed.fault(Severity::Bad, format!("is not an event: ts `{}` is not a time", shorten(&ts)));
     };
-    let id: EventId = match said("id").parse() {
+    let id: EventId = match id.parse() {
         Ok(id) => id,
         Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
     };
     let mut tags = Vec::new();
-    let kind = match said("type").parse::<Kind>() {
+    let kind = match kind.parse::<Kind>() {
         Ok(kind) => kind,
         // The seed's former types live on as tags.
-        Err(_) if ["insight", "milestone"].contains(&said("type").as_ref()) => {
-            tags.push(said("type").into_owned());
-            parsed.fault(Severity::Odd, format!("has type `{}`, which is a tag; read as a fact", said("type")));
+        Err(_) if ["insight", "milestone"].contains(&kind.as_ref()) => {
+            parsed.fault(Severity::Odd, format!("has type `{kind}`, which is a tag; read as a fact"));
+            tags.push(kind.into_owned());
             Kind::Fact
         }
         Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
     };
-    let priority = match said("priority").parse() {
+    let priority = match priority.parse() {
         Ok(priority) => priority,
         Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
     };
-    if said("content").trim().is_empty() {
+    if content.trim().is_empty() {
         return parsed.fault(Severity::Bad, "is not an event: its content is empty");
     }
     if ts.offset_assumed {
         parsed.fault(Severity::Odd, "has a ts without an offset; read as UTC");
     }
-    if required("source").and_then(text).is_none() {
+    if field("source").and_then(text).is_none() {
         parsed.fault(Severity::Odd, "does not say its source");
     }
 
-    let mut draft = Draft::new(ts.moment, kind, priority, said("content").into_owned());
+    let mut draft = Draft::new(ts.moment, kind, priority, content.into_owned());
     // Only commitments that say so are open; and a line without an origin came through the file.
     draft.status = None;
     draft.origin = Origin::File;

@@ -210,7 +210,8 @@ impl Ledger {
     /// Reads the whole text of a ledger. With `until`, as it was known at that moment.
     pub fn read(bytes: &[u8], until: Option<Timestamp>) -> Self {
         let torn = torn_tail(bytes);
-        let mut ledger = Self { torn, ..Self::default() };
+        let most = memchr::memchr_iter(b'\n', bytes).count() + 1;
+        let mut ledger = Self { torn, entries: Vec::with_capacity(most), by_id: HashMap::with_capacity(most), ..Self::default() };
         for raw in lines(&bytes[..torn.unwrap_or(bytes.len())], 1) {
             let parsed = line::parse(raw.bytes);
             ledger.faults.extend(parsed.faults.into_iter().map(|fault| LineFault { line: raw.number, fault }));

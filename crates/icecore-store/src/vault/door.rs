@@ -78,13 +78,9 @@ impl Door {
 
     /// Makes sure that nothing private is a link: what is swept, made anew or written there must be the vault's own.
     pub fn guard_private(&self) -> Result<()> {
-        for name in ["", "tmp", "quarantine", "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"] {
-            let place = if name.is_empty() { self.root.join(PRIVATE) } else { self.private(name) };
-            if fs::symlink_metadata(&place).is_ok_and(|found| found.file_type().is_symlink()) {
-                return Err(Error::Link(place));
-            }
-        }
-        Ok(())
+        let names = ["tmp", "quarantine", "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
+        let places = names.map(|name| self.private(name));
+        std::iter::once(&self.root.join(PRIVATE)).chain(&places).try_for_each(|place| refuse_link(place))
     }
 
     /// Waits until nobody else writes.
@@ -94,7 +90,9 @@ impl Door {
 
     /// Waits until nobody else holds the lock of that name.
     pub fn lock_by(&self, name: &str) -> Result<Held> {
-        self.guard_private()?;
+        // Opening has looked at everything; this is for what somebody put there since.
+        refuse_link(&self.root.join(PRIVATE))?;
+        refuse_link(&self.private("tmp"))?;
         let path = self.private(name);
         let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(nofollow()).open(&path);
         let file = match open() {
@@ -217,10 +215,16 @@ impl Door {
     /// Returns where `bytes` starts and what the file looks like now.
     pub fn append(&self, _held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Look)> {
         let place = self.place(path)?;
-        self.make_folders(path)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
-        let mut file = options.open(&place).map_err(|error| fault("opening", &place, error))?;
+        let opened = match options.open(&place) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.make_folders(path)?;
+                options.open(&place)
+            }
+            other => other,
+        };
+        let mut file = opened.map_err(|error| fault("opening", &place, error))?;
         let failed = |error| fault("writing", &place, error);
         let found = file.metadata().map_err(failed)?;
         if !found.is_file() {
@@ -452,6 +456,13 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 
 fn flushed(folder: &Path) -> Result<()> {
     sync_folder(folder).map_err(|error| fault("flushing", folder, error))
+}
+
+fn refuse_link(place: &Path) -> Result<()> {
+    match fs::symlink_metadata(place) {
+        Ok(found) if found.file_type().is_symlink() => Err(Error::Link(place.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 fn nofollow() -> i32 {

@@ -22,11 +22,13 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
 
 use self::door::{Door, Held};
-use self::index::{Current, Index, Outcome};
+use self::index::{Current, Index, Outcome, Row};
 use crate::{Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
 
-/// From so many events on, reading the whole ledger is faster than reading each line by itself.
+/// How many rows a page has when only the newest are wanted.
 const PIECES: usize = 200;
+/// How many bytes of a file are read in the time that one more call takes.
+const BYTES_PER_CALL: u64 = 4 * 1024;
 
 /// A vault that is open.
 pub struct Vault {
@@ -111,14 +113,17 @@ impl Vault {
             return Ok(());
         }
         // Somebody may be in the middle of a write; with the lock in hand, nobody is.
-        match self.door.lock().and_then(|held| self.mend_under(&held)) {
+        let mended = self.door.lock().and_then(|held| {
+            self.door.sweep(&held);
+            self.mend_under(&held)
+        });
+        match mended {
             Err(Error::Io { .. } | Error::Full { .. } | Error::Denied { .. } | Error::NotAFile(_)) => Ok(()),
             other => other,
         }
     }
 
     fn mend_under(&self, held: &Held) -> Result<()> {
-        self.door.sweep(held);
         let Some((mut at, mut tail)) = self.door.unfinished_line(&self.ledger)? else { return Ok(()) };
         if torn_tail(&tail).is_some() {
             let Some(settled) = self.door.settled_line(held, &self.ledger)? else { return Ok(()) };
@@ -278,28 +283,16 @@ impl Vault {
         Ok(held)
     }
 
+    /// The entries asked for, by way of the index; `None` if it cannot tell.
     fn entries(&self, which: &EventQuery) -> Result<Option<Vec<Entry>>> {
-        let Some(rows) = self.ask(|index| index.candidates(which))? else { return Ok(None) };
-        let whole = if rows.len() > PIECES { self.door.read(&self.ledger)? } else { None };
         let mut found = Vec::new();
-        for rows in rows.chunks(PIECES) {
-            let places: Vec<(u64, usize)> = rows.iter().map(|row| (row.offset, row.length)).collect();
-            let pieces = match &whole {
-                // A ledger that was replaced in between has other places; the files know.
-                None => match self.door.read_pieces(&self.ledger, &places) {
-                    Ok(pieces) => pieces,
-                    Err(_) => return Ok(None),
-                },
-                Some(text) => {
-                    let piece = |&(offset, length): &(u64, usize)| {
-                        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                        text.get(offset..offset.saturating_add(length)).unwrap_or_default().to_vec()
-                    };
-                    places.iter().map(piece).collect()
-                }
-            };
-            for (row, piece) in rows.iter().zip(pieces) {
-                let event = line::parse(&piece).events.into_iter().find(|event| event.id == row.id);
+        // With a limit, a page at a time from the newest on; without one, everything at once.
+        let mut page = which.limit.map(|_| (i64::MAX, PIECES));
+        loop {
+            let Some(rows) = self.ask(|index| index.candidates(which, page))? else { return Ok(None) };
+            let Some(lines) = self.lines_of(&rows)? else { return Ok(None) };
+            for (row, line) in rows.iter().zip(lines) {
+                let event = line::parse(&line).events.into_iter().find(|event| event.id == row.id);
                 let (Some(event), Some(verified)) = (event, Moment::read(&row.verified)) else {
                     // The line moved under our feet; the files know.
                     return Ok(None);
@@ -309,13 +302,31 @@ impl Vault {
                     found.push(entry);
                 }
             }
-            if which.limit.is_some_and(|limit| found.len() >= limit) {
-                break;
+            let enough = which.limit.is_none_or(|limit| found.len() >= limit);
+            match rows.last() {
+                Some(last) if !enough && rows.len() == PIECES => page = Some((last.seq, PIECES)),
+                _ => break,
             }
         }
         found.truncate(which.limit.unwrap_or(usize::MAX));
         found.reverse();
         Ok(Some(found))
+    }
+
+    /// The ledger's lines of these rows; `None` if they are not where they were.
+    fn lines_of(&self, rows: &[Row]) -> Result<Option<Vec<Vec<u8>>>> {
+        let places: Vec<(u64, usize)> = rows.iter().map(|row| (row.offset, row.length)).collect();
+        // A line by itself costs a call, the whole ledger its length.
+        let length = self.door.look(&self.ledger)?.map_or(0, |look| look.len);
+        if rows.len() <= PIECES || rows.len() as u64 * BYTES_PER_CALL < length {
+            return Ok(self.door.read_pieces(&self.ledger, &places).ok());
+        }
+        let text = self.door.read(&self.ledger)?.unwrap_or_default();
+        let piece = |&(offset, length): &(u64, usize)| {
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            text.get(offset..offset.saturating_add(length)).map(<[u8]>::to_vec)
+        };
+        Ok(places.iter().map(piece).collect())
     }
 }
 
@@ -439,7 +450,11 @@ impl Store for Vault {
             let Some(look) = self.door.look(path)? else { continue };
             found.push((path.clone(), Stamp(look.stamp())));
         }
-        let seen = self.ask(|index| found.iter().map(|(path, _)| index.seen(path)).collect::<Outcome<Vec<_>>>())?;
+        if found.is_empty() {
+            return Ok(found);
+        }
+        let paths: Vec<&DocPath> = found.iter().map(|(path, _)| path).collect();
+        let seen = self.ask(|index| index.seen(&paths))?;
         if let Some(seen) = seen {
             let mut seen = seen.into_iter();
             found.retain(|(_, stamp)| seen.next().flatten().as_ref() != Some(stamp));

@@ -1,9 +1,13 @@
 -- The index of a vault. Everything here can be made again from the files; nothing is only here.
 
-CREATE TABLE meta (
-    key   TEXT PRIMARY KEY,
-    value ANY
-) STRICT, WITHOUT ROWID;
+-- Which part of the ledger is in here: one row. `stamp` is what the file looked like then.
+CREATE TABLE covered (
+    one     INTEGER PRIMARY KEY CHECK (one = 0),
+    bytes   INTEGER NOT NULL,
+    lines   INTEGER NOT NULL,
+    running BLOB    NOT NULL,
+    stamp   TEXT    NOT NULL
+) STRICT;
 
 -- One row per event, in the order of the ledger. `line_offset` and `line_length` say where its line is.
 CREATE TABLE event (

@@ -245,7 +245,7 @@ fn an_index_that_says_something_else_is_found() {
         "DELETE FROM event WHERE seq = 2",
         "DELETE FROM claim WHERE seq = 1",
         "INSERT INTO contested VALUES ('x')",
-        "UPDATE meta SET value = 7 WHERE key = 'lines'",
+        "UPDATE covered SET lines = 7",
     ] {
         block_on(vault.rebuild(&|_, _| {})).unwrap();
         let sqlite = rusqlite::Connection::open(vault.root().join(".icecore/index.db")).unwrap();
