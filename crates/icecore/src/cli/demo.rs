@@ -7,6 +7,7 @@ use clap::Parser;
 
 use super::out::{BOLD, CYAN, DIM, Out};
 use super::{Cli, Global};
+use crate::wire;
 
 /// One thing that happens: when, what it shows, and the command; an empty command is a hand edit.
 struct Scene {
@@ -68,12 +69,20 @@ const DAY: &[Scene] = &[
 const EXTRACTS: &str =
     "\n## Priority Extracts\n- [P1 commitment] Move the deadline of Client X to 2026-02-27\n- [P2] Client X prefers calls in the morning\n";
 
-/// Plays the day.
+/// Plays the day; for a machine, unseen, and says where the vault is.
 pub async fn run(global: &Global, out: &mut Out) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("icecore-demo-").tempdir().context("making a temporary folder")?.keep();
     let root = folder.join("vault");
+    if out.is_json() {
+        perform(global, &mut Out::muted(global), &root).await?;
+        return out.json_named("vault", &root);
+    }
+    perform(global, out, &root).await
+}
+
+async fn perform(global: &Global, out: &mut Out, root: &Path) -> Result<()> {
     out.line(format!("{BOLD}A day with icecore{BOLD:#}, in a sample vault under a fixed clock."))?;
-    play(global, out, &root, "2026-02-02T09:00:00+01:00", &["init", "--tz", "Europe/Berlin"]).await?;
+    play(global, out, root, "2026-02-02T09:00:00+01:00", &["init", "--tz", "Europe/Berlin"]).await?;
     for scene in DAY {
         if !scene.why.is_empty() {
             out.line("")?;
@@ -81,15 +90,15 @@ pub async fn run(global: &Global, out: &mut Out) -> Result<()> {
         }
         if scene.command.is_empty() {
             let log = "memory/2026-02-13.md".parse()?;
-            let vault = icecore_store::vault::Vault::open(&root)?;
-            let so_far = icecore_store::Store::document(&vault, &log).await?.unwrap_or_default();
-            icecore_store::Store::grow(&vault, &log, EXTRACTS.as_bytes(), so_far.len() as u64).await?;
+            let open = wire::open(&Global { vault: Some(root.to_owned()), ..global.clone() }).await?;
+            let so_far = open.memory.store().document(&log).await?.unwrap_or_default();
+            open.memory.store().grow(&log, EXTRACTS.as_bytes(), so_far.len() as u64).await?;
             for line in EXTRACTS.trim().lines() {
                 out.line(format!("{DIM}memory/2026-02-13.md |{DIM:#} {line}"))?;
             }
             continue;
         }
-        play(global, out, &root, scene.at, scene.command).await?;
+        play(global, out, root, scene.at, scene.command).await?;
     }
     out.line("")?;
     out.line(format!("All of it is plain files in {BOLD}{}{BOLD:#}. Look at memory/ledger.jsonl, then try", root.display()))?;

@@ -224,7 +224,11 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
 fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "icecore", &mut script);
-    out.line(String::from_utf8_lossy(&script).trim_end())
+    text(String::from_utf8_lossy(&script).trim_end(), out)
+}
+
+fn text(text: &str, out: &mut Out) -> Result<()> {
+    if out.is_json() { out.json_named("text", &text) } else { out.line(text) }
 }
 
 fn manual(name: Option<&str>, out: &mut Out) -> Result<()> {
@@ -242,7 +246,7 @@ fn manual(name: Option<&str>, out: &mut Out) -> Result<()> {
     };
     let mut text = Vec::new();
     page.render(&mut text)?;
-    out.line(String::from_utf8_lossy(&text).trim_end())
+    self::text(String::from_utf8_lossy(&text).trim_end(), out)
 }
 
 /// Readers for what can be typed, so that a wrong word is answered before anything is opened.

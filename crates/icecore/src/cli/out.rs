@@ -37,6 +37,7 @@ pub struct Out {
     quiet: bool,
     verbose: bool,
     wide: bool,
+    muted: bool,
 }
 
 fn choice(color: Color, terminal: bool) -> ColorChoice {
@@ -61,11 +62,21 @@ impl Out {
             quiet: global.quiet,
             verbose: global.verbose,
             wide: !terminal,
+            muted: false,
         }
     }
 
-    /// The same terminal for another command, its talk among its data, as a person would see it.
+    /// Nobody: for what is done without being shown.
+    pub fn muted(global: &Global) -> Self {
+        let nobody = || AutoStream::new(Box::new(io::sink()) as Box<dyn Write>, ColorChoice::Never);
+        Self { data: nobody(), talk: nobody(), json: false, muted: true, ..Self::new(global) }
+    }
+
+    /// The same reader for another command, its talk among its data, as a person would see it.
     pub fn together(&self, global: &Global) -> Self {
+        if self.muted {
+            return Self::muted(global);
+        }
         Self {
             talk: AutoStream::new(Box::new(io::stdout()) as Box<dyn Write>, choice(global.color, io::stdout().is_terminal())),
             ..Self::new(global)

@@ -324,6 +324,46 @@ fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
     assert!(said(bare(program()).args(["man", "remember"]).output().unwrap()).out.contains("supersedes"));
 }
 
+// DESIGN: `--json` on every command
+#[test]
+fn every_command_speaks_json() {
+    let vault = furnished();
+    vault.ok(&["snapshot", "-q"]);
+    let folder = tempfile::TempDir::new().unwrap();
+    for command in [
+        "status",
+        "log x",
+        "remember x",
+        "confirm 20260213-2",
+        "retract 20260213-2",
+        "events",
+        "events --all",
+        "commitments",
+        "conflicts",
+        "show 20260213-1",
+        "why 20260213-1",
+        "verify",
+        "doctor",
+        "doctor --fix",
+        "reindex",
+        "config show",
+        "config check",
+        "snapshot",
+        "snapshot --list",
+        "undo",
+        "demo",
+        "completions bash",
+        "man",
+        "man remember",
+    ] {
+        let mut call = vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
+        let said = said(call.env("TMPDIR", folder.path()).output().unwrap());
+        assert_eq!(said.code, Some(0), "{command}: {said:?}");
+        assert!(said.json().is_object(), "{command}: {said:?}");
+        assert_eq!(said.out.lines().count(), 1, "{command}");
+    }
+}
+
 /// The texts a person reads first; a change in them is a change to look at.
 #[test]
 fn the_first_screens_are_as_reviewed() {
