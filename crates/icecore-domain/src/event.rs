@@ -348,7 +348,7 @@ impl Draft {
             }
             self.entity = Some(key);
         }
-        self.tags = self.tags.iter().map(|tag| tidy(tag).to_lowercase()).filter(|tag| !tag.is_empty()).collect();
+        self.tags = self.tags.iter().map(|tag| tidy(tag).replace(['\n', '\t'], " ").to_lowercase()).filter(|tag| !tag.is_empty()).collect();
         self.tags.sort();
         self.tags.dedup();
         if self.content.is_empty() {

@@ -110,6 +110,9 @@ pub fn extracts(log: &str) -> Extracts {
     found.retain(|extract| {
         let key = plain::sameness_key(&extract.text);
         let new = !seen.contains(&key);
+        if !new {
+            complaints.push((extract.line, "says what a line above says, so it was not taken".into()));
+        }
         seen.push(key);
         new
     });

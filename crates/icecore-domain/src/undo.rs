@@ -3,9 +3,9 @@
 //! Files that may be rewritten come back as they were. Files that only grow never shrink: what was added
 //! to the ledger since is taken back by new events, so that a second undo can take that back in turn.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::event::Act;
+use crate::event::{Act, Event};
 use crate::id::EventId;
 use crate::layout::Nature;
 use crate::ledger::{self, Entry, Ledger};
@@ -16,7 +16,7 @@ pub enum Step {
     /// It stays as it is now.
     Leave,
     /// It becomes what it was.
-    Restore,
+    Restore(Vec<u8>),
     /// It was not there, so it goes.
     Remove,
     /// Its old lines come back, and the new ones stay behind them.
@@ -28,10 +28,11 @@ pub fn step(nature: Nature, then: Option<&[u8]>, now: Option<&[u8]>) -> Step {
     match (nature, then, now) {
         _ if then == now => Step::Leave,
         (Nature::Derived, ..) | (Nature::Ledger | Nature::AppendOnly | Nature::Log(_), None, _) => Step::Leave,
-        (_, Some(_), None) => Step::Restore,
+        (_, Some(then), None) => Step::Restore(then.to_vec()),
         (Nature::Ledger | Nature::AppendOnly | Nature::Log(_), Some(then), Some(now)) if now.starts_with(then) => Step::Leave,
-        (Nature::Ledger | Nature::AppendOnly, Some(then), Some(now)) => Step::Merge(merge(then, now)),
-        (Nature::Log(_) | Nature::View, Some(_), Some(_)) => Step::Restore,
+        (Nature::Ledger, Some(then), Some(now)) => Step::Merge(bring_back(then, now, |_| false).0),
+        (Nature::AppendOnly, Some(then), Some(now)) => Step::Merge(merge(then, now)),
+        (Nature::Log(_) | Nature::View, Some(then), Some(_)) => Step::Restore(then.to_vec()),
         (Nature::View, None, _) => Step::Remove,
     }
 }
@@ -50,34 +51,49 @@ fn merge(then: &[u8], now: &[u8]) -> Vec<u8> {
     merged
 }
 
-/// The lines of `now`, with those lines of `then` put back whose events are not in it, each where it stood. Returns
-/// the text and the events that came back. What `settled` says is elsewhere stays away.
+/// The events of a ledger's sound lines, each id as it was first used.
+pub fn told(text: &[u8]) -> HashMap<EventId, Event> {
+    let mut told = HashMap::new();
+    for line in ledger::lines(text, 1) {
+        for event in sound(line.bytes) {
+            told.entry(event.id).or_insert(event);
+        }
+    }
+    told
+}
+
+fn sound(line: &[u8]) -> Vec<Event> {
+    let parsed = crate::format::line::parse(line);
+    if parsed.is_sound() { parsed.events } else { Vec::new() }
+}
+
+/// The lines of `now`, with those lines of `then` put back, each where it stood, whose events are not in it, or not as
+/// they were. Returns the text and the events that came back. What `settled` says is elsewhere stays away. A line that
+/// was changed stays too, behind the one it was; that two lines then share an id is for the caller to settle.
 pub fn bring_back(then: &[u8], now: &[u8], settled: impl Fn(EventId) -> bool) -> (Vec<u8>, Vec<EventId>) {
-    let ids = |line: &[u8]| -> Vec<EventId> {
-        let parsed = crate::format::line::parse(line);
-        if parsed.is_sound() { parsed.events.iter().map(|event| event.id).collect() } else { Vec::new() }
-    };
-    let current: Vec<(&[u8], Vec<EventId>)> = ledger::lines(now, 1).map(|line| (line.bytes, ids(line.bytes))).collect();
-    let present: HashSet<EventId> = current.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
+    let current: Vec<(&[u8], Vec<Event>)> = ledger::lines(now, 1).map(|line| (line.bytes, sound(line.bytes))).collect();
+    let mut places: HashMap<EventId, Vec<usize>> = HashMap::new();
+    for (at, (_, events)) in current.iter().enumerate() {
+        events.iter().for_each(|event| places.entry(event.id).or_default().push(at));
+    }
+    let place = |event: &Event| places.get(&event.id)?.iter().copied().find(|&at| current[at].1.contains(event));
     let (mut text, mut back, mut next) = (Vec::with_capacity(now.len()), Vec::new(), 0);
     let put = |text: &mut Vec<u8>, line: &[u8]| {
         text.extend_from_slice(line);
         text.push(b'\n');
     };
     for line in ledger::lines(then, 1) {
-        let told = ids(line.bytes);
-        if told.is_empty() {
-            continue;
-        }
-        if told.iter().any(|id| present.contains(id)) {
+        let events = sound(line.bytes);
+        let Some(first) = events.first() else { continue };
+        if let Some(at) = place(first) {
             // Still there: everything up to it keeps its place before what follows.
-            if let Some(at) = current[next..].iter().position(|(_, ids)| ids.iter().any(|id| told.contains(id))) {
-                current[next..=next + at].iter().for_each(|(line, _)| put(&mut text, line));
-                next += at + 1;
+            while next <= at {
+                put(&mut text, current[next].0);
+                next += 1;
             }
-        } else if !told.iter().any(|&id| settled(id)) {
+        } else if !events.iter().any(|event| settled(event.id)) {
             put(&mut text, line.bytes);
-            back.extend(told);
+            back.extend(events.iter().map(|event| event.id));
         }
     }
     current[next..].iter().for_each(|(line, _)| put(&mut text, line));
@@ -107,17 +123,18 @@ mod tests {
     fn files_come_back_but_what_only_grows_never_shrinks() {
         let day = Nature::Log(jiff::civil::date(2026, 2, 13));
         let (old, new, grown) = (Some(b"a\nb\n".as_slice()), Some(b"a\nc\n".as_slice()), Some(b"a\nb\nc\n".as_slice()));
-        assert_eq!(step(Nature::View, old, new), Step::Restore);
+        let restore = || Step::Restore(b"a\nb\n".to_vec());
+        assert_eq!(step(Nature::View, old, new), restore());
         assert_eq!(step(Nature::View, None, new), Step::Remove);
-        assert_eq!(step(Nature::View, old, None), Step::Restore);
+        assert_eq!(step(Nature::View, old, None), restore());
         assert_eq!(step(Nature::Derived, old, new), Step::Leave);
         for nature in [Nature::Ledger, Nature::AppendOnly, day] {
             assert_eq!(step(nature, old, grown), Step::Leave);
             assert_eq!(step(nature, None, new), Step::Leave);
-            assert_eq!(step(nature, old, None), Step::Restore);
+            assert_eq!(step(nature, old, None), restore());
         }
-        assert_eq!(step(Nature::Ledger, old, new), Step::Merge(b"a\nb\nc\n".to_vec()));
-        assert_eq!(step(day, old, new), Step::Restore);
+        assert_eq!(step(Nature::AppendOnly, old, new), Step::Merge(b"a\nb\nc\n".to_vec()));
+        assert_eq!(step(day, old, new), restore());
     }
 
     // L16
@@ -138,6 +155,12 @@ mod tests {
         let (text, back) = bring_back(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
         assert_eq!(String::from_utf8(text).unwrap(), format!("{}foreign\n{}{}new\n", lines[0], lines[1], lines[2]));
         assert_eq!(back.len(), 2);
+        // A line that was changed is put back before what it was changed into.
+        let changed = lines[1].replace("event 1", "EVENT");
+        let now = format!("{}{changed}{}", lines[0], lines[2]);
+        let (text, back) = bring_back(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
+        assert_eq!(String::from_utf8(text).unwrap(), format!("{}{}{changed}{}", lines[0], lines[1], lines[2]));
+        assert_eq!(back.len(), 1);
     }
 
     /// The active events after an undo of everything beyond the first `kept`, and after a second undo.
@@ -145,7 +168,7 @@ mod tests {
         let events = story(words);
         let then = Ledger::of(events[..kept].to_vec());
         let now = Ledger::of(events.clone());
-        let undo = |then: &Ledger, now: &Ledger, mut events: Vec<crate::event::Event>| {
+        let undo = |then: &Ledger, now: &Ledger, mut events: Vec<Event>| {
             for entry in retractions(then, now) {
                 let id = EventId::new(entry.event.id.day(), u32::try_from(events.len()).unwrap() + 1);
                 events.push(crate::event::Draft::upon(&entry.event, Act::Retract, entry.event.ts, "undo").with_id(id));

@@ -5,7 +5,7 @@ use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::undo::{self, Step};
-use icecore_store::Snapshot;
+use icecore_store::{Position, Snapshot};
 use serde::Serialize;
 
 use crate::{Error, Memory, Result};
@@ -39,6 +39,20 @@ pub struct UndoneFile {
 const BEFORE: &str = "before undo to ";
 const AFTER: &str = "undo to ";
 const FROM: &str = ", from ";
+
+/// What an undo is going to do.
+struct Plan {
+    files: Vec<(DocPath, Step)>,
+    position: Position,
+    ledger_then: Option<Vec<u8>>,
+    retracts: bool,
+}
+
+impl Plan {
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && !self.retracts
+    }
+}
 
 fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
@@ -74,50 +88,45 @@ impl Memory {
         };
         // An undo that died left the state before it as the last snapshot: go on to where it was going.
         let unfinished = target.note.strip_prefix(BEFORE).filter(|_| to.is_none()).and_then(named);
-        let resumed = unfinished.is_some();
         target = unfinished.unwrap_or(target);
         let before = self.history.snapshot(&format!("{BEFORE}{}", short(&target.id)), self.clock.now()).await?;
-        if before.is_none() && to.is_none() && !resumed {
-            // Nothing changed since. If the last thing done was an undo, this one takes it back.
+        let mut plan = self.plan_undo(&target).await?;
+        if plan.is_empty() && to.is_none() {
+            // Nothing to take back. If the last thing done was an undo, this one takes that back.
             match target.note.strip_prefix(AFTER).and_then(|note| note.split_once(FROM)).and_then(|(_, from)| named(from)) {
                 Some(from) => target = from,
                 None => return Ok(None),
             }
+            plan = self.plan_undo(&target).await?;
         }
         let from = before.as_ref().or(snapshots.first()).map_or(String::new(), |snapshot| snapshot.id.clone());
         let mut files = Vec::new();
-        let changes = self.history.changes_since(&target.id).await?;
-        let ledger_path: DocPath = layout::LEDGER.parse().map_err(icecore_store::Error::Path)?;
-        let mut ledger_then = None;
-        for (path, then) in changes {
-            let (now, position) = if path == ledger_path {
-                let text = self.store.ledger().await?;
-                ledger_then = Some(then.clone().unwrap_or_default());
-                (Some(text.bytes), Some(text.position))
-            } else {
-                (self.store.document(&path).await?, None)
-            };
-            let step = undo::step(path.nature(), then.as_deref(), now.as_deref());
+        for (path, step) in plan.files {
             let what = match step {
                 Step::Leave => continue,
                 Step::Remove => {
                     self.store.remove(&path).await?;
                     "removed"
                 }
-                Step::Restore | Step::Merge(_) => {
-                    let bytes = if let Step::Merge(merged) = &step { merged.clone() } else { then.unwrap_or_default() };
-                    match position {
-                        Some(position) => self.store.replace_ledger(&bytes, position).await?,
-                        None => self.store.put(&path, &bytes).await?,
-                    }
-                    if let Step::Merge(_) = step { "lost lines brought back" } else { "restored" }
+                Step::Restore(bytes) | Step::Merge(bytes) if path.as_str() == layout::LEDGER => {
+                    self.store.replace_ledger(&bytes, plan.position).await?;
+                    "lost lines brought back"
+                }
+                Step::Restore(bytes) => {
+                    self.store.put(&path, &bytes).await?;
+                    "restored"
+                }
+                Step::Merge(bytes) => {
+                    self.store.put(&path, &bytes).await?;
+                    "lost lines brought back"
                 }
             };
             files.push(UndoneFile { path: path.to_string(), what });
         }
+        let ledger_then = plan.ledger_then;
         if files.iter().any(|file| file.path == layout::LEDGER) {
             // What was recorded while lines were missing may have taken their ids.
-            self.set_broken_lines_aside().await?;
+            self.set_broken_lines_aside(&undo::told(ledger_then.as_deref().unwrap_or_default())).await?;
             self.accept().await?;
         }
         let retracted = match ledger_then {
@@ -128,6 +137,37 @@ impl Memory {
         // The mark that it is done; and the next undo starts from here.
         self.history.snapshot(&format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)), self.clock.now()).await?;
         Ok(Some(Undone { to: target.id, note: target.note, before: Some(from).filter(|from| !from.is_empty()), files, retracted }))
+    }
+
+    /// What going back to `target` would change.
+    async fn plan_undo(&self, target: &Snapshot) -> Result<Plan> {
+        let text = self.store.ledger().await?;
+        let mut plan = Plan { files: Vec::new(), position: text.position, ledger_then: None, retracts: false };
+        for (path, then) in self.history.changes_since(&target.id).await? {
+            let is_ledger = path.as_str() == layout::LEDGER;
+            let now = if is_ledger { Some(text.bytes.clone()) } else { self.readable(&path).await? };
+            let step = undo::step(path.nature(), then.as_deref(), now.as_deref());
+            if is_ledger {
+                let ledger_then = then.unwrap_or_default();
+                let merged = if let Step::Merge(merged) | Step::Restore(merged) = &step { merged } else { &text.bytes };
+                plan.retracts = !undo::retractions(&Ledger::read(&ledger_then, None), &Ledger::read(merged, None)).is_empty();
+                plan.ledger_then = Some(ledger_then);
+            }
+            if step != Step::Leave {
+                plan.files.push((path, step));
+            }
+        }
+        // What goes first makes room: a file may stand where a folder has to be.
+        plan.files.sort_by_key(|(_, step)| *step != Step::Remove);
+        Ok(plan)
+    }
+
+    /// A document's bytes; none if something else stands in its place.
+    async fn readable(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
+        match self.store.document(path).await {
+            Err(icecore_store::Error::NotAFile(_)) => Ok(None),
+            other => Ok(other?),
+        }
     }
 
     async fn take_back_since(&self, then: &Ledger, target: &Snapshot) -> Result<Vec<EventId>> {

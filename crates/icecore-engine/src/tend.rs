@@ -1,8 +1,9 @@
 //! Looking after a vault: verifying it, mending it, making what is derived anew (L10, L12).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use icecore_domain::calendar::{Moment, days_between};
+use icecore_domain::event::Event;
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
@@ -18,6 +19,11 @@ use serde_json::{Value, json};
 use crate::log::Noticed;
 use crate::look::{Integrity, counted};
 use crate::{Error, Memory, Result};
+
+/// How many snapshots back to look for lost lines; that lines are lost is noticed at the next command.
+const SNAPSHOTS: usize = 20;
+/// How the note of a snapshot begins that was made before something, in whatever state things were.
+const BEFORE: &str = "before ";
 
 /// What `verify` found.
 #[derive(Debug, Serialize)]
@@ -82,7 +88,25 @@ impl Memory {
             );
             findings.push(Finding::failure(Check::Unchanged, what));
         }
-        let lost: Vec<EventId> = self.lost(&ledger, &archived).await?;
+        let mut lost: Vec<EventId> = self.lost(&ledger, &archived).await?;
+        let good = self.snapshotted(SNAPSHOTS).await.into_iter().find(|(_, before)| !before);
+        if let Some((then, _)) = good {
+            for (id, event) in undo::told(&then) {
+                match ledger.get(id) {
+                    None if !archived.contains(&id) => lost.push(id),
+                    Some(entry) if entry.event != event => {
+                        let what = format!(
+                            "{id} on line {} is not what the last snapshot has. `icecore doctor --fix` puts it back and gives the other an id of its own",
+                            entry.line
+                        );
+                        findings.push(Finding::failure(Check::Unchanged, what).on_line(entry.line).about(id));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        lost.sort();
+        lost.dedup();
         if let (Some(first), Some(last)) = (lost.first(), lost.last()) {
             let which = if lost.len() == 1 {
                 format!("{first} was")
@@ -136,11 +160,10 @@ impl Memory {
             done.extend(repaired);
         }
         // A way back, if there can be one.
-        if let Ok(Some(snapshot)) = self.history.snapshot("before doctor --fix", self.clock.now()).await {
+        if let Ok(Some(snapshot)) = self.history.snapshot(&format!("{BEFORE}doctor --fix"), self.clock.now()).await {
             done.push(format!("kept the state before as snapshot {}", &snapshot.id[..8.min(snapshot.id.len())]));
         }
         done.extend(self.bring_back_lost().await?);
-        done.extend(self.set_broken_lines_aside().await?);
         let inspected = self.store.inspect().await?;
         if inspected.iter().any(|finding| finding.fails) {
             let events = self.store.rebuild(&|_, _| {}).await?;
@@ -153,13 +176,13 @@ impl Memory {
     }
 
     /// Makes everything derived anew: the index and `open-loops.json`.
-    pub async fn reindex(&self, progress: Progress<'_>) -> Result<(usize, usize)> {
+    pub async fn reindex(&self, progress: Progress<'_>) -> Result<(usize, usize, Noticed)> {
+        let noticed = self.notice_all().await?;
         let events = self.store.rebuild(progress).await?;
-        self.notice_all().await?;
         let ledger = Ledger::read(&self.store.ledger().await?.bytes, None);
         let open = ledger.open_loops().len();
         self.write_loops(&ledger).await?;
-        Ok((events, open))
+        Ok((events, open, noticed))
     }
 
     /// Brings `open-loops.json` up to date from what the home already knows.
@@ -258,43 +281,65 @@ impl Memory {
         Ok(lost)
     }
 
-    /// Puts events back whose lines are gone from the ledger, as far as a snapshot still has them.
+    /// The ledger as the last `most` snapshots have it where it differs from now, the newest first, and whether it was
+    /// taken as the state before something, damage included, rather than as one to come back to.
+    async fn snapshotted(&self, most: usize) -> Vec<(Vec<u8>, bool)> {
+        let mut texts = Vec::new();
+        for snapshot in self.history.snapshots(most).await.unwrap_or_default() {
+            let changes = self.history.changes_since(&snapshot.id).await.unwrap_or_default();
+            let then = changes.into_iter().find(|(path, _)| path.as_str() == layout::LEDGER).and_then(|(_, then)| then);
+            texts.extend(then.map(|then| (then, snapshot.note.starts_with(BEFORE))));
+        }
+        texts
+    }
+
+    /// Puts events back whose lines are gone from the ledger or changed, as far as a snapshot still has them.
     async fn bring_back_lost(&self) -> Result<Vec<String>> {
-        /// How many snapshots back to look; what is lost is noticed at the next command.
-        const SNAPSHOTS: usize = 20;
-        let ledger_path = path(layout::LEDGER)?;
         let archived = self.archived().await?;
         let LedgerText { bytes, position } = self.store.ledger().await?;
-        let (mut text, mut back) = (bytes.clone(), Vec::new());
-        for snapshot in self.history.snapshots(SNAPSHOTS).await.unwrap_or_default() {
-            let changes = self.history.changes_since(&snapshot.id).await.unwrap_or_default();
-            let then = changes.into_iter().find(|(path, _)| *path == ledger_path).and_then(|(_, then)| then);
-            if let Some(then) = then {
-                let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id));
-                if !found.is_empty() {
-                    text = whole;
-                    back.extend(found);
-                }
+        let (mut text, mut back, mut truth) = (bytes, Vec::new(), HashMap::new());
+        let (befores, goods): (Vec<_>, Vec<_>) = self.snapshotted(SNAPSHOTS).await.into_iter().partition(|(_, before)| *before);
+        for (then, _) in goods {
+            let newer: HashSet<EventId> = truth.keys().copied().collect();
+            let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id) || newer.contains(&id));
+            if !found.is_empty() {
+                text = whole;
+                back.extend(found);
+            }
+            for (id, event) in undo::told(&then) {
+                truth.entry(id).or_insert(event);
             }
         }
-        if back.is_empty() {
-            return Ok(Vec::new());
+        // What was taken before a repair or an undo may be damaged; it only helps with what nothing else has.
+        for (then, _) in befores {
+            let present = undo::told(&text);
+            let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id) || present.contains_key(&id));
+            if !found.is_empty() {
+                text = whole;
+                back.extend(found);
+            }
         }
-        self.store.replace_ledger(&text, position).await?;
+        if !back.is_empty() {
+            self.store.replace_ledger(&text, position).await?;
+        }
         back.sort();
-        Ok(back.iter().map(|id| format!("brought {id} back from a snapshot")).collect())
+        let mut done: Vec<String> = back.iter().map(|id| format!("brought {id} back as a snapshot has it")).collect();
+        done.extend(self.set_broken_lines_aside(&truth).await?);
+        Ok(done)
     }
 
     /// Moves lines that are not events, and second uses of an id, out of the ledger. What a broken line still told
-    /// stays, and an event whose id was taken gets one of its own.
-    pub(crate) async fn set_broken_lines_aside(&self) -> Result<Vec<String>> {
+    /// stays, and an event whose id was taken gets one of its own. An id belongs to the event that `truth` gives it, else
+    /// to the first that uses it.
+    pub(crate) async fn set_broken_lines_aside(&self, truth: &HashMap<EventId, Event>) -> Result<Vec<String>> {
         let ledger_path = path(layout::LEDGER)?;
         let LedgerText { bytes, position } = self.store.ledger().await?;
         let (mut kept, mut aside, mut renumbered) = (Vec::with_capacity(bytes.len()), Vec::new(), Vec::new());
-        let mut seen: std::collections::HashMap<EventId, icecore_domain::event::Event> = std::collections::HashMap::new();
+        let mut seen: HashMap<EventId, Event> = HashMap::new();
+        let is_other = |event: &Event| truth.get(&event.id).is_some_and(|true_one| true_one != event);
         for raw in ledger::lines(&bytes, 1) {
             let parsed = line::parse(raw.bytes);
-            let again = parsed.events.iter().any(|event| seen.contains_key(&event.id));
+            let again = parsed.events.iter().any(|event| seen.contains_key(&event.id) || is_other(event));
             if parsed.is_sound() && !again {
                 kept.extend_from_slice(raw.bytes);
                 kept.push(b'\n');
@@ -306,6 +351,7 @@ impl Memory {
                 match seen.get(&event.id) {
                     Some(first) if *first == event => {}
                     Some(_) => renumbered.push(event),
+                    None if is_other(&event) => renumbered.push(event),
                     None => {
                         kept.extend_from_slice(line::write(&event).as_bytes());
                         seen.insert(event.id, event);
@@ -330,7 +376,7 @@ impl Memory {
             let event = event.draft.with_id(new);
             kept.extend_from_slice(line::write(&event).as_bytes());
             seen.insert(new, event);
-            done.push(format!("gave {new} to an event that used {old} a second time"));
+            done.push(format!("gave {new} to what else stood under {old}"));
         }
         self.store.replace_ledger(&kept, position).await?;
         Ok(done)

@@ -145,7 +145,7 @@ fn mending_is_finished_by_the_next_run_and_loses_nothing() {
     let done = repairs.done.join("\n");
     for part in [
         "set line 3 of memory/ledger.jsonl aside",
-        "gave EVT-20260213-003 to an event that used EVT-20260213-001",
+        "gave EVT-20260213-003 to what else stood under EVT-20260213-001",
         "set memory/checkpoint.json aside",
     ] {
         assert!(done.contains(part), "{done}");

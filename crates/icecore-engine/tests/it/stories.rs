@@ -287,6 +287,72 @@ fn undo_brings_lost_lines_of_the_ledger_back() {
     assert!(home.read("memory/ledger.jsonl").contains("four"));
 }
 
+// L16: what only follows from the rest does not stand in the way of coming back
+#[test]
+fn a_second_undo_comes_back_after_verify_and_log_too() {
+    let home = Home::new();
+    block_on(home.at(MORNING).remember(said("A"))).unwrap();
+    block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+    block_on(home.at(MORNING).remember(said("B"))).unwrap();
+    for round in 0..3 {
+        block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
+        assert_eq!(active(&home, MORNING), ["A"], "round {round}");
+        assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+        block_on(home.at(MORNING).log("a line")).unwrap();
+        block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
+        assert_eq!(active(&home, MORNING), ["A", "B"], "round {round}");
+    }
+    assert_eq!(home.read("memory/2026-02-13.md").matches("a line").count(), 3);
+}
+
+// L16: a file may stand where a folder stood, and the other way round
+#[test]
+fn undo_swaps_files_and_folders_back() {
+    let home = Home::new();
+    home.write("knowledge/pages/a.md", "one");
+    home.write("knowledge/b.md", "one");
+    block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+    std::fs::remove_dir_all(home.root.join("knowledge/pages")).unwrap();
+    home.write("knowledge/pages", "two");
+    home.write("knowledge/b.md", "two");
+    block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
+    assert_eq!((home.read("knowledge/pages/a.md"), home.read("knowledge/b.md")), ("one".into(), "one".into()));
+    block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
+    assert_eq!((home.read("knowledge/pages"), home.read("knowledge/b.md")), ("two".into(), "two".into()));
+}
+
+// L12: a line changed by hand is noticed against the last snapshot; both texts are kept
+#[test]
+fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
+    for forget in [false, true] {
+        let home = Home::new();
+        block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap();
+        let second = block_on(home.at(MORNING).remember(said("Send the offer"))).unwrap().event.id;
+        block_on(home.at(MORNING).act(Act::Close, vec![second], None, Origin::User, None)).unwrap();
+        block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+        let text = home.read("memory/ledger.jsonl");
+        let intruder = text.lines().nth(1).unwrap().replace("Send the offer", "Intruder");
+        home.write("memory/ledger.jsonl", &format!("{intruder}\n{}", text.replace("500", "999")));
+        if forget {
+            std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
+        }
+        assert!(!block_on(home.at(MORNING).verify()).unwrap().ok);
+        let repairs = block_on(home.at(MORNING).mend()).unwrap();
+        assert!(repairs.verdict.ok, "{repairs:?}");
+        let all = block_on(home.at(MORNING).events(&EventQuery::everything())).unwrap();
+        let told = |id: &str| {
+            all.iter()
+                .find(|entry| entry.event.id.to_string().ends_with(id))
+                .map(|entry| (entry.event.content.as_str(), entry.standing.word()))
+        };
+        assert_eq!(told("-001"), Some(("The budget is 500 EUR", "active")));
+        assert_eq!(told("-002"), Some(("Send the offer", "closed")));
+        let rest: Vec<&str> = all[3..].iter().map(|entry| entry.event.content.as_str()).collect();
+        assert!(rest.contains(&"The budget is 999 EUR") && rest.contains(&"Intruder"), "{rest:?}");
+        assert!(block_on(home.at(MORNING).mend()).unwrap().done.iter().all(|done| done.starts_with("kept")));
+    }
+}
+
 // L9: `why` leads from any event to its words
 #[test]
 fn why_leads_to_the_line_in_the_log() {
@@ -322,6 +388,7 @@ fn open_loops_are_kept_and_can_be_made_anew() {
     block_on(home.at(MORNING).refresh_loops()).unwrap();
     assert_eq!(listed(&home), ["EVT-20260213-002"]);
     home.write("memory/index/open-loops.json", "garbled");
-    assert_eq!(block_on(home.at(MORNING).reindex(&|_, _| {})).unwrap(), (3, 1));
+    let (events, open, _) = block_on(home.at(MORNING).reindex(&|_, _| {})).unwrap();
+    assert_eq!((events, open), (3, 1));
     assert_eq!(listed(&home), ["EVT-20260213-002"]);
 }

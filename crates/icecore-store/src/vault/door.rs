@@ -136,7 +136,7 @@ impl Door {
         match OpenOptions::new().read(true).custom_flags(flags).open(&place) {
             Ok(file) if file.metadata().is_ok_and(|found| !found.is_file()) => Err(Error::NotAFile(place)),
             Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => Ok(None),
             Err(error) => Err(fault("reading", &place, error)),
         }
     }
@@ -321,8 +321,18 @@ impl Door {
     pub fn remove(&self, _held: &Held, path: &DocPath) -> Result<()> {
         let place = self.place(path)?;
         match fs::remove_file(&place) {
-            Ok(()) => flushed(place.parent().unwrap_or(&self.root)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Ok(()) => {
+                flushed(place.parent().unwrap_or(&self.root))?;
+                // A folder that has nothing left in it goes too; those at the top of the vault stay.
+                let folders: Vec<&str> = path.folders().skip(1).collect();
+                for folder in folders.iter().rev() {
+                    if fs::remove_dir(self.root.join(folder)).is_err() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => Ok(()),
             Err(error) => Err(fault("removing", &place, error)),
         }
     }

@@ -259,8 +259,9 @@ pub async fn reindex(open: &Open, out: &mut Out) -> Result<()> {
         bar.set_length(all);
         bar.set_position(done);
     };
-    let (events, open_loops) = open.memory.reindex(&progress).await?;
+    let (events, open_loops, noticed) = open.memory.reindex(&progress).await?;
     bar.finish_and_clear();
+    ledger::tell_noticed(&noticed, out);
     if out.is_json() {
         return out.json(&json!({ "events": events, "open_loops": open_loops }));
     }

@@ -167,6 +167,14 @@ enum Command {
 
 /// Answers a wrong call, or prints the help that was asked for.
 pub fn usage(error: &clap::Error) -> ExitCode {
+    let asked_json = std::env::args_os().any(|word| word == "--json");
+    if asked_json && error.use_stderr() {
+        let message = error.to_string();
+        let message = message.trim_start_matches("error: ").trim_end();
+        let told = serde_json::json!({ "error": { "kind": "usage", "exit": 2, "message": message } });
+        let _ = writeln!(std::io::stderr(), "{told}");
+        return ExitCode::from(2);
+    }
     let _ = error.print();
     let _ = std::io::stdout().flush();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
@@ -215,8 +223,12 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Init(_) | Command::Demo | Command::Completions { .. } | Command::Man { .. } => Ok(()),
     };
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
-    if outcome.is_ok() && !tells_itself {
-        ledger::tell_damage(&open, out).await?;
+    // The command is done; that this look fails must not make it look undone.
+    if outcome.is_ok()
+        && !tells_itself
+        && let Err(error) = ledger::tell_damage(&open, out).await
+    {
+        out.warn(format!("whether the ledger is whole could not be looked at: {error}"));
     }
     outcome
 }

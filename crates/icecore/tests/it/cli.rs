@@ -36,10 +36,8 @@ fn check(arguments: &[&str], code: i32, complaint: &str) {
     assert_eq!(vault.contents().len(), 4, "{arguments:?}");
     let json = vault.run(&[arguments, &["--json"]].concat());
     assert_eq!((json.code, json.out.as_str()), (Some(code), ""), "{arguments:?}");
-    if code != 2 || json.err.starts_with('{') {
-        let error: serde_json::Value = serde_json::from_str(&json.err).unwrap_or_else(|error| panic!("{error}: {json:?}"));
-        assert_eq!(error["error"]["exit"], code);
-    }
+    let error: serde_json::Value = serde_json::from_str(&json.err).unwrap_or_else(|error| panic!("{error}: {json:?}"));
+    assert_eq!(error["error"]["exit"], code);
 }
 
 fn furnished() -> Vault {
