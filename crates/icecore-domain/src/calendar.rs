@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(Moment::read(text).map(|read| read.moment.to_string()).as_deref(), written, "{text}");
     }
 
-    // L2: RELIABILITY B.2 row 17
+    // L2
     #[test]
     fn moments_are_read_leniently_and_written_in_one_form() {
         check("2026-01-28T14:03:11-05:00", Some("2026-01-28T14:03:11-05:00"));
@@ -277,7 +277,7 @@ mod tests {
         format!("{:04}-W{:02}", thursday.year(), (thursday.day_of_year() - 1) / 7 + 1)
     }
 
-    // P2: RELIABILITY B.2 row 16
+    // P2
     #[test]
     fn every_day_of_a_century_lies_in_the_right_iso_week() {
         let mut day = date(2000, 1, 1);

@@ -390,7 +390,7 @@ impl Draft {
     /// What this event does to others, in order.
     pub fn effects(&self) -> impl Iterator<Item = (EventId, Effect)> + '_ {
         let (targets, effect) = match (self.act, self.status) {
-            // The seed's older form of closing: a commitment with status closed that supersedes the open one.
+            // The older form of closing: a commitment with status closed that supersedes the open one.
             (Act::Assert, Some(Status::Closed)) => (&self.supersedes, Effect::Close),
             (Act::Assert, _) => (&self.supersedes, Effect::Supersede),
             (Act::Close, _) => (&self.related, Effect::Close),
@@ -490,13 +490,13 @@ mod tests {
     #[test]
     fn the_type_is_guessed_from_marking_words() {
         for (text, kind) in [
-            ("Decided on tiered pricing", Kind::Decision),
+            ("Decided on one price for all", Kind::Decision),
             ("Never deploy on Fridays", Kind::Constraint),
-            ("User prefers bullet points", Kind::Preference),
+            ("Ana prefers short answers", Kind::Preference),
             ("Send the offer to Client X", Kind::Commitment),
-            ("Follow up with Scott", Kind::Commitment),
+            ("Follow up with Mira", Kind::Commitment),
             ("The office moved to Hamburg", Kind::Fact),
-            ("Scott works for BuckyDrop", Kind::Relationship),
+            ("Mira works for Northwind", Kind::Relationship),
             ("", Kind::Fact),
         ] {
             assert_eq!(guess_kind(text), kind, "{text}");

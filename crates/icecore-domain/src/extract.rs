@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::ledger::Ledger;
 
-    const SEED: &str = "# Friday\n\nfree text\n\n## Priority Extracts\n- [P0] Client X deadline moved to Feb 15\n- [P1] Decided on tiered pricing model\n- [P2] User prefers bullet points over paragraphs\n";
+    const LOG: &str = "# Friday\n\nfree text\n\n## Priority Extracts\n- [P0] The pilot starts on March 15\n- [P1] Decided on one price for all\n- [P2] Ana prefers short answers\n";
 
     fn found(log: &str) -> Vec<String> {
         extracts(log).found.iter().map(|x| format!("{}:{} {} {}", x.line, x.priority, x.kind, x.text)).collect()
@@ -298,14 +298,14 @@ mod tests {
     #[test]
     fn extracts_are_found_however_they_are_written() {
         assert_eq!(
-            found(SEED),
+            found(LOG),
             [
-                "6:P0 fact Client X deadline moved to Feb 15",
-                "7:P1 decision Decided on tiered pricing model",
-                "8:P2 preference User prefers bullet points over paragraphs",
+                "6:P0 fact The pilot starts on March 15",
+                "7:P1 decision Decided on one price for all",
+                "8:P2 preference Ana prefers short answers",
             ]
         );
-        assert_eq!(found(&SEED.replace('\n', "\r\n")).len(), 3);
+        assert_eq!(found(&LOG.replace('\n', "\r\n")).len(), 3);
         assert_eq!(
             found("### priority extracts:\n* [p1 commitment] **x**\n+ [ ] [P2] y\n- **[P3]** z\n"),
             ["2:P1 commitment **x**", "3:P2 fact y", "4:P3 fact z"]
@@ -374,10 +374,10 @@ mod tests {
     // L1
     #[test]
     fn an_edited_line_replaces_what_it_was() {
-        let (feb15, feb16) = ("- [P0] Client X deadline moved to Feb 15\n", "- [P0] Client X deadline moved to Feb 16\n");
-        check(&[feb15, feb16], 2, &["P0 Client X deadline moved to Feb 16"]);
-        check(&[feb15, feb16, feb16], 2, &["P0 Client X deadline moved to Feb 16"]);
-        check(&[feb15, feb16, feb15, feb15], 3, &["P0 Client X deadline moved to Feb 15"]);
+        let (feb15, feb16) = ("- [P0] The pilot starts on March 15\n", "- [P0] The pilot starts on March 16\n");
+        check(&[feb15, feb16], 2, &["P0 The pilot starts on March 16"]);
+        check(&[feb15, feb16, feb16], 2, &["P0 The pilot starts on March 16"]);
+        check(&[feb15, feb16, feb15, feb15], 3, &["P0 The pilot starts on March 15"]);
         check(&["- [P2] one\n", "- [P0] one\n", "- [P0] one\n"], 2, &["P0 one"]);
         let budget = |p: &str, n: usize| format!("- [{p}] Budget is {n} EUR\n");
         let history = [budget("P1", 500), budget("P1", 600), budget("P0", 600), budget("P0", 500), budget("P0", 500)];
@@ -396,11 +396,11 @@ mod tests {
     #[test]
     fn what_was_taken_back_does_not_return() {
         let now = Moment::read("2026-02-13T18:00:00+01:00").unwrap().moment;
-        let taking = Taking { extract: extracts(SEED).found[0].clone(), replaces: None };
+        let taking = Taking { extract: extracts(LOG).found[0].clone(), replaces: None };
         let taken = taking.draft(&DocPath::log(now.day()), now).with_id(EventId::new(now.day(), 1));
         let back = Draft::upon(&taken, crate::event::Act::Retract, now, "wrong").with_id(EventId::new(now.day(), 2));
         let ledger = Ledger::of([taken, back]);
-        assert_eq!(plan(&extracts(SEED).found[..1], ledger.entries()), []);
+        assert_eq!(plan(&extracts(LOG).found[..1], ledger.entries()), []);
     }
 
     // L1
@@ -409,7 +409,7 @@ mod tests {
         let now = Moment::read("2026-02-13T14:02:00+01:00").unwrap().moment;
         assert_eq!(log_line(None, "met Client X", now), "# 2026-02-13 Friday, 2026-W07\n\n- 14:02 met Client X\n");
         assert_eq!(log_line(Some("a"), "two\nlines", now), "\n- 14:02 two\n  lines\n");
-        let after = [SEED, &log_line(Some(SEED), "x\n## Priority Extracts\n- [P0] evil", now)].concat();
+        let after = [LOG, &log_line(Some(LOG), "x\n## Priority Extracts\n- [P0] evil", now)].concat();
         assert!(after.ends_with("\n## Log\n\n- 14:02 x\n  ## Priority Extracts\n  - [P0] evil\n"), "{after}");
         assert_eq!(extracts(&after).found.len(), 3);
         // Not under a heading within the section, not in a section of another level, not by closing a fence.

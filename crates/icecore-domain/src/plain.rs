@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn sameness_ignores_case_blanks_and_closing_marks() {
-        assert_eq!(sameness_key("  Client X  deadline. "), sameness_key("client x deadline"));
+        assert_eq!(sameness_key("  The pilot  starts. "), sameness_key("the pilot starts"));
         assert_eq!(sameness_key("cafe\u{301}"), sameness_key("café"));
         assert_ne!(sameness_key("Feb 15"), sameness_key("Feb 16"));
-        assert_eq!(entity_key("Dress Like Mommy!"), "dress_like_mommy");
+        assert_eq!(entity_key("Apollo Eleven!"), "apollo_eleven");
         assert_eq!(entity_key("../../etc"), "etc");
     }
 

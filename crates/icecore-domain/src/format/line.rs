@@ -201,7 +201,7 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
     let mut tags = Vec::new();
     let kind = match kind.parse::<Kind>() {
         Ok(kind) => kind,
-        // The seed's former types live on as tags.
+        // What used to be types live on as tags.
         Err(_) if ["insight", "milestone"].contains(&kind.as_ref()) => {
             parsed.fault(Severity::Odd, format!("has type `{kind}`, which is a tag; read as a fact"));
             tags.push(kind.into_owned());
@@ -316,7 +316,7 @@ pub fn write(event: &Event) -> String {
 }
 
 impl Serialize for Event {
-    /// The fields of the seed first and in its order, then ours; what is absent or the default is left out.
+    /// The classic fields first, in their order, then the others; what is absent or the default is left out.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("ts", &self.ts)?;
@@ -381,18 +381,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SEED: &str = r#"{"ts":"2026-01-28T14:03:11-05:00","id":"EVT-20260128-001","type":"commitment","priority":"P0","content":"Follow up Client X by Feb 1","entity":"client_x","tags":["sales","deadline"],"source":"memory/2026-01-28.md","session":"main"}"#;
+    const LINE: &str = r#"{"ts":"2026-01-28T14:03:11-05:00","id":"EVT-20260128-001","type":"commitment","priority":"P0","content":"Call the printer back by March 1","entity":"printer","tags":["office","deadline"],"source":"memory/2026-01-28.md","session":"main"}"#;
 
     // L2
     #[test]
-    fn the_seeds_own_line_is_an_open_commitment() {
-        let parsed = parse(SEED.as_bytes());
+    fn a_line_of_the_classic_form_is_an_open_commitment() {
+        let parsed = parse(LINE.as_bytes());
         assert_eq!(parsed.faults, []);
         let event = &parsed.events[0];
         assert_eq!(event.id.to_string(), "EVT-20260128-001");
         assert_eq!(event.status, Some(Status::Open));
         assert_eq!(event.origin, Origin::File);
-        assert_eq!(event.tags, ["sales", "deadline"]);
+        assert_eq!(event.tags, ["office", "deadline"]);
     }
 
     /// `(events, bad faults, odd faults)` of a line.
@@ -403,11 +403,11 @@ mod tests {
         assert_eq!(found, (events, bad, odd), "{} {:?}", String::from_utf8_lossy(&line[..line.len().min(80)]), parsed.faults);
     }
 
-    // L12: RELIABILITY B.5, each with a defined result
+    // L12
     #[test]
     fn every_line_of_the_corpus_has_a_defined_result() {
-        let good = SEED.as_bytes();
-        let with = |field: &str| SEED.replace(r#""session":"main""#, field).into_bytes();
+        let good = LINE.as_bytes();
+        let with = |field: &str| LINE.replace(r#""session":"main""#, field).into_bytes();
         check(&good[..good.len() - 9], 0, 1, 0); // torn
         check(&[good, good].concat(), 2, 0, 1); // joined
         check(&[good, b"{\"a\":"].concat(), 1, 1, 1); // joined and torn
@@ -445,7 +445,7 @@ mod tests {
     // L2
     #[test]
     fn fields_of_others_come_back_as_they_were() {
-        let line = SEED.replace(r#""session":"main""#, r#""big":12345678901234567890123,"z":{"b":1.0,"a":[1,2]}"#);
+        let line = LINE.replace(r#""session":"main""#, r#""big":12345678901234567890123,"z":{"b":1.0,"a":[1,2]}"#);
         let event = parse(line.as_bytes()).only();
         assert_eq!(event.extra[0], ("big".into(), "12345678901234567890123".into()));
         let again = parse(write(&event).trim_end().as_bytes()).only();
@@ -467,17 +467,17 @@ mod tests {
             r#""line":9,"standing":"x""#,
             r#""origin":null"#,
         ] {
-            let event = parse(SEED.replace(r#""session":"main""#, field).as_bytes()).only();
+            let event = parse(LINE.replace(r#""session":"main""#, field).as_bytes()).only();
             assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event, "{field}");
         }
-        let event = parse(SEED.replace(r#""source":"memory/2026-01-28.md""#, r#""source":{}"#).as_bytes()).only();
+        let event = parse(LINE.replace(r#""source":"memory/2026-01-28.md""#, r#""source":{}"#).as_bytes()).only();
         assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event);
     }
 
     // L2
     #[test]
     fn former_types_become_tags() {
-        let event = parse(SEED.replace("commitment", "insight").as_bytes()).only();
+        let event = parse(LINE.replace("commitment", "insight").as_bytes()).only();
         assert_eq!((event.kind, event.tags[0].as_str()), (Kind::Fact, "insight"));
     }
 
@@ -489,7 +489,7 @@ mod tests {
 
         #[test]
         fn a_damaged_line_never_panics(cut in 0_usize..230, flip in 0_usize..230, with in any::<u8>()) {
-            let mut line = SEED.as_bytes().to_vec();
+            let mut line = LINE.as_bytes().to_vec();
             line.truncate(cut.max(1));
             let at = flip % line.len();
             line[at] = with;

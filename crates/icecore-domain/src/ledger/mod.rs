@@ -441,7 +441,7 @@ pub(crate) mod tests {
         assert!(!Ledger::read(text.as_bytes(), None).entries()[0].standing.is_active());
     }
 
-    // L12: RELIABILITY B.2 row 1 — cut at every byte
+    // L12: cut at every byte
     #[test]
     fn a_ledger_cut_anywhere_loses_at_most_its_last_event() {
         let events = story("f c s1 x2 f");
@@ -456,7 +456,7 @@ pub(crate) mod tests {
         }
     }
 
-    // L12: RELIABILITY B.2 row 18
+    // L12
     #[test]
     fn nul_bytes_at_the_end_are_a_torn_tail() {
         let text: String = story("f f").iter().map(line::write).collect();

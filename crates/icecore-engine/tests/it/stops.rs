@@ -37,7 +37,7 @@ fn furnish(home: &Home) {
     let memory = home.at(MORNING);
     block_on(memory.remember(said("The budget is 500 EUR"))).unwrap();
     block_on(memory.remember(said("Send the offer"))).unwrap();
-    home.write("memory/2026-02-12.md", "## Priority Extracts\n- [P1] Decided on tiered pricing\n- [P0] Never deploy on Fridays\n");
+    home.write("memory/2026-02-12.md", "## Priority Extracts\n- [P1] Decided on one price for all\n- [P0] Never deploy on Fridays\n");
     home.write("memory/2026-02-13.md", "## Priority Extracts\n- [P2] Client X prefers mornings\n");
 }
 

@@ -127,20 +127,20 @@ fn lost_ids_stay_spent() {
 fn extracts_written_by_hand_enter_the_ledger_once() {
     let home = Home::new();
     let log = "memory/2026-02-12.md";
-    home.write(log, "free text\n\n## Priority Extracts\n- [P0] Client X deadline moved to Feb 15\n");
+    home.write(log, "free text\n\n## Priority Extracts\n- [P0] The pilot starts on March 15\n");
     let take = || block_on(home.at(MORNING).notice()).taken.len();
     assert_eq!((take(), take()), (1, 0));
     // Touched, moved about and with another line ending: still the same.
-    home.write(log, "# Title\r\n\r\n## Priority Extracts\r\n\r\n* [P0]  Client X deadline moved to Feb 15\r\n");
+    home.write(log, "# Title\r\n\r\n## Priority Extracts\r\n\r\n* [P0]  The pilot starts on March 15\r\n");
     assert_eq!(take(), 0);
     // Edited: replaced.
-    home.write(log, "## Priority Extracts\n- [P0] Client X deadline moved to Feb 16\n- [P1] Decided on tiers\n");
+    home.write(log, "## Priority Extracts\n- [P0] The pilot starts on March 16\n- [P1] Decided on tiers\n");
     assert_eq!((take(), take()), (2, 0));
-    assert_eq!(active(&home, MORNING), ["Client X deadline moved to Feb 16", "Decided on tiers"]);
+    assert_eq!(active(&home, MORNING), ["The pilot starts on March 16", "Decided on tiers"]);
     // Taken back by the person: it does not return.
     let id = block_on(home.at(MORNING).events(&EventQuery::default())).unwrap()[1].event.id;
     block_on(home.at(MORNING).act(Act::Retract, vec![id], None, Origin::User, None)).unwrap();
-    home.write(log, "## Priority Extracts\n- [P0] Client X deadline moved to Feb 16\n- [P1] Decided on tiers\n\nmore\n");
+    home.write(log, "## Priority Extracts\n- [P0] The pilot starts on March 16\n- [P1] Decided on tiers\n\nmore\n");
     assert_eq!(take(), 0);
     // Without the index, nothing is remembered of what was seen, and still nothing is taken twice.
     std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
@@ -357,7 +357,7 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
 #[test]
 fn why_leads_to_the_line_in_the_log() {
     let home = Home::new();
-    home.write("memory/2026-02-12.md", "intro\n## Priority Extracts\n- [P1] Decided on tiered pricing\n");
+    home.write("memory/2026-02-12.md", "intro\n## Priority Extracts\n- [P1] Decided on one price for all\n");
     block_on(home.at(MORNING).notice());
     let entry = block_on(home.at(MORNING).events(&EventQuery::default())).unwrap().remove(0);
     let source = |home: &Home| block_on(home.at(MORNING).why(entry.event.id)).unwrap().source;

@@ -51,7 +51,6 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     assert!(!tracked.contains(".icecore/"), "{tracked}");
 }
 
-// RELIABILITY C.1 row 14
 #[test]
 fn a_hostile_repository_runs_nothing() {
     let canary_settings = |canary: &str| {

@@ -68,7 +68,7 @@ fn the_vault_passes_the_exam_without_an_index() {
     });
 }
 
-// L12: RELIABILITY B.2 row 1 — a real file, cut at every byte, opened, written to and read again
+// L12: a real file, cut at every byte, opened, written to and read again
 #[test]
 fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
     let (_folder, vault) = new_vault();
@@ -136,7 +136,7 @@ fn lines_that_somebody_removed_are_missed() {
     assert_eq!(numbers(&vault), [1, 2, 3]);
 }
 
-// RELIABILITY B.2 row 10 and C.1 row 5: what is no file is not waited for
+// What is no file is not waited for
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     let (_folder, vault) = new_vault();
@@ -149,7 +149,7 @@ fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     assert!(Vault::create(Path::new("/proc/x/vault"), "").is_err());
 }
 
-// L2: RELIABILITY B.2 rows 2 and 18
+// L2
 #[test]
 fn a_missing_line_break_and_a_nul_tail_are_mended() {
     let (_folder, vault) = new_vault();
@@ -172,7 +172,7 @@ fn a_missing_line_break_and_a_nul_tail_are_mended() {
     assert_eq!(contents(&vault), ["one", "two", "three", "four"]);
 }
 
-// L12: RELIABILITY B.2 row 20 — hand edits are noticed, whatever they are
+// L12: hand edits are noticed, whatever they are
 #[test]
 fn a_hand_edit_anywhere_reaches_the_index() {
     let (_folder, vault) = new_vault();
@@ -195,7 +195,7 @@ fn a_hand_edit_anywhere_reaches_the_index() {
     }
 }
 
-// L12: RELIABILITY B.2 row 20 — a changed index is found or harmless
+// L12: a changed index is found or harmless
 #[test]
 fn a_damaged_index_never_changes_what_is_read() {
     let (_folder, vault) = new_vault();
@@ -233,7 +233,7 @@ fn a_damaged_index_never_changes_what_is_read() {
     }
 }
 
-// L12: RELIABILITY B.2 row 20 — every row that says something else is found
+// L12: every row that says something else is found
 #[test]
 fn an_index_that_says_something_else_is_found() {
     let (_folder, vault) = new_vault();
@@ -255,7 +255,7 @@ fn an_index_that_says_something_else_is_found() {
     }
 }
 
-// L2: RELIABILITY B.2 row 3, threads of one process
+// L2: threads of one process
 #[test]
 fn eight_threads_append_without_losing_or_doubling() {
     let (_folder, vault) = new_vault();
@@ -280,7 +280,6 @@ fn eight_threads_append_without_losing_or_doubling() {
     assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails));
 }
 
-// RELIABILITY C.1 rows 4 and 5
 #[test]
 fn links_inside_a_vault_are_not_followed() {
     let (folder, vault) = new_vault();
@@ -299,7 +298,6 @@ fn links_inside_a_vault_are_not_followed() {
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
 }
 
-// RELIABILITY C.1 row 18
 #[test]
 fn files_and_folders_are_the_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -315,7 +313,7 @@ fn files_and_folders_are_the_owners_alone() {
     }
 }
 
-// RELIABILITY B.2 row 12: somebody who appends piece by piece is not cut off in the middle
+// Somebody who appends piece by piece is not cut off in the middle
 #[test]
 fn a_line_that_is_still_being_written_is_waited_for() {
     let (_folder, vault) = new_vault();
@@ -335,7 +333,7 @@ fn a_line_that_is_still_being_written_is_waited_for() {
     assert!(!vault.root().join(".icecore/quarantine").exists());
 }
 
-// RELIABILITY C.1 rows 4 and 5: nothing private is a link, so that sweeping and making anew stay at home
+// Nothing private is a link, so that sweeping and making anew stay at home
 #[test]
 fn links_among_the_private_files_are_refused_and_nothing_behind_them_is_touched() {
     for name in ["", "tmp", "quarantine", "index.db", "lock"] {
@@ -374,7 +372,6 @@ fn ids_stay_readable_whatever_others_wrote() {
     assert!(matches!(block_on(vault.append(vec![draft("two")], None)), Err(Error::NoIdLeft(_))));
 }
 
-// RELIABILITY B.2 row 22
 #[test]
 fn temporary_files_of_the_dead_are_swept() {
     let (_folder, vault) = new_vault();
@@ -420,7 +417,6 @@ proptest! {
     }
 }
 
-// RELIABILITY B.2 row 21
 #[test]
 fn the_bundled_sqlite_has_no_known_defect() {
     assert!(rusqlite::version_number() >= 3_051_003, "{}", rusqlite::version());

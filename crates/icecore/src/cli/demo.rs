@@ -30,7 +30,7 @@ const DAY: &[Scene] = &[
     Scene {
         at: "2026-02-03T11:00:00+01:00",
         why: "A decision and a fact; the type is read from the words",
-        command: &["remember", "Decided on tiered pricing", "--entity", "pricing"],
+        command: &["remember", "Decided on one price for all", "--entity", "pricing"],
     },
     Scene {
         at: "2026-02-03T11:02:00+01:00",

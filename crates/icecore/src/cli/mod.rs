@@ -96,7 +96,7 @@ enum Command {
     Log(ledger::Log),
     /// Write down a fact, decision, commitment, preference, constraint, procedure or relationship
     #[command(
-        after_help = "Examples:\n  icecore remember \"Decided on tiered pricing\" --entity pricing\n  icecore remember \"Never deploy on Fridays\" --priority P0\n  icecore remember \"Send the offer to Client X\" --due friday --waiting-on \"the lawyers\"\n  icecore remember \"The budget is 600 EUR\" --supersedes EVT-20260213-001\n  echo \"long text\" | icecore remember - --type fact\n\nThe type is guessed from the words if --type is not given."
+        after_help = "Examples:\n  icecore remember \"Decided on one price for all\" --entity pricing\n  icecore remember \"Never deploy on Fridays\" --priority P0\n  icecore remember \"Send the offer to Client X\" --due friday --waiting-on \"the lawyers\"\n  icecore remember \"The budget is 600 EUR\" --supersedes EVT-20260213-001\n  echo \"long text\" | icecore remember - --type fact\n\nThe type is guessed from the words if --type is not given."
     )]
     Remember(ledger::Remember),
     /// Close commitments that are done or dropped

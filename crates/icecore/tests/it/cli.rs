@@ -109,7 +109,6 @@ fn long_and_odd_texts_have_a_defined_result() {
     assert!(vault.ok(&["events"]).contains("\\u{1b}]0;owned\\u{7}"));
 }
 
-// RELIABILITY B.2 row 27
 #[test]
 fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
     let vault = furnished();
@@ -201,7 +200,7 @@ fn without_git_everything_but_snapshots_works_and_says_so() {
     }
 }
 
-// RELIABILITY C.1 row 14: a hook of another project runs us with its own git's environment
+// A hook of another project runs us with its own git's environment
 #[test]
 fn the_environment_does_not_redirect_git() {
     let vault = furnished();
@@ -322,7 +321,7 @@ fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
     assert!(said(bare(program()).args(["man", "remember"]).output().unwrap()).out.contains("supersedes"));
 }
 
-// DESIGN: `--json` on every command
+// `--json` on every command
 #[test]
 fn every_command_speaks_json() {
     let vault = furnished();

@@ -13,7 +13,7 @@ fn ids(vault: &Vault) -> Vec<String> {
     events["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect()
 }
 
-// L2: RELIABILITY B.2 row 3
+// L2
 #[test]
 fn eight_processes_append_five_hundred_events_each() {
     let vault = Vault::new();
@@ -66,7 +66,7 @@ fn a_race_to_replace_the_same_event_has_one_winner() {
     assert_eq!(ids(&vault).len(), 2);
 }
 
-// L2: RELIABILITY B.2 rows 3 and 22 — writers that are killed at random, and a lock that dies with its holder
+// L2: writers that are killed at random, and a lock that dies with its holder
 #[test]
 fn killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_lock() {
     let vault = Vault::new();
@@ -122,7 +122,7 @@ fn verify_stays_clean_while_others_write() {
     assert_eq!(ids(&vault).len(), 121);
 }
 
-// RELIABILITY B.2 row 21: readers, writers and rebuilders of one index at once
+// Readers, writers and rebuilders of one index at once
 #[test]
 fn an_index_made_anew_under_readers_and_writers_stays_right() {
     let vault = Vault::new();

@@ -392,11 +392,11 @@ fn faults() -> &'static [&'static str] {
 /// Each scenario is two tests, so that they run side by side.
 macro_rules! scenarios {
     ($($name:ident)+) => {
-        // L2, L12: RELIABILITY B.2 rows 1, 3, 5, 6, 7
+        // L2, L12
         mod killed {
             $(#[test] fn $name() { super::sweep(stringify!($name), super::KILL, 25); })+
         }
-        // L2, L12: RELIABILITY B.2 rows 5, 8, 10
+        // L2, L12
         mod faulty {
             $(#[test] fn $name() { super::sweep(stringify!($name), super::faults(), 8); })+
         }
@@ -440,7 +440,7 @@ fn a_git_that_dies_leaves_a_vault_that_can_go_on() {
     }
 }
 
-// RELIABILITY B.2 row 9: the system says that only a part was written, and for `retval` not even that is true
+// The system says that only a part was written, and for `retval` not even that is true
 #[test]
 fn a_short_write_never_leaves_half_a_line() {
     for name in ["remember", "log", "commitments", "supersede"] {
@@ -461,7 +461,7 @@ fn a_short_write_never_leaves_half_a_line() {
     }
 }
 
-// RELIABILITY B.2 row 6: file, rename, folder, in that order
+// File, rename, folder, in that order
 #[test]
 fn a_file_is_flushed_before_it_is_renamed_and_its_folder_after() {
     let vault = Vault::new();
@@ -505,7 +505,7 @@ fn a_remembered_line_is_one_write_and_one_flush_before_the_answer() {
     assert_eq!(names, ["write", "fdatasync", "write"], "{calls:?}");
 }
 
-// RELIABILITY B.2 row 8: a disk that is really full
+// A disk that is really full
 #[test]
 fn a_full_disk_refuses_writes_keeps_reads_and_recovers() {
     let folder = TempDir::new().unwrap();
