@@ -12,13 +12,13 @@ use icecore_domain::ledger::integrity::{self, Check, Finding, Prefix};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{self, Ledger};
 use icecore_domain::undo;
-use icecore_store::{LedgerText, Progress};
+use icecore_store::{LedgerText, Progress, Snapshot};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::log::Noticed;
 use crate::look::{Integrity, counted};
-use crate::{Error, Memory, Result};
+use crate::{Memory, Result};
 
 /// How many snapshots back to look for lost lines; that lines are lost is noticed at the next command.
 const SNAPSHOTS: usize = 20;
@@ -65,6 +65,11 @@ struct Known {
     unreadable: bool,
 }
 
+/// Whether a snapshot was taken before something, damage included, rather than as a state to come back to.
+fn is_before(snapshot: &Snapshot) -> bool {
+    snapshot.note.starts_with(BEFORE)
+}
+
 fn path(text: &str) -> Result<DocPath> {
     Ok(text.parse().map_err(icecore_store::Error::Path)?)
 }
@@ -89,21 +94,10 @@ impl Memory {
             findings.push(Finding::failure(Check::Unchanged, what));
         }
         let mut lost: Vec<EventId> = self.lost(&ledger, &archived).await?;
-        let good = self.snapshotted(SNAPSHOTS).await.into_iter().find(|(_, before)| !before);
-        if let Some((then, _)) = good {
-            for (id, event) in undo::told(&then) {
-                match ledger.get(id) {
-                    None if !archived.contains(&id) => lost.push(id),
-                    Some(entry) if entry.event != event => {
-                        let what = format!(
-                            "{id} on line {} is not what the last snapshot has. `icecore doctor --fix` puts it back and gives the other an id of its own",
-                            entry.line
-                        );
-                        findings.push(Finding::failure(Check::Unchanged, what).on_line(entry.line).about(id));
-                    }
-                    _ => {}
-                }
-            }
+        if let Some(then) = self.good_ledger(&text.bytes).await {
+            let (gone, changed) = integrity::compare(&ledger, &undo::told(&then), &archived);
+            lost.extend(gone);
+            findings.extend(changed);
         }
         lost.sort();
         lost.dedup();
@@ -281,25 +275,30 @@ impl Memory {
         Ok(lost)
     }
 
-    /// The ledger as the last `most` snapshots have it where it differs from now, the newest first, and whether it was
-    /// taken as the state before something, damage included, rather than as one to come back to.
-    async fn snapshotted(&self, most: usize) -> Vec<(Vec<u8>, bool)> {
-        let mut texts = Vec::new();
-        for snapshot in self.history.snapshots(most).await.unwrap_or_default() {
-            let changes = self.history.changes_since(&snapshot.id).await.unwrap_or_default();
-            let then = changes.into_iter().find(|(path, _)| path.as_str() == layout::LEDGER).and_then(|(_, then)| then);
-            texts.extend(then.map(|then| (then, snapshot.note.starts_with(BEFORE))));
+    /// The ledger as a snapshot has it; `now` is what it is now. `None` if the safety net cannot tell.
+    async fn ledger_at(&self, snapshot: &Snapshot, now: &[u8]) -> Option<Vec<u8>> {
+        let changes = self.history.changes_since(&snapshot.id).await.ok()?;
+        match changes.into_iter().find(|(path, _)| path.as_str() == layout::LEDGER) {
+            Some((_, then)) => then,
+            None => Some(now.to_vec()),
         }
-        texts
+    }
+
+    /// The ledger as of the last snapshot that was taken as a state to come back to.
+    async fn good_ledger(&self, now: &[u8]) -> Option<Vec<u8>> {
+        let snapshots = self.history.snapshots(SNAPSHOTS).await.ok()?;
+        self.ledger_at(snapshots.iter().find(|snapshot| !is_before(snapshot))?, now).await
     }
 
     /// Puts events back whose lines are gone from the ledger or changed, as far as a snapshot still has them.
     async fn bring_back_lost(&self) -> Result<Vec<String>> {
         let archived = self.archived().await?;
         let LedgerText { bytes, position } = self.store.ledger().await?;
-        let (mut text, mut back, mut truth) = (bytes, Vec::new(), HashMap::new());
-        let (befores, goods): (Vec<_>, Vec<_>) = self.snapshotted(SNAPSHOTS).await.into_iter().partition(|(_, before)| *before);
-        for (then, _) in goods {
+        let (mut text, mut back, mut truth) = (bytes.clone(), Vec::new(), HashMap::new());
+        let snapshots = self.history.snapshots(SNAPSHOTS).await.unwrap_or_default();
+        let (befores, goods): (Vec<&Snapshot>, Vec<&Snapshot>) = snapshots.iter().partition(|snapshot| is_before(snapshot));
+        for snapshot in goods {
+            let Some(then) = self.ledger_at(snapshot, &bytes).await else { continue };
             let newer: HashSet<EventId> = truth.keys().copied().collect();
             let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id) || newer.contains(&id));
             if !found.is_empty() {
@@ -311,7 +310,8 @@ impl Memory {
             }
         }
         // What was taken before a repair or an undo may be damaged; it only helps with what nothing else has.
-        for (then, _) in befores {
+        for snapshot in befores {
+            let Some(then) = self.ledger_at(snapshot, &bytes).await else { continue };
             let present = undo::told(&text);
             let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id) || present.contains_key(&id));
             if !found.is_empty() {
@@ -482,12 +482,4 @@ fn prefix_json(prefix: Option<Prefix>) -> Value {
 
 fn pretty(value: &Value) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default())
-}
-
-impl Verdict {
-    /// An error if a check failed.
-    pub fn failures(&self) -> Option<Error> {
-        let failed = self.checks.iter().filter(|(_, passed)| !passed).count();
-        (failed > 0).then(|| Error::Nothing(format!("{} failed", counted(failed, "check"))))
-    }
 }

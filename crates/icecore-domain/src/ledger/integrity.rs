@@ -1,6 +1,6 @@
 //! Whether the ledger and what hangs on it are whole (L12).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -159,6 +159,26 @@ pub fn examine(ledger: &Ledger, archived: &HashSet<EventId>, known_gaps: &BTreeS
         );
     }
     found
+}
+
+/// Compares the ledger with what it once told: the events that are gone, and a finding for each that is another now.
+pub fn compare(ledger: &Ledger, told: &HashMap<EventId, Event>, archived: &HashSet<EventId>) -> (Vec<EventId>, Vec<Finding>) {
+    let (mut gone, mut changed) = (Vec::new(), Vec::new());
+    for (&id, event) in told {
+        match ledger.get(id) {
+            None if !archived.contains(&id) => gone.push(id),
+            Some(entry) if entry.event != *event => {
+                let what = format!(
+                    "{id} on line {} is not what the last snapshot has. `icecore doctor --fix` puts it back and gives the other an id of its own",
+                    entry.line
+                );
+                changed.push(Finding::failure(Check::Unchanged, what).on_line(entry.line).about(id));
+            }
+            _ => {}
+        }
+    }
+    gone.sort();
+    (gone, changed)
 }
 
 fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>) -> Vec<Finding> {

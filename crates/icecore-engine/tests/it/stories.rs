@@ -353,6 +353,19 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
     }
 }
 
+// L12: a snapshot taken after an edit accepts it; the newest word counts
+#[test]
+fn an_edit_that_was_snapshotted_stays() {
+    let home = Home::new();
+    block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap();
+    block_on(home.at(MORNING).snapshot("first")).unwrap().unwrap();
+    home.write("memory/ledger.jsonl", &home.read("memory/ledger.jsonl").replace("500", "999"));
+    block_on(home.at(MORNING).snapshot("meant so")).unwrap().unwrap();
+    assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+    assert!(block_on(home.at(MORNING).mend()).unwrap().verdict.ok);
+    assert_eq!(active(&home, MORNING), ["The budget is 999 EUR"]);
+}
+
 // L9: `why` leads from any event to its words
 #[test]
 fn why_leads_to_the_line_in_the_log() {
