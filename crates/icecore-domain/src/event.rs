@@ -10,6 +10,8 @@ use serde::Serialize;
 use crate::calendar::Moment;
 use crate::id::EventId;
 use crate::plain;
+pub use crate::words::NotAWord;
+use crate::words::words;
 
 /// The longest content of an event, in bytes. An event is a sentence or a paragraph; longer things are logs.
 pub const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -17,59 +19,6 @@ pub const MAX_CONTENT_BYTES: usize = 64 * 1024;
 pub const MAX_FIELD_BYTES: usize = 1024;
 /// The most tags or references one event may carry.
 pub const MAX_ITEMS: usize = 64;
-
-/// Declares an enum whose variants each have one written word, with both directions of the mapping.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident: $what:literal { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $($(#[$vdoc])* $variant),+ }
-
-        impl $name {
-            /// Every value, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The word it is written as.
-            pub fn word(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.word())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = NotAWord;
-
-            fn from_str(text: &str) -> Result<Self, NotAWord> {
-                let text = text.trim();
-                Self::ALL.iter().copied().find(|value| value.word().eq_ignore_ascii_case(text)).ok_or_else(|| NotAWord {
-                    what: $what,
-                    text: text.into(),
-                    choices: Self::ALL.iter().map(|value| value.word()).collect::<Vec<_>>().join(", "),
-                })
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.word())
-            }
-        }
-    };
-}
-
-/// A word that is not among those a field can take.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {what}; choose one of {choices}")]
-pub struct NotAWord {
-    what: &'static str,
-    text: String,
-    choices: String,
-}
 
 words! {
     /// The seven types of event. Insights and milestones are tags, not types.

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use jiff::civil::Date;
 
+use crate::record::Captured;
+
 /// The policy of a vault; its presence makes a folder one.
 pub const CONFIG: &str = "icecore.toml";
 /// The event ledger.
@@ -17,6 +19,26 @@ pub const CHECKPOINT: &str = "memory/checkpoint.json";
 pub const INTEGRITY: &str = "memory/integrity.json";
 /// Every result of `verify` that changed something, for people.
 pub const INTEGRITY_LOG: &str = "memory/integrity-log.md";
+/// Every message, a file a local day.
+pub const MESSAGES: &str = "memory/messages";
+/// Every saved state, a file a local day.
+pub const SNAPSHOTS: &str = "memory/snapshots";
+/// Every accepted version of every summary.
+pub const SUMMARIES: &str = "memory/summaries.jsonl";
+/// Which jobs ran when.
+pub const RUNS: &str = "memory/runs.jsonl";
+/// Days that somebody marked as important or dull.
+pub const MARKS: &str = "memory/marks.jsonl";
+/// Summaries that were refused and wait for a person, and what became of them.
+pub const REVIEW: &str = "memory/review.jsonl";
+/// The state an assistant saved last.
+pub const STATE: &str = "memory/state/assistant-state.md";
+/// The states of the last days, in full.
+pub const LAST_DAY: &str = "memory/summaries/24hr.md";
+/// The last thirty days, a few sentences each.
+pub const LAST_MONTH: &str = "memory/summaries/30day.md";
+/// What a new session is given to begin with.
+pub const UPLOAD: &str = "primers/upload/UPLOAD_PACKAGE.md";
 /// Derived and private things.
 pub const PRIVATE: &str = ".icecore";
 
@@ -45,6 +67,14 @@ impl DocPath {
     /// The daily log of that day.
     pub fn log(day: Date) -> Self {
         Self(format!("memory/{day}.md"))
+    }
+
+    /// The records of that kind and local day.
+    pub fn records(kind: Captured, day: Date) -> Self {
+        Self(match kind {
+            Captured::Message => format!("{MESSAGES}/{day}.jsonl"),
+            Captured::State => format!("{SNAPSHOTS}/{day}.jsonl"),
+        })
     }
 
     /// The folders above the file, outermost first, as paths.

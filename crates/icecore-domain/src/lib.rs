@@ -13,4 +13,6 @@ pub mod id;
 pub mod layout;
 pub mod ledger;
 pub mod plain;
+pub mod record;
 pub mod undo;
+pub mod words;

@@ -1,0 +1,726 @@
+//! The record: something captured, kept for good in the words it was said in (Y1).
+//!
+//! A record is a message or a saved state. It is known by its conversation and its id; one that came without an id
+//! is known by a hash of what it says, never by chance, so that capturing the same thing twice keeps it once. The same
+//! key with other words is a revision: it follows the first in the file, and the last one counts.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use jiff::civil::Date;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::calendar::Moment;
+use crate::event::{NotAWord, Origin};
+use crate::hash::Hash;
+use crate::layout::DocPath;
+use crate::words::words;
+
+/// The longest text of one record, in bytes; its line, JSON included, stays below what a line may have.
+pub const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
+/// The longest conversation, session, id or name, in bytes.
+pub const MAX_NAME_BYTES: usize = 512;
+
+words! {
+    /// Who speaks.
+    Role: "a role" {
+        /// The person.
+        User = "user",
+        /// The assistant.
+        Assistant = "assistant",
+        /// Instructions to the assistant.
+        System = "system",
+        /// A tool's output.
+        Tool = "tool",
+    }
+}
+
+impl Role {
+    /// The role that other programs mean by this word.
+    pub fn meant(word: &str) -> Option<Self> {
+        match word.trim().to_ascii_lowercase().as_str() {
+            "user" | "human" | "me" | "you" | "customer" | "prompt" => Some(Self::User),
+            "assistant" | "ai" | "bot" | "model" | "agent" | "claude" | "chatgpt" | "codex" => Some(Self::Assistant),
+            "system" | "developer" => Some(Self::System),
+            "tool" | "function" | "tool_result" => Some(Self::Tool),
+            _ => None,
+        }
+    }
+}
+
+words! {
+    /// What was captured.
+    Captured: "a kind of record" {
+        /// Something said.
+        Message = "message",
+        /// A state that an assistant saved.
+        State = "state",
+    }
+}
+
+words! {
+    /// How far the words of a record may be followed.
+    Trust: "a trust" {
+        /// The person's own words.
+        High = "high",
+        /// An assistant's words.
+        Medium = "medium",
+        /// A tool's, a web page's or a foreign file's words.
+        Low = "low",
+    }
+}
+
+impl Trust {
+    /// What words of that origin deserve.
+    pub fn of(origin: Origin) -> Self {
+        match origin {
+            Origin::User => Self::High,
+            Origin::Assistant | Origin::File => Self::Medium,
+            Origin::Tool | Origin::Import => Self::Low,
+        }
+    }
+}
+
+/// Something captured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// When it was said.
+    pub ts: Moment,
+    /// The conversation it belongs to.
+    pub conversation: String,
+    /// The session within the conversation, if there are any.
+    pub session: Option<String>,
+    /// Its id within the conversation.
+    pub id: String,
+    /// Who speaks.
+    pub role: Role,
+    /// By which name, if there is one.
+    pub name: Option<String>,
+    /// What it is.
+    pub kind: Captured,
+    /// A saved state's title.
+    pub title: Option<String>,
+    /// The words.
+    pub text: String,
+    /// Tool uses, files and whatever else came with it, as raw JSON.
+    pub parts: Option<String>,
+    /// Whose words they are.
+    pub origin: Origin,
+    /// When it was captured.
+    pub captured: Moment,
+    /// Fields of other programs, as raw JSON, in their order.
+    pub extra: Vec<(String, String)>,
+}
+
+/// What a record is known by: a hash of conversation and id.
+pub type Key = [u8; 16];
+
+/// Which records are one session: those of a conversation, under one session name, within one local day.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey {
+    /// The local day. A session that crosses midnight is two.
+    pub day: Date,
+    /// The conversation.
+    pub conversation: String,
+    /// The session's name; none for records that came without one.
+    pub session: Option<String>,
+}
+
+/// What a set of records comes to, whatever order they came in. Changes whenever a record is added or revised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Digest {
+    /// How many.
+    pub records: u64,
+    sum: u128,
+}
+
+impl Digest {
+    /// With one more.
+    pub fn add(&mut self, content: Key) {
+        self.records += 1;
+        self.sum = self.sum.wrapping_add(u128::from_be_bytes(content));
+    }
+
+    /// With one less.
+    pub fn take(&mut self, content: Key) {
+        self.records = self.records.saturating_sub(1);
+        self.sum = self.sum.wrapping_sub(u128::from_be_bytes(content));
+    }
+
+    /// As bytes, to be kept.
+    pub fn bytes(&self) -> [u8; 16] {
+        self.sum.to_be_bytes()
+    }
+
+    /// Read back.
+    pub fn from_parts(records: u64, bytes: [u8; 16]) -> Self {
+        Self { records, sum: u128::from_be_bytes(bytes) }
+    }
+
+    /// As a hash that can stand among others.
+    pub fn hash(&self) -> Hash {
+        Hash::of(format!("{} {:032x}", self.records, self.sum).as_bytes())
+    }
+}
+
+/// A session as far as its records tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionStat {
+    /// Which.
+    pub key: SessionKey,
+    /// What its records come to.
+    pub digest: Digest,
+    /// How many of them are saved states.
+    pub states: u64,
+    /// Bytes of text in them.
+    pub bytes: u64,
+    /// The first one's time.
+    pub first: Moment,
+    /// The last one's time.
+    pub last: Moment,
+    /// When the first of them was captured.
+    pub captured: Moment,
+}
+
+fn short(hash: Hash) -> Key {
+    let mut key = [0; 16];
+    key.copy_from_slice(&hash.bytes()[..16]);
+    key
+}
+
+impl Record {
+    /// What it is known by.
+    pub fn key(&self) -> Key {
+        key(&self.conversation, &self.id)
+    }
+
+    /// A hash of what it says, whoever captured it when. Its place in time and session count, so that a summary knows
+    /// of them.
+    pub fn content(&self) -> Key {
+        let mut said = Vec::with_capacity(self.text.len() + 128);
+        let ts = self.ts.at().as_second().to_be_bytes();
+        let fields = [
+            self.conversation.as_bytes(),
+            self.session.as_deref().unwrap_or_default().as_bytes(),
+            self.id.as_bytes(),
+            self.role.word().as_bytes(),
+            self.name.as_deref().unwrap_or_default().as_bytes(),
+            self.title.as_deref().unwrap_or_default().as_bytes(),
+            self.parts.as_deref().unwrap_or_default().as_bytes(),
+            ts.as_slice(),
+        ];
+        for field in fields {
+            said.extend_from_slice(&(field.len() as u64).to_be_bytes());
+            said.extend_from_slice(field);
+        }
+        said.extend_from_slice(self.text.as_bytes());
+        short(Hash::of(&said))
+    }
+
+    /// Whether it says the same as another of the same key.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.role == other.role && self.name == other.name && self.text == other.text && self.parts == other.parts
+    }
+
+    /// The session it belongs to.
+    pub fn session_key(&self) -> SessionKey {
+        SessionKey { day: self.ts.day(), conversation: self.conversation.clone(), session: self.session.clone() }
+    }
+
+    /// The file it is kept in.
+    pub fn path(&self) -> DocPath {
+        DocPath::records(self.kind, self.ts.day())
+    }
+
+    /// Who said it, for a reader.
+    pub fn speaker(&self) -> &str {
+        match (&self.name, self.kind) {
+            (Some(name), _) => name,
+            (None, Captured::State) => "state",
+            (None, Captured::Message) => self.role.word(),
+        }
+    }
+
+    /// Its line, with the line break.
+    pub fn line(&self) -> String {
+        let mut line = String::with_capacity(self.text.len() + self.parts.as_ref().map_or(0, String::len) + 256);
+        let mut field = |name: &str, value: &str| {
+            line.push(if line.is_empty() { '{' } else { ',' });
+            line.push('"');
+            line.push_str(name);
+            line.push_str("\":");
+            push_json(&mut line, value);
+        };
+        field("ts", &self.ts.to_string());
+        field("conversation", &self.conversation);
+        if let Some(session) = &self.session {
+            field("session", session);
+        }
+        field("id", &self.id);
+        field("role", self.role.word());
+        if let Some(name) = &self.name {
+            field("name", name);
+        }
+        if self.kind != Captured::Message {
+            field("kind", self.kind.word());
+        }
+        if let Some(title) = &self.title {
+            field("title", title);
+        }
+        field("text", &self.text);
+        field("origin", self.origin.word());
+        field("trust", Trust::of(self.origin).word());
+        field("captured", &self.captured.to_string());
+        let raws = self.parts.iter().map(|parts| ("parts", parts)).chain(self.extra.iter().map(|(name, raw)| (name.as_str(), raw)));
+        for (name, raw) in raws {
+            line.push(',');
+            push_json(&mut line, name);
+            line.push(':');
+            line.push_str(raw);
+        }
+        line.push_str("}\n");
+        line
+    }
+}
+
+/// What a record of that conversation and id is known by.
+pub fn key(conversation: &str, id: &str) -> Key {
+    let mut bytes = Vec::with_capacity(conversation.len() + id.len() + 1);
+    bytes.extend_from_slice(conversation.as_bytes());
+    bytes.push(0);
+    bytes.extend_from_slice(id.as_bytes());
+    short(Hash::of(&bytes))
+}
+
+/// The id of something that came without one: what it says, and how many times the same was said before it.
+pub fn made_id(session: Option<&str>, role: Role, name: Option<&str>, text: &str, ts: Option<Moment>, before: usize) -> String {
+    let said = [
+        session.unwrap_or_default(),
+        role.word(),
+        name.unwrap_or_default(),
+        &ts.map_or(String::new(), |ts| ts.at().to_string()),
+        &before.to_string(),
+        text,
+    ];
+    format!("h{}", &Hash::of(said.join("\0").as_bytes()).to_string()[..16])
+}
+
+fn push_json(line: &mut String, text: &str) {
+    // Most text has nothing to escape but line breaks and quotes.
+    line.push('"');
+    let mut clean = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let escaped = match byte {
+            b'"' => "\\\"",
+            b'\\' => "\\\\",
+            b'\n' => "\\n",
+            b'\r' => "\\r",
+            b'\t' => "\\t",
+            0..=0x1f => "",
+            _ => continue,
+        };
+        line.push_str(&text[clean..at]);
+        if escaped.is_empty() {
+            line.push_str(&format!("\\u{byte:04x}"));
+        } else {
+            line.push_str(escaped);
+        }
+        clean = at + 1;
+    }
+    line.push_str(&text[clean..]);
+    line.push('"');
+}
+
+/// The fields of a line, as far as they have the right shape.
+#[derive(Default)]
+struct Fields<'a> {
+    ts: Option<Cow<'a, str>>,
+    conversation: Option<Cow<'a, str>>,
+    session: Option<Cow<'a, str>>,
+    id: Option<Cow<'a, str>>,
+    role: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
+    kind: Option<Cow<'a, str>>,
+    title: Option<Cow<'a, str>>,
+    text: Option<Cow<'a, str>>,
+    origin: Option<Cow<'a, str>>,
+    captured: Option<Cow<'a, str>>,
+    parts: Option<&'a RawValue>,
+    extra: Vec<(String, &'a RawValue)>,
+}
+
+/// A text that is borrowed from the line where nothing in it is escaped.
+struct Text<'a>(Option<Cow<'a, str>>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Some(Cow::Borrowed(text))))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Some(Cow::Owned(text.to_owned()))))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(Text(Some(Cow::Owned(number.to_string()))))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(Text(Some(Cow::Owned(number.to_string()))))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Text(None))
+            }
+
+            fn visit_none<E>(self) -> Result<Self::Value, E> {
+                Ok(Text(None))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Fields::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    let name = name.unwrap_or_default();
+                    let slot = match name.as_ref() {
+                        "ts" => &mut fields.ts,
+                        "conversation" => &mut fields.conversation,
+                        "session" => &mut fields.session,
+                        "id" => &mut fields.id,
+                        "role" => &mut fields.role,
+                        "name" => &mut fields.name,
+                        "kind" => &mut fields.kind,
+                        "title" => &mut fields.title,
+                        "text" => &mut fields.text,
+                        "origin" => &mut fields.origin,
+                        "captured" => &mut fields.captured,
+                        "parts" => {
+                            fields.parts = Some(map.next_value()?);
+                            continue;
+                        }
+                        // Made from the origin each time it is written.
+                        "trust" => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                        _ => {
+                            fields.extra.push((name.into_owned(), map.next_value()?));
+                            continue;
+                        }
+                    };
+                    *slot = map.next_value::<Text<'de>>()?.0;
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// Why a line is no record, as the end of the sentence "this line …".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotARecord(pub String);
+
+/// What an import's or a transcript's line says of a record, before the gaps are filled.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Said {
+    /// When, if that is known.
+    pub ts: Option<Moment>,
+    /// In which conversation.
+    pub conversation: Option<String>,
+    /// In which session.
+    pub session: Option<String>,
+    /// Under which id.
+    pub id: Option<String>,
+    /// By whom.
+    pub role: Option<Role>,
+    /// By which name.
+    pub name: Option<String>,
+    /// The words.
+    pub text: String,
+    /// Tool uses and files, as raw JSON.
+    pub parts: Option<String>,
+    /// Fields of other programs, as raw JSON.
+    pub extra: Vec<(String, String)>,
+    /// Its time came without an offset, and UTC was assumed.
+    pub offset_assumed: bool,
+}
+
+fn not(what: impl Into<String>) -> NotARecord {
+    NotARecord(what.into())
+}
+
+fn reason(error: &serde_json::Error) -> NotARecord {
+    not(format!("is not a JSON object: {}", error.to_string().split(" at line ").next().unwrap_or_default()))
+}
+
+fn filled(text: Option<Cow<'_, str>>) -> Option<String> {
+    text.filter(|text| !text.trim().is_empty()).map(Cow::into_owned)
+}
+
+/// Reads a line of an import: `{"conversation","session","role","name","ts","id","text"}`, of which only `text` and `ts`
+/// must be there. What else stands in it is kept.
+pub fn read_import(line: &str) -> Result<Said, NotARecord> {
+    let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| reason(&error))?;
+    let (ts, offset_assumed) = match &fields.ts {
+        None => return Err(not("has no `ts`; each message needs its time, such as 2026-02-13T09:30:00Z")),
+        Some(text) => match Moment::read(text).or_else(|| read_seconds(text)) {
+            Some(read) => (Some(read.moment), read.offset_assumed),
+            None => {
+                return Err(not(format!(
+                    "has a `ts` that is no time: {}",
+                    crate::plain::one_line(&text.chars().take(40).collect::<String>())
+                )));
+            }
+        },
+    };
+    let Some(text) = fields.text else { return Err(not("has no `text`")) };
+    let word = fields.role.as_deref().unwrap_or("user");
+    let role = Role::meant(word);
+    // A role that is somebody's name is kept as the name.
+    let name = filled(fields.name).or_else(|| role.is_none().then(|| word.to_owned()));
+    Ok(Said {
+        ts,
+        conversation: filled(fields.conversation),
+        session: filled(fields.session),
+        id: filled(fields.id),
+        role: Some(role.unwrap_or(Role::User)),
+        name,
+        text: text.into_owned(),
+        parts: fields.parts.map(|raw| raw.get().to_owned()),
+        extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
+        offset_assumed,
+    })
+}
+
+/// Seconds or milliseconds since 1970, as some exports have them.
+fn read_seconds(text: &str) -> Option<crate::calendar::ReadMoment> {
+    let number: f64 = text.trim().parse().ok()?;
+    let seconds = if number.abs() > 1e11 { number / 1_000.0 } else { number };
+    if !(0.0..=253_402_300_799.0).contains(&seconds) {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "in the range that was just checked")]
+    let at = jiff::Timestamp::from_second(seconds as i64).ok()?;
+    Some(crate::calendar::ReadMoment { moment: Moment::new(at, jiff::tz::Offset::UTC), offset_assumed: false })
+}
+
+/// Reads a line of a record file.
+pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
+    let text = std::str::from_utf8(line).map_err(|error| not(format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
+    let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| reason(&error))?;
+    let moment = |text: &Option<Cow<'_, str>>| text.as_deref().and_then(Moment::read).map(|read| read.moment);
+    let ts = moment(&fields.ts).ok_or_else(|| not("has no `ts` that is a time"))?;
+    let word = |error: NotAWord| not(error.to_string());
+    Ok(Record {
+        ts,
+        conversation: fields.conversation.ok_or_else(|| not("has no `conversation`"))?.into_owned(),
+        session: fields.session.map(Cow::into_owned),
+        id: fields.id.ok_or_else(|| not("has no `id`"))?.into_owned(),
+        role: fields.role.as_deref().unwrap_or("user").parse().map_err(word)?,
+        name: fields.name.map(Cow::into_owned),
+        kind: fields.kind.as_deref().map_or(Ok(Captured::Message), str::parse).map_err(word)?,
+        title: fields.title.map(Cow::into_owned),
+        text: fields.text.ok_or_else(|| not("has no `text`"))?.into_owned(),
+        parts: fields.parts.map(|raw| raw.get().to_owned()),
+        origin: fields.origin.as_deref().map_or(Ok(Origin::Import), str::parse).map_err(word)?,
+        captured: moment(&fields.captured).unwrap_or(ts),
+        extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
+    })
+}
+
+/// A line of a record file that is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Its number, from 1 on.
+    pub line: usize,
+    /// Where it starts.
+    pub offset: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// A file's records, each key once and in its last wording, in the order they were said; and the lines that are none.
+pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
+    let (mut records, mut bad): (Vec<Record>, _) = (Vec::new(), Vec::new());
+    let mut places: HashMap<Key, usize> = HashMap::new();
+    let mut offset = 0;
+    for (at, line) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let content = line.trim_ascii();
+        match read(content) {
+            Ok(record) => match places.entry(record.key()) {
+                std::collections::hash_map::Entry::Occupied(place) => records[*place.get()] = record,
+                std::collections::hash_map::Entry::Vacant(place) => {
+                    place.insert(records.len());
+                    records.push(record);
+                }
+            },
+            Err(_) if content.is_empty() => {}
+            Err(NotARecord(what)) => bad.push(BadLine { line: at + 1, offset, what }),
+        }
+        offset += line.len();
+    }
+    // Stable: what was captured first stands first within one second.
+    records.sort_by_key(|record| record.ts.at());
+    (records, bad)
+}
+
+/// What the records of one day come to, session by session, in the order of their keys.
+pub fn sessions<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<SessionStat> {
+    let mut found: std::collections::BTreeMap<SessionKey, SessionStat> = std::collections::BTreeMap::new();
+    for record in records {
+        let key = record.session_key();
+        let stat = found.entry(key.clone()).or_insert_with(|| SessionStat::empty(key, record));
+        stat.add(record);
+    }
+    found.into_values().collect()
+}
+
+impl SessionStat {
+    /// A session of which nothing is known but that this record belongs to it.
+    pub fn empty(key: SessionKey, record: &Record) -> Self {
+        Self { key, digest: Digest::default(), states: 0, bytes: 0, first: record.ts, last: record.ts, captured: record.captured }
+    }
+
+    /// With one record more.
+    pub fn add(&mut self, record: &Record) {
+        self.digest.add(record.content());
+        self.states += u64::from(record.kind == Captured::State);
+        self.bytes += record.text.len() as u64;
+        self.first = self.first.min(record.ts);
+        self.last = self.last.max(record.ts);
+        self.captured = self.captured.min(record.captured);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(text: &str) -> Record {
+        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        Record {
+            ts,
+            conversation: "work".into(),
+            session: Some("s1".into()),
+            id: "m1".into(),
+            role: Role::User,
+            name: None,
+            kind: Captured::Message,
+            title: None,
+            text: text.into(),
+            parts: None,
+            origin: Origin::User,
+            captured: ts,
+            extra: Vec::new(),
+        }
+    }
+
+    // Y1
+    #[test]
+    fn a_record_is_one_line_that_a_person_can_read() {
+        let said = Record { parts: Some(r#"[{"type":"file","name":"a.txt"}]"#.into()), ..record("say \"hi\"\nthen go") };
+        assert_eq!(
+            said.line(),
+            "{\"ts\":\"2026-02-13T09:30:00+01:00\",\"conversation\":\"work\",\"session\":\"s1\",\"id\":\"m1\",\"role\":\"user\",\
+             \"text\":\"say \\\"hi\\\"\\nthen go\",\"origin\":\"user\",\"trust\":\"high\",\"captured\":\"2026-02-13T09:30:00+01:00\",\
+             \"parts\":[{\"type\":\"file\",\"name\":\"a.txt\"}]}\n"
+        );
+    }
+
+    proptest! {
+        // Y1
+        #[test]
+        fn what_is_written_is_read_back_word_for_word(text in any::<String>(), name in proptest::option::of(any::<String>()), session in proptest::option::of(".{0,8}")) {
+            let said = Record { name, session, extra: vec![("x".into(), "[1, 2]".into())], ..record(&text) };
+            let line = said.line();
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            prop_assert_eq!(read(line.trim_end().as_bytes()), Ok(said));
+        }
+
+        #[test]
+        fn no_line_makes_the_reader_fall(line in any::<Vec<u8>>(), text in ".*") {
+            let _ = read(&line);
+            let _ = read_import(&text);
+            let _ = read_file(&line);
+        }
+    }
+
+    #[test]
+    fn the_last_wording_counts_and_order_is_that_of_time() {
+        let later = Record { id: "m0".into(), ts: Moment::read("2026-02-13T08:00:00+01:00").unwrap().moment, ..record("first said") };
+        let text = [record("teh"), later.clone(), record("the")].iter().map(Record::line).collect::<String>() + "{broken\n\n";
+        let (records, bad) = read_file(text.as_bytes());
+        assert_eq!(records, [later, record("the")]);
+        assert_eq!(bad.len(), 1);
+        assert_eq!(bad[0].line, 4);
+    }
+
+    fn check(line: &str, outcome: Result<(&str, Option<Role>, Option<&str>), &str>) {
+        match (read_import(line), outcome) {
+            (Ok(said), Ok((text, role, name))) => {
+                assert_eq!((said.text.as_str(), said.role, said.name.as_deref()), (text, role, name), "{line}")
+            }
+            (Err(error), Err(part)) => assert!(error.0.contains(part), "{line}: {error}"),
+            (found, _) => panic!("{line}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn import_lines_are_read_as_people_have_them() {
+        let user = Some(Role::User);
+        check(r#"{"ts":"2026-02-13T09:30:00Z","text":"hi"}"#, Ok(("hi", user, None)));
+        check(r#"{"ts":1770975000,"role":"human","text":"hi","id":7}"#, Ok(("hi", user, None)));
+        check(r#"{"ts":"1770975000.25","role":"assistant","text":""}"#, Ok(("", Some(Role::Assistant), None)));
+        check(r#"{"ts":"2026-02-13","role":"Caroline","text":"hi"}"#, Ok(("hi", user, Some("Caroline"))));
+        check(r#"{"ts":"2026-02-13T09:30:00Z","role":null,"name":"Ann","text":"hi","zip":{"a":1}}"#, Ok(("hi", user, Some("Ann"))));
+        check(r#"{"text":"hi"}"#, Err("has no `ts`"));
+        check(r#"{"ts":"soon","text":"hi"}"#, Err("no time: soon"));
+        check(r#"{"ts":"2026-02-13T09:30:00Z"}"#, Err("has no `text`"));
+        check(r#"[1]"#, Err("not a JSON object"));
+        check("", Err("not a JSON object"));
+    }
+
+    #[test]
+    fn a_digest_knows_no_order_and_forgets_what_is_taken() {
+        let (a, b) = (record("a").content(), record("b").content());
+        let of = |list: &[Key]| {
+            list.iter().fold(Digest::default(), |mut sum, &content| {
+                sum.add(content);
+                sum
+            })
+        };
+        assert_eq!(of(&[a, b]), of(&[b, a]));
+        assert_ne!(of(&[a, b]), of(&[a, a]));
+        let mut sum = of(&[a, b]);
+        sum.take(b);
+        assert_eq!(sum, of(&[a]));
+        assert_eq!(Digest::from_parts(sum.records, sum.bytes()), sum);
+    }
+}
