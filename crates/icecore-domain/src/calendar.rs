@@ -1,10 +1,14 @@
-//! Days, weeks and moments. Zones and "now" are arguments; nothing here asks what time it is.
+//! Days, weeks, months and moments. Zones and "now" are arguments; nothing here asks what time it is.
+//!
+//! Every day lies in exactly one week and every week in exactly one month, so that nothing is told twice or not
+//! at all. At the ends of the calendar (the years -9999 and 9999) things stop at the last day there is.
 
 use std::fmt;
+use std::str::FromStr;
 
-use jiff::civil::{Date, Time, Weekday};
+use jiff::civil::{Date, ISOWeekDate, Time, Weekday};
 use jiff::fmt::temporal::{DateTimeParser, PiecesOffset};
-use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, ToSpan};
 use serde::{Serialize, Serializer};
 
@@ -159,6 +163,36 @@ impl Zone {
     pub fn moment(&self, at: Timestamp) -> Moment {
         Moment::new(at, self.0.to_offset(at))
     }
+
+    /// The local day at that instant.
+    pub fn day_of(&self, at: Timestamp) -> Date {
+        self.0.to_datetime(at).date()
+    }
+
+    /// The first instant of the local day, also where clocks are put forward at midnight.
+    ///
+    /// A day that the zone left out (Apia had no 2011-12-30) starts where the next one does: it is empty.
+    pub fn start_of(&self, day: Date) -> Timestamp {
+        let midnight = self.0.to_ambiguous_timestamp(day.to_datetime(Time::midnight()));
+        let AmbiguousOffset::Gap { after, .. } = midnight.offset() else {
+            return midnight.compatible().unwrap_or_else(|_| nearest(day));
+        };
+        // The gap may have begun before midnight, so the day starts where it ends and not an hour after 00:00.
+        let Ok(before_gap) = midnight.earlier() else { return nearest(day) };
+        let change = self.0.following(before_gap).find(|change| change.offset() == after);
+        change.map_or(before_gap, |change| change.timestamp())
+    }
+
+    /// The instant at which the local clocks show `time` on `day`: the first of two, and as much later as the
+    /// clocks were put forward where they never show it.
+    pub fn at(&self, day: Date, time: Time) -> Timestamp {
+        self.0.to_ambiguous_timestamp(day.to_datetime(time)).compatible().unwrap_or_else(|_| nearest(day))
+    }
+}
+
+/// The end of time that lies beside a day too far out to have an instant.
+fn nearest(day: Date) -> Timestamp {
+    if day.year() < 0 { Timestamp::MIN } else { Timestamp::MAX }
 }
 
 /// An ISO week, by its own week-year.
@@ -170,17 +204,229 @@ pub struct Week {
     number: i8,
 }
 
+/// Why a text names no week.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a week; write the ISO year and week, such as 2026-W07")]
+pub struct NotAWeek(String);
+
 impl Week {
     /// The week that holds `day`.
     pub fn of(day: Date) -> Self {
         let iso = day.iso_week_date();
         Self { year: iso.year(), number: iso.week() }
     }
+
+    /// That week of that ISO year, if the year has it.
+    pub fn new(year: i16, number: i8) -> Option<Self> {
+        ISOWeekDate::new(year, number, Weekday::Thursday).ok().map(|_| Self { year, number })
+    }
+
+    /// Its day of that name.
+    pub fn day(self, weekday: Weekday) -> Date {
+        // Only the very last week of the calendar is cut short.
+        ISOWeekDate::new(self.year, self.number, weekday).map_or(Date::MAX, |iso| iso.date())
+    }
+
+    /// Its first day.
+    pub fn monday(self) -> Date {
+        self.day(Weekday::Monday)
+    }
+
+    /// The day that decides to which month and year it belongs.
+    pub fn thursday(self) -> Date {
+        self.day(Weekday::Thursday)
+    }
+
+    /// Its last day.
+    pub fn sunday(self) -> Date {
+        self.day(Weekday::Sunday)
+    }
+
+    /// Its seven days.
+    pub fn days(self) -> Days {
+        Days { first: self.monday(), last: self.sunday() }
+    }
+
+    /// The week after it; the last of the calendar stays itself.
+    pub fn next(self) -> Self {
+        Self::of(self.thursday().checked_add(7.days()).unwrap_or(Date::MAX))
+    }
+
+    /// The week before it; the first of the calendar stays itself.
+    pub fn previous(self) -> Self {
+        Self::of(self.thursday().checked_sub(7.days()).unwrap_or(Date::MIN))
+    }
+
+    /// The month it belongs to.
+    pub fn month(self) -> Month {
+        // That of its Thursday (P3); else 2026-W53 would be told in two months.
+        Month::of(self.thursday())
+    }
 }
 
 impl fmt::Display for Week {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04}-W{:02}", self.year, self.number)
+    }
+}
+
+impl FromStr for Week {
+    type Err = NotAWeek;
+
+    fn from_str(text: &str) -> Result<Self, NotAWeek> {
+        let parts = text.split_once("-W").and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+        let week = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
+        week.ok_or_else(|| NotAWeek(quoted(text)))
+    }
+}
+
+impl Serialize for Week {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A month of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Month {
+    year: i16,
+    number: i8,
+}
+
+/// Why a text names no month.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a month; write year and month, such as 2026-02")]
+pub struct NotAMonth(String);
+
+impl Month {
+    /// The month that holds `day`.
+    pub fn of(day: Date) -> Self {
+        Self { year: day.year(), number: day.month() }
+    }
+
+    /// That month, if there is one of that number.
+    pub fn new(year: i16, number: i8) -> Option<Self> {
+        Date::new(year, number, 1).ok().map(Self::of)
+    }
+
+    /// The year it lies in.
+    pub fn year(self) -> i16 {
+        self.year
+    }
+
+    /// Its number, 1 to 12.
+    pub fn number(self) -> i8 {
+        self.number
+    }
+
+    /// Its first day.
+    pub fn first(self) -> Date {
+        Date::new(self.year, self.number, 1).unwrap_or(Date::MIN)
+    }
+
+    /// Its last day.
+    pub fn last(self) -> Date {
+        self.first().last_of_month()
+    }
+
+    /// Its days.
+    pub fn days(self) -> Days {
+        Days { first: self.first(), last: self.last() }
+    }
+
+    /// The month after it; the last of the calendar stays itself.
+    pub fn next(self) -> Self {
+        Self::of(self.last().tomorrow().unwrap_or(Date::MAX))
+    }
+
+    /// The month before it; the first of the calendar stays itself.
+    pub fn previous(self) -> Self {
+        Self::of(self.first().yesterday().unwrap_or(Date::MIN))
+    }
+
+    /// The weeks that belong to it: those whose Thursday lies in it.
+    pub fn weeks(self) -> Vec<Week> {
+        let mut weeks: Vec<Week> = self.days().iter().step_by(7).chain([self.last()]).map(Week::of).collect();
+        weeks.dedup();
+        weeks.retain(|week| week.month() == self);
+        weeks
+    }
+
+    /// The days its weeks cover, which is what a summary of it tells: Monday of the first to Sunday of the last.
+    pub fn span_of_weeks(self) -> Days {
+        let weeks = self.weeks();
+        let first = weeks.first().map_or(self.first(), |week| week.monday());
+        let last = weeks.last().map_or(self.last(), |week| week.sunday());
+        Days { first, last }
+    }
+}
+
+impl fmt::Display for Month {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}-{:02}", self.year, self.number)
+    }
+}
+
+impl FromStr for Month {
+    type Err = NotAMonth;
+
+    fn from_str(text: &str) -> Result<Self, NotAMonth> {
+        let parts = text.split_once('-').and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+        let month = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
+        month.ok_or_else(|| NotAMonth(quoted(text)))
+    }
+}
+
+impl Serialize for Month {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A number written with exactly so many digits.
+fn digits(text: &str, count: usize) -> Option<i16> {
+    (text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten()
+}
+
+/// A stranger's text as an error can show it.
+fn quoted(text: &str) -> String {
+    crate::plain::one_line(text).chars().take(60).collect()
+}
+
+/// A span of days, both ends included; empty if the last lies before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Days {
+    /// Its first day.
+    pub first: Date,
+    /// Its last day.
+    pub last: Date,
+}
+
+impl Days {
+    /// Whether `day` is one of them.
+    pub fn contains(self, day: Date) -> bool {
+        (self.first..=self.last).contains(&day)
+    }
+
+    /// How many they are.
+    pub fn len(self) -> usize {
+        usize::try_from(days_between(self.first, self.last) + 1).unwrap_or(0)
+    }
+
+    /// Whether they are none.
+    pub fn is_empty(self) -> bool {
+        self.last < self.first
+    }
+
+    /// Each of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = Date> {
+        std::iter::successors(Some(self.first), |day| day.tomorrow().ok()).take_while(move |day| *day <= self.last)
+    }
+}
+
+impl fmt::Display for Days {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.first, self.last)
     }
 }
 
@@ -311,6 +557,119 @@ mod tests {
             ("+é", None),
         ] {
             assert_eq!(read_day(text, friday), day, "{text}");
+        }
+    }
+
+    // P3
+    #[test]
+    fn every_day_of_a_century_lies_in_one_week_and_every_week_in_one_month() {
+        let century = Days { first: date(2000, 1, 1), last: date(2100, 12, 31) };
+        for day in century.iter() {
+            let week = Week::of(day);
+            assert!(week.days().contains(day) && week.days().len() == 7, "{day}");
+            assert!(!week.next().days().contains(day) && !week.previous().days().contains(day), "{day}");
+            assert_eq!((week.next().previous(), week.to_string().parse()), (week, Ok(week)));
+            assert_eq!(week.month().weeks().iter().filter(|other| **other == week).count(), 1, "{week}");
+        }
+        let mut month = Month::of(century.first);
+        let mut week = Week::of(century.first).next();
+        assert_eq!(Week::of(century.first).to_string(), "1999-W52");
+        while month <= Month::of(century.last) {
+            let span = month.span_of_weeks();
+            assert_eq!(
+                (span.first, span.first.weekday(), span.last.weekday()),
+                (week.monday(), Weekday::Monday, Weekday::Sunday),
+                "{month}"
+            );
+            for own in month.weeks() {
+                assert_eq!(own, week, "{month}");
+                assert!(month.days().contains(own.thursday()));
+                week = week.next();
+            }
+            assert_eq!((month.next().previous(), month.to_string().parse()), (month, Ok(month)));
+            assert_eq!(month.next().first(), month.last().tomorrow().unwrap());
+            month = month.next();
+        }
+        let newyear = Week::of(date(2027, 1, 1));
+        assert_eq!((newyear.to_string(), newyear.month().to_string()), ("2026-W53".into(), "2026-12".into()));
+    }
+
+    #[test]
+    fn weeks_and_months_are_written_in_one_form_only() {
+        for text in ["2026-W53", "2020-W53", "2026-W01", "9999-W52", "0000-W01"] {
+            assert_eq!(text.parse::<Week>().unwrap().to_string(), text);
+        }
+        for text in
+            ["2025-W53", "2026-W00", "2026-W54", "2026-W7", "26-W07", "2026-w07", "2026W07", " 2026-W07", "+026-W07", "2026-W+7", "é", ""]
+        {
+            assert!(text.parse::<Week>().is_err(), "{text}");
+        }
+        for text in ["2026-02", "0000-01", "9999-12"] {
+            assert_eq!(text.parse::<Month>().unwrap().to_string(), text);
+        }
+        for text in ["2026-13", "2026-00", "2026-2", "2026-02-01", "2026-+2", "-026-02", "", "é"] {
+            assert!(text.parse::<Month>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_calendar_hold() {
+        for day in [Date::MIN, Date::MAX] {
+            let (week, month) = (Week::of(day), Month::of(day));
+            assert!(week.days().contains(day) && month.days().contains(day));
+            assert!(week.next() >= week && week.previous() <= week && month.next() >= month && month.previous() <= month);
+            assert!(!month.weeks().is_empty());
+            assert_eq!(Days { first: day, last: day }.iter().count(), 1);
+            let zone = Zone::named("Europe/Berlin").unwrap();
+            assert!(zone.start_of(day) <= zone.at(day, Time::MAX));
+        }
+        let none = Days { first: Date::MAX, last: Date::MIN };
+        assert!(none.is_empty() && none.len() == 0 && none.iter().next().is_none() && !none.contains(Date::ZERO));
+    }
+
+    fn check_start(zone: &str, day: Date, start: &str) {
+        let zone = Zone::named(zone).unwrap();
+        assert_eq!(zone.moment(zone.start_of(day)).to_string(), start, "{day}");
+    }
+
+    // P12
+    #[test]
+    fn a_day_starts_where_the_one_before_ends() {
+        check_start("Europe/Berlin", date(2026, 10, 25), "2026-10-25T00:00:00+02:00");
+        check_start("America/Sao_Paulo", date(2018, 11, 4), "2018-11-04T01:00:00-02:00");
+        check_start("America/Toronto", date(1919, 3, 31), "1919-03-31T00:30:00-04:00");
+        check_start("Pacific/Apia", date(2011, 12, 30), "2011-12-31T00:00:00+14:00");
+        check_start("Pacific/Apia", date(2011, 12, 31), "2011-12-31T00:00:00+14:00");
+        check_start("Australia/Lord_Howe", date(2026, 10, 4), "2026-10-04T00:00:00+10:30");
+        for (name, missing) in [
+            ("Europe/Berlin", None),
+            ("America/Sao_Paulo", None),
+            ("America/St_Johns", None),
+            ("Pacific/Apia", Some(date(2011, 12, 30))),
+            ("Australia/Lord_Howe", None),
+            ("Asia/Beirut", None),
+            ("UTC", None),
+        ] {
+            let zone = Zone::named(name).unwrap();
+            for day in (Days { first: date(2005, 1, 1), last: date(2028, 12, 31) }).iter().filter(|day| Some(*day) != missing) {
+                let start = zone.start_of(day);
+                assert_eq!(zone.day_of(start), day, "{name}");
+                assert!(zone.day_of(start - 1.second()) < day, "{name} {day}");
+            }
+        }
+    }
+
+    // P12
+    #[test]
+    fn a_time_that_clocks_skip_or_show_twice_is_one_instant() {
+        for (name, day, hour, minute, at) in [
+            ("Europe/Berlin", date(2026, 10, 25), 2, 30, "2026-10-25T02:30:00+02:00"),
+            ("Europe/Berlin", date(2027, 3, 28), 2, 30, "2027-03-28T03:30:00+02:00"),
+            ("Australia/Lord_Howe", date(2026, 10, 4), 2, 15, "2026-10-04T02:45:00+11:00"),
+            ("Pacific/Apia", date(2011, 12, 30), 3, 0, "2011-12-31T03:00:00+14:00"),
+        ] {
+            let zone = Zone::named(name).unwrap();
+            assert_eq!(zone.moment(zone.at(day, Time::new(hour, minute, 0, 0).unwrap())).to_string(), at);
         }
     }
 }

@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::str::FromStr;
 
 use jiff::civil::Date;
-use serde::Serialize;
 
 use crate::calendar::Moment;
 use crate::id::EventId;

@@ -77,6 +77,13 @@ impl DocPath {
         })
     }
 
+    /// The local day whose records the file keeps, if it is one that does.
+    pub fn record_day(&self) -> Option<Date> {
+        let inner = self.0.strip_prefix(MESSAGES).or_else(|| self.0.strip_prefix(SNAPSHOTS))?;
+        let day = inner.strip_prefix('/')?.strip_suffix(".jsonl")?;
+        (day.len() == 10).then(|| day.parse().ok()).flatten()
+    }
+
     /// The folders above the file, outermost first, as paths.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
         self.0.match_indices('/').map(|(at, _)| &self.0[..at])

@@ -149,6 +149,11 @@ impl Digest {
         self.sum = self.sum.wrapping_sub(u128::from_be_bytes(content));
     }
 
+    /// Of both together.
+    pub fn with(self, other: Self) -> Self {
+        Self { records: self.records + other.records, sum: self.sum.wrapping_add(other.sum) }
+    }
+
     /// As bytes, to be kept.
     pub fn bytes(&self) -> [u8; 16] {
         self.sum.to_be_bytes()
@@ -219,9 +224,15 @@ impl Record {
         short(Hash::of(&said))
     }
 
-    /// Whether it says the same as another of the same key.
-    pub fn says_the_same(&self, other: &Self) -> bool {
-        self.role == other.role && self.name == other.name && self.text == other.text && self.parts == other.parts
+    /// A hash of its words alone: two records of one key with the same wording are one record, whenever they came.
+    pub fn wording(&self) -> Key {
+        let lengths = [self.name.as_deref(), self.parts.as_deref()].map(|text| text.map_or(u64::MAX, |text| text.len() as u64));
+        let mut said = Vec::with_capacity(self.text.len() + 64);
+        said.extend(lengths.iter().flat_map(|length| length.to_be_bytes()));
+        for text in [self.role.word(), self.name.as_deref().unwrap_or_default(), self.parts.as_deref().unwrap_or_default(), &self.text] {
+            said.extend_from_slice(text.as_bytes());
+        }
+        short(Hash::of(&said))
     }
 
     /// The session it belongs to.

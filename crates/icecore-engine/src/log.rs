@@ -92,7 +92,7 @@ impl Memory {
     /// Likewise for every log there is.
     pub async fn notice_all(&self) -> Result<Noticed> {
         let today = self.now().day();
-        let mut paths = self.store.documents().await?;
+        let mut paths = self.store.documents("memory").await?;
         // A log of a day to come is somebody's plan; it is taken in when the day is there.
         paths.retain(|path| matches!(path.nature(), Nature::Log(day) if day <= today));
         Ok(self.notice_in(paths).await)

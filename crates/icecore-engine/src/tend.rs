@@ -119,7 +119,7 @@ impl Memory {
         }
         findings.extend(self.check_loops(&ledger).await?);
         findings.extend(self.check_checkpoint(&ledger, &archived).await?);
-        for document in self.store.documents().await?.iter().filter(|document| document.is_kept() && document.is_sync_leftover()) {
+        for document in self.store.documents("").await?.iter().filter(|document| document.is_kept() && document.is_sync_leftover()) {
             let what =
                 format!("{document} looks like a copy that a sync or merge program left; take over what is missing from it and remove it");
             // Of memory itself there must be one; a page with such a name may be meant so.
@@ -257,7 +257,7 @@ impl Memory {
     /// Ids of events that moved to an archive and so still resolve.
     async fn archived(&self) -> Result<HashSet<EventId>> {
         let mut ids = HashSet::new();
-        for document in self.store.documents().await? {
+        for document in self.store.documents("").await? {
             let name = document.as_str();
             let archive = name.starts_with("memory/ledger-archive-") || name.starts_with("memory/archive/");
             if archive && name.ends_with(".jsonl") {

@@ -13,13 +13,18 @@ use std::io;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use icecore_domain::calendar::Days;
 use icecore_domain::event::{Draft, Event, Kind, Priority};
+use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{DocPath, NotAPath};
 use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, LineFault};
+use icecore_domain::record::{BadLine, Record, SessionStat};
+use icecore_domain::summary::{Head, Summary, SummaryQuery};
+use jiff::civil::Date;
 
 /// What a store can fail with. Each says what, where and what now.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +88,7 @@ pub enum Error {
     Index(String),
     /// Every number of a day is taken.
     #[error("there is no id left for {0}: a line of that day has the highest number there is. `icecore events --all` shows it")]
-    NoIdLeft(jiff::civil::Date),
+    NoIdLeft(Date),
     /// An event that could not be read back.
     #[error("{0} would be unreadable in the ledger; it was not written. Please report what you typed")]
     Unreadable(EventId),
@@ -156,6 +161,20 @@ pub struct Count {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp(pub String);
 
+/// What became of records that were handed in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Added {
+    /// Kept for the first time.
+    pub new: usize,
+    /// Known already, word for word.
+    pub same: usize,
+    /// Known with other words; the ids.
+    pub revised: Vec<String>,
+}
+
+/// The right to be the only one at some work, while it is held.
+pub struct Claimed(pub Box<dyn Send + Sync>);
+
 /// How far a long work is: done and all of it.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
 
@@ -210,8 +229,49 @@ pub trait Store: Send + Sync {
     /// Takes a document away. One that is not there is no error.
     async fn remove(&self, path: &DocPath) -> Result<()>;
 
-    /// Every document, sorted by path. The ledger is not among them, nor is anything derived and private.
-    async fn documents(&self) -> Result<Vec<DocPath>>;
+    /// Every document below a folder (`""` for all), sorted by path. The ledger is not among them, nor is anything derived
+    /// and private.
+    async fn documents(&self, under: &str) -> Result<Vec<DocPath>>;
+
+    /// The last whole lines of a document, about so many bytes of them, and whether they are all of it.
+    async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;
+
+    /// Keeps records. One whose key is known and whose words are the same is kept already; one with other words is kept as
+    /// a revision of the first, at the time of the first.
+    async fn add_records(&self, records: Vec<Record>) -> Result<Added>;
+
+    /// The records of these local days, each key once in its last wording, in the order they were said.
+    async fn records(&self, days: Days) -> Result<Vec<Record>>;
+
+    /// Every session that has records, or those of these days, by day, conversation and name.
+    async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>>;
+
+    /// Local days that have records.
+    async fn record_days(&self) -> Result<Vec<Date>>;
+
+    /// Lines of the record files that are none.
+    async fn bad_records(&self) -> Result<Vec<(DocPath, BadLine)>>;
+
+    /// Appends versions of summaries, if the summaries still stand at `after`.
+    async fn add_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position>;
+
+    /// The newest version of each summary asked for, without its text, by first day and period.
+    async fn heads(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)>;
+
+    /// Likewise, with the text.
+    async fn summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>>;
+
+    /// Local days on which events were recorded, and how many.
+    async fn event_days(&self) -> Result<Vec<(Date, usize)>>;
+
+    /// A model's answer to that question, if it was kept.
+    async fn answer(&self, question: Hash) -> Result<Option<Vec<u8>>>;
+
+    /// Keeps a model's answer, so that the question need not be paid for again. Only the newest are kept.
+    async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()>;
+
+    /// The right to be the only one at some long work, until it is dropped or the process dies; `None` if somebody has it.
+    async fn claim(&self, work: &str) -> Result<Option<Claimed>>;
 
     /// Those of `paths` that exist and are not as they were when last seen, with what they look like now.
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>>;

@@ -6,13 +6,16 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use icecore_domain::calendar::Moment;
-use icecore_domain::event::{Act, Draft, Kind, Priority};
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::event::{Act, Draft, Kind, Origin, Priority};
+use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::conflict;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::record::{self, Captured, Record, Role};
+use icecore_domain::summary::{Cost, Importance, Maker, Summary, SummaryQuery, Tier};
 
 use crate::{Error, Position, Store};
 
@@ -31,6 +34,10 @@ pub const QUESTIONS: &[(&str, Question)] = &[
     ("documents are kept verbatim", |store| Box::pin(documents(store))),
     ("a document grows only from where it was read", |store| Box::pin(growth(store))),
     ("a changed document is unseen until it is seen", |store| Box::pin(seeing(store))),
+    ("a record is kept once, and its last wording counts", |store| Box::pin(records(store))),
+    ("sessions come to the same whatever the order", |store| Box::pin(sessions(store))),
+    ("the newest version of a summary is given, as of any moment", |store| Box::pin(summaries(store))),
+    ("answers are kept, and work is claimed by one", |store| Box::pin(answers(store))),
     ("what is derived can be made anew and agrees", |store| Box::pin(derived(store))),
 ];
 
@@ -213,7 +220,7 @@ async fn documents(store: &dyn Store) {
         assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(bytes));
     }
     store.put(&pack, b"pack").await.unwrap();
-    let all = store.documents().await.unwrap();
+    let all = store.documents("").await.unwrap();
     let ours: Vec<&str> = all.iter().map(DocPath::as_str).filter(|path| path.contains("apollo") || path.contains("pack")).collect();
     assert_eq!(ours, [page.as_str(), pack.as_str()]);
     store.remove(&page).await.unwrap();
@@ -253,10 +260,139 @@ async fn seeing(store: &dyn Store) {
 // L12
 async fn derived(store: &dyn Store) {
     furnish(store).await;
+    store.add_records(vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two")]).await.unwrap();
+    store.add_records(vec![said("c", FRIDAY, "three"), said("a", FRIDAY, "one, corrected")]).await.unwrap();
+    store.add_summaries(&[summary("2026-02-13", 1, FRIDAY, "one")], None).await.unwrap();
+    store.add_summaries(&[summary("2026-02-13", 2, SATURDAY, "two")], None).await.unwrap();
     let before = store.events(&EventQuery::everything()).await.unwrap();
+    let derived = async || (store.sessions(None).await.unwrap(), store.heads(&SummaryQuery::default()).await.unwrap().0);
+    let kept = derived().await;
     let fails = async || store.inspect().await.unwrap().into_iter().filter(|finding| finding.fails).count();
     assert_eq!(fails().await, 0);
     assert_eq!(store.rebuild(&|_, _| {}).await.unwrap(), before.entries.len());
     assert_eq!(fails().await, 0);
     assert_eq!(store.events(&EventQuery::everything()).await.unwrap(), before);
+    assert_eq!(derived().await, kept);
+}
+
+fn said(id: &str, ts: &str, text: &str) -> Record {
+    Record {
+        ts: at(ts),
+        conversation: "work".into(),
+        session: None,
+        id: id.into(),
+        role: Role::User,
+        name: None,
+        kind: Captured::Message,
+        title: None,
+        text: text.into(),
+        parts: None,
+        origin: Origin::User,
+        captured: at(ts),
+        extra: Vec::new(),
+    }
+}
+
+fn days(first: &str, last: &str) -> Days {
+    Days { first: first.parse().unwrap(), last: last.parse().unwrap() }
+}
+
+// Y1
+async fn records(store: &dyn Store) {
+    let state = Record { kind: Captured::State, title: Some("t".into()), conversation: "state".into(), ..said("s", FRIDAY, "saved") };
+    let batch = vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two"), said("a", FRIDAY, "one"), state];
+    let added = store.add_records(batch.clone()).await.unwrap();
+    assert_eq!((added.new, added.same, added.revised.len()), (3, 1, 0));
+    let again = store.add_records(batch).await.unwrap();
+    assert_eq!((again.new, again.same), (0, 4));
+    // Other words for the same key are a revision at the time of the first, whatever day they claim.
+    let added = store.add_records(vec![said("a", SATURDAY, "one, corrected")]).await.unwrap();
+    assert_eq!((added.new, added.revised), (0, vec!["a".to_owned()]));
+    let friday = store.records(days("2026-02-13", "2026-02-13")).await.unwrap();
+    let texts: Vec<&str> = friday.iter().map(|record| record.text.as_str()).collect();
+    assert_eq!(texts, ["one, corrected", "saved"]);
+    assert_eq!(store.records(days("2026-02-13", "2026-02-14")).await.unwrap().len(), 3);
+    assert!(store.records(days("2026-02-15", "2026-02-20")).await.unwrap().is_empty());
+    assert_eq!(store.record_days().await.unwrap().len(), 2);
+    assert!(store.bad_records().await.unwrap().is_empty());
+    // The revision of a revision, and the first words again.
+    for text in ["one, twice corrected", "one"] {
+        assert_eq!(store.add_records(vec![said("a", FRIDAY, text)]).await.unwrap().revised.len(), 1);
+        assert_eq!(store.records(days("2026-02-13", "2026-02-13")).await.unwrap()[0].text, text);
+    }
+}
+
+async fn sessions(store: &dyn Store) {
+    let named = |id: &str, session: &str| Record { session: Some(session.into()), ..said(id, FRIDAY, id) };
+    let all = vec![named("a", "x"), named("b", "y"), named("c", "x"), said("d", FRIDAY, "d"), said("e", SATURDAY, "e")];
+    store.add_records(all[3..].to_vec()).await.unwrap();
+    store.add_records(all[..3].to_vec()).await.unwrap();
+    let found = store.sessions(None).await.unwrap();
+    assert_eq!(found, record::sessions(&all));
+    let friday = store.sessions(Some(days("2026-02-13", "2026-02-13"))).await.unwrap();
+    assert_eq!(friday.len(), 3);
+    store.add_records(vec![Record { text: "another d".into(), ..all[3].clone() }]).await.unwrap();
+    let changed = store.sessions(None).await.unwrap();
+    assert_eq!(changed.iter().zip(&found).filter(|(now, before)| now.digest != before.digest).count(), 1);
+}
+
+fn summary(period: &str, version: u32, recorded: &str, headline: &str) -> Summary {
+    Summary {
+        period: period.parse().unwrap(),
+        version,
+        session: None,
+        start: at(recorded),
+        end: at(recorded),
+        headline: headline.into(),
+        body: format!("- {headline}"),
+        messages: 1,
+        states: 0,
+        recorded: at(recorded),
+        source: Hash::of(headline.as_bytes()),
+        log: None,
+        sources: Vec::new(),
+        maker: Maker::Extract,
+        provisional: true,
+        importance: Importance::Ordinary,
+        left_out: Vec::new(),
+        cost: Cost::default(),
+    }
+}
+
+// Y7
+async fn summaries(store: &dyn Store) {
+    let (_, start) = store.heads(&SummaryQuery::default()).await.unwrap();
+    let first = [summary("2026-02-13", 1, FRIDAY, "one"), summary("2026-W07", 1, FRIDAY, "week")];
+    let after = store.add_summaries(&first, Some(start)).await.unwrap();
+    assert!(matches!(store.add_summaries(&first, Some(start)).await, Err(Error::Moved { .. })));
+    let second = [summary("2026-02-13", 2, SATURDAY, "two"), summary("2026-02-14", 1, SATURDAY, "next")];
+    store.add_summaries(&second, Some(after)).await.unwrap();
+    let told = async |which: SummaryQuery| -> Vec<String> {
+        let found = store.summaries(&which).await.unwrap();
+        let heads = store.heads(&which).await.unwrap().0;
+        assert_eq!(found.iter().map(Summary::head).collect::<Vec<_>>(), heads);
+        found.into_iter().map(|summary| summary.headline).collect()
+    };
+    assert_eq!(told(SummaryQuery::tier(Tier::Day)).await, ["two", "next"]);
+    assert_eq!(told(SummaryQuery::tier(Tier::Day).as_of(Some(at(FRIDAY).at()))).await, ["one"]);
+    assert_eq!(told(SummaryQuery::default()).await.len(), 3);
+    assert_eq!(told(SummaryQuery::within(Tier::Day, days("2026-02-14", "2026-02-20"))).await, ["next"]);
+    assert_eq!(told(SummaryQuery { latest: Some(1), ..SummaryQuery::tier(Tier::Day) }).await, ["next"]);
+}
+
+async fn answers(store: &dyn Store) {
+    let question = Hash::of(b"why?");
+    assert_eq!(store.answer(question).await.unwrap(), None);
+    store.keep_answer(question, b"because").await.unwrap();
+    assert_eq!(store.answer(question).await.unwrap().as_deref(), Some(b"because".as_slice()));
+    let held = store.claim("pressing").await.unwrap();
+    assert!(held.is_some() && store.claim("pressing").await.unwrap().is_none());
+    drop(held);
+    assert!(store.claim("pressing").await.unwrap().is_some());
+    let runs = path("memory/runs.jsonl");
+    assert_eq!(store.tail(&runs, 10).await.unwrap(), (Vec::new(), true));
+    store.grow(&runs, b"one\ntwo\nthree\n", 0).await.unwrap();
+    assert_eq!(store.tail(&runs, 100).await.unwrap(), (b"one\ntwo\nthree\n".to_vec(), true));
+    assert_eq!(store.tail(&runs, 8).await.unwrap(), (b"three\n".to_vec(), false));
+    assert_eq!(store.event_days().await.unwrap(), []);
 }

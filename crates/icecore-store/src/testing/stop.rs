@@ -3,15 +3,20 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use icecore_domain::calendar::Days;
 use icecore_domain::event::{Draft, Event};
+use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::LineFault;
 use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::record::{BadLine, Record, SessionStat};
+use icecore_domain::summary::{Head, Summary, SummaryQuery};
+use jiff::civil::Date;
 
-use crate::{Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
+use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
 
 /// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes
 /// in turn and run again must come to the same end as one that was never stopped.
@@ -98,8 +103,63 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.remove(path).await
     }
 
-    async fn documents(&self) -> Result<Vec<DocPath>> {
-        self.inner.documents().await
+    async fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
+        self.inner.documents(under).await
+    }
+
+    async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
+        self.inner.tail(path, bytes).await
+    }
+
+    async fn add_records(&self, records: Vec<Record>) -> Result<Added> {
+        self.write()?;
+        self.inner.add_records(records).await
+    }
+
+    async fn records(&self, days: Days) -> Result<Vec<Record>> {
+        self.inner.records(days).await
+    }
+
+    async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
+        self.inner.sessions(days).await
+    }
+
+    async fn record_days(&self) -> Result<Vec<Date>> {
+        self.inner.record_days().await
+    }
+
+    async fn bad_records(&self) -> Result<Vec<(DocPath, BadLine)>> {
+        self.inner.bad_records().await
+    }
+
+    async fn add_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+        self.write()?;
+        self.inner.add_summaries(summaries, after).await
+    }
+
+    async fn heads(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)> {
+        self.inner.heads(which).await
+    }
+
+    async fn summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
+        self.inner.summaries(which).await
+    }
+
+    async fn event_days(&self) -> Result<Vec<(Date, usize)>> {
+        self.inner.event_days().await
+    }
+
+    async fn answer(&self, question: Hash) -> Result<Option<Vec<u8>>> {
+        self.inner.answer(question).await
+    }
+
+    async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()> {
+        self.write()?;
+        self.inner.keep_answer(question, answer).await
+    }
+
+    async fn claim(&self, work: &str) -> Result<Option<Claimed>> {
+        self.inner.claim(work).await
     }
 
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {

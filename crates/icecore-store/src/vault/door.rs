@@ -21,6 +21,9 @@ use crate::{Error, Result};
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
 
+/// Where models' answers are kept.
+const ANSWERS: &str = "answers";
+
 /// The door of one vault.
 #[derive(Debug, Clone)]
 pub(super) struct Door {
@@ -78,7 +81,7 @@ impl Door {
 
     /// Makes sure that nothing private is a link: what is swept, made anew or written there must be the vault's own.
     pub fn guard_private(&self) -> Result<()> {
-        let names = ["tmp", "quarantine", "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
+        let names = ["tmp", "quarantine", ANSWERS, "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
         let places = names.map(|name| self.private(name));
         std::iter::once(&self.root.join(PRIVATE)).chain(&places).try_for_each(|place| refuse_link(place))
     }
@@ -90,6 +93,29 @@ impl Door {
 
     /// Waits until nobody else holds the lock of that name.
     pub fn lock_by(&self, name: &str) -> Result<Held> {
+        let (file, path) = self.lock_file(name)?;
+        for wait in 0..LOCK_WAITS {
+            match file.try_lock() {
+                Ok(()) => return Ok(Held { lock: file }),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1)),
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Err(TryLockError::Error(error)) => return Err(fault("locking", &path, error)),
+            }
+        }
+        Err(Error::Busy { vault: self.root.clone() })
+    }
+
+    /// Takes the lock of that name; `None` if somebody has it.
+    pub fn try_lock_by(&self, name: &str) -> Result<Option<Held>> {
+        let (file, path) = self.lock_file(name)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Held { lock: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(fault("locking", &path, error)),
+        }
+    }
+
+    fn lock_file(&self, name: &str) -> Result<(File, PathBuf)> {
         // Opening has looked at everything; this is for what somebody put there since.
         refuse_link(&self.root.join(PRIVATE))?;
         refuse_link(&self.private("tmp"))?;
@@ -103,15 +129,7 @@ impl Door {
             other => other,
         };
         let file = file.map_err(|error| fault("opening", &path, error))?;
-        for wait in 0..LOCK_WAITS {
-            match file.try_lock() {
-                Ok(()) => return Ok(Held { lock: file }),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1)),
-                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
-                Err(TryLockError::Error(error)) => return Err(fault("locking", &path, error)),
-            }
-        }
-        Err(Error::Busy { vault: self.root.clone() })
+        Ok((file, path))
     }
 
     /// The place of a document, after making sure that no link stands in the way.
@@ -317,6 +335,37 @@ impl Door {
         Ok(place)
     }
 
+    /// A model's answer that was kept.
+    pub fn read_answer(&self, question: Hash) -> Result<Option<Vec<u8>>> {
+        let place = self.private(ANSWERS).join(question.to_string());
+        match OpenOptions::new().read(true).custom_flags(nofollow()).open(&place) {
+            Ok(mut file) => {
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes).map_err(|error| fault("reading", &place, error))?;
+                Ok(Some(bytes))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fault("reading", &place, error)),
+        }
+    }
+
+    /// Keeps a model's answer; when there are very many, the oldest half goes.
+    pub fn keep_answer(&self, held: &Held, question: Hash, answer: &[u8]) -> Result<()> {
+        const MOST: usize = 2_000;
+        let folder = self.private(ANSWERS);
+        self.make_folder(&folder)?;
+        let mut kept: Vec<(i64, PathBuf)> = fs::read_dir(&folder)
+            .map_err(|error| fault("reading", &folder, error))?
+            .flatten()
+            .filter_map(|entry| Some((entry.metadata().ok()?.mtime(), entry.path())))
+            .collect();
+        if kept.len() >= MOST {
+            kept.sort();
+            kept.iter().take(MOST / 2).for_each(|(_, old)| drop(fs::remove_file(old)));
+        }
+        self.put_file(held, &folder.join(question.to_string()), answer)
+    }
+
     /// Takes a document away.
     pub fn remove(&self, _held: &Held, path: &DocPath) -> Result<()> {
         let place = self.place(path)?;
@@ -402,10 +451,10 @@ impl Door {
         Ok(removed)
     }
 
-    /// Every document, sorted. Hidden files and folders, and names no path can have, are passed over.
-    pub fn documents(&self) -> Result<Vec<DocPath>> {
+    /// Every document below a folder, sorted. Hidden files and folders, and names no path can have, are passed over.
+    pub fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
-        let mut folders = vec![String::new()];
+        let mut folders = vec![under.trim_end_matches('/').to_owned()];
         while let Some(folder) = folders.pop() {
             let place = self.root.join(&folder);
             let entries = match fs::read_dir(&place) {

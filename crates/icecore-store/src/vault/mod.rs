@@ -6,24 +6,28 @@
 mod door;
 mod git;
 mod index;
+mod keep;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use icecore_domain::calendar::Moment;
+use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::event::{Draft, Event};
 use icecore_domain::format::line;
+use icecore_domain::hash::Hash;
 use icecore_domain::id::{EventId, MAX_NUMBER};
 use icecore_domain::layout::{self, DocPath, Nature};
 use icecore_domain::ledger::conflict::{self, Claim};
 use icecore_domain::ledger::integrity::{self, Check, Finding};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
+use icecore_domain::record::{BadLine, Record, SessionStat};
+use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
-use self::index::{Current, Index, Outcome, Row};
-use crate::{Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
+use self::index::{Current, FileNow, Index, Outcome, Row};
+use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
 
 /// How many rows a page has when only the newest are wanted.
 const PIECES: usize = 200;
@@ -124,19 +128,24 @@ impl Vault {
     }
 
     fn mend_under(&self, held: &Held) -> Result<()> {
-        let Some((mut at, mut tail)) = self.door.unfinished_line(&self.ledger)? else { return Ok(()) };
+        self.mend_file(held, &self.ledger)
+    }
+
+    /// Sets a torn last line of a file aside; one that only lacks its line break gets it.
+    fn mend_file(&self, held: &Held, path: &DocPath) -> Result<()> {
+        let Some((mut at, mut tail)) = self.door.unfinished_line(path)? else { return Ok(()) };
         if torn_tail(&tail).is_some() {
-            let Some(settled) = self.door.settled_line(held, &self.ledger)? else { return Ok(()) };
+            let Some(settled) = self.door.settled_line(held, path)? else { return Ok(()) };
             (at, tail) = settled;
         }
         if torn_tail(&tail).is_none() {
-            self.door.append(held, &self.ledger, b"")?;
-            self.tell(format!("the last line of {} had no line break; it has one now", self.ledger));
+            self.door.append(held, path, b"")?;
+            self.tell(format!("the last line of {path} had no line break; it has one now"));
             return Ok(());
         }
-        let place = self.door.set_aside(held, &self.ledger, at, &tail)?;
-        self.door.cut(held, &self.ledger, at)?;
-        self.tell(format!("a torn last line of {} ({} bytes) was set aside in {}", self.ledger, tail.len(), place.display()));
+        let place = self.door.set_aside(held, path, at, &tail)?;
+        self.door.cut(held, path, at)?;
+        self.tell(format!("a torn last line of {path} ({} bytes) was set aside in {}", tail.len(), place.display()));
         Ok(())
     }
 
@@ -211,8 +220,14 @@ impl Vault {
                 }
             };
             let covered = usize::try_from(covered_bytes).unwrap_or(usize::MAX).min(text.len());
-            let fresh = Index::temporary(&self.door, temporary, &text[..covered])?;
-            index.first_difference(&fresh)
+            let mut fresh = Index::temporary(&self.door, temporary, &text[..covered])?;
+            match self.fill_like(&index.taken()?, &mut fresh) {
+                Ok(filled) => index.first_difference(&fresh, filled?),
+                Err(error) => {
+                    unread = Some(error);
+                    Ok(None)
+                }
+            }
         });
         unread.map_or(Ok(compared), Err)
     }
@@ -438,10 +453,77 @@ impl Store for Vault {
         self.door.remove(&held, path)
     }
 
-    async fn documents(&self) -> Result<Vec<DocPath>> {
-        let mut found = self.door.documents()?;
+    async fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
+        let mut found = self.door.documents(under)?;
         found.retain(|path| path.nature() != Nature::Ledger);
         Ok(found)
+    }
+
+    async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
+        let length = self.door.look(path)?.map_or(0, |look| look.len);
+        if length <= bytes {
+            return Ok((self.door.read(path)?.unwrap_or_default(), true));
+        }
+        let piece = (length - bytes, usize::try_from(bytes).unwrap_or(usize::MAX));
+        let mut text = self.door.read_pieces(path, &[piece])?.pop().unwrap_or_default();
+        let whole = memchr::memchr(b'\n', &text).map_or(text.len(), |at| at + 1);
+        Ok((text.split_off(whole), false))
+    }
+
+    async fn add_records(&self, records: Vec<Record>) -> Result<Added> {
+        self.keep_records(records)
+    }
+
+    async fn records(&self, days: Days) -> Result<Vec<Record>> {
+        self.records_of(days)
+    }
+
+    async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
+        self.sessions_of(days)
+    }
+
+    async fn record_days(&self) -> Result<Vec<jiff::civil::Date>> {
+        self.days_with_records()
+    }
+
+    async fn bad_records(&self) -> Result<Vec<(DocPath, BadLine)>> {
+        self.lines_that_are_no_records()
+    }
+
+    async fn add_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+        self.keep_summaries(summaries, after)
+    }
+
+    async fn heads(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)> {
+        self.heads_of(which)
+    }
+
+    async fn summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
+        self.summaries_of(which)
+    }
+
+    async fn event_days(&self) -> Result<Vec<(jiff::civil::Date, usize)>> {
+        if let Some(days) = self.ask(|index| index.event_days())? {
+            return Ok(days);
+        }
+        let mut days = std::collections::BTreeMap::new();
+        for entry in self.whole_ledger()?.0.entries() {
+            *days.entry(entry.event.id.day()).or_insert(0) += 1;
+        }
+        Ok(days.into_iter().collect())
+    }
+
+    async fn answer(&self, question: Hash) -> Result<Option<Vec<u8>>> {
+        self.door.read_answer(question)
+    }
+
+    async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()> {
+        let held = self.locked()?;
+        self.door.keep_answer(&held, question, answer)
+    }
+
+    async fn claim(&self, work: &str) -> Result<Option<Claimed>> {
+        Ok(self.door.try_lock_by(&format!("{work}.lock"))?.map(|held| Claimed(Box::new(held))))
     }
 
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {
@@ -525,6 +607,15 @@ impl Store for Vault {
         let text = self.door.read(&self.ledger)?.unwrap_or_default();
         let current = Current { text, look, spent: self.spent()? };
         let events = index.rebuild(&current, progress).map_err(unusable)?;
+        let mut files = self.record_files()?;
+        files.push(layout::SUMMARIES.parse()?);
+        index.empty_files().map_err(unusable)?;
+        let all = files.len() as u64;
+        for (done, path) in files.iter().enumerate() {
+            let now = FileNow { look: self.door.look(path)?, text: self.door.read(path)?.unwrap_or_default() };
+            index.take_file(path, || Ok(now)).map_err(unusable)?;
+            progress(done as u64 + 1, all);
+        }
         *handle = Handle::Open(Box::new(index));
         drop(held);
         Ok(events)

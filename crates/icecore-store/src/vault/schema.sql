@@ -73,3 +73,62 @@ CREATE TABLE document (
     path  TEXT PRIMARY KEY,
     stamp TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Files of records and of summaries that are in here, each as it looked when it was taken in.
+CREATE TABLE taken (
+    file  INTEGER PRIMARY KEY,
+    path  TEXT    NOT NULL UNIQUE,
+    bytes INTEGER NOT NULL,
+    stamp TEXT    NOT NULL
+) STRICT;
+
+-- Which records there are: the key, and a hash of the words.
+CREATE TABLE record (
+    key     BLOB    PRIMARY KEY,
+    wording BLOB    NOT NULL,
+    file    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX record_file ON record (file);
+
+-- What the records of a file come to, session by session. `session` is empty for those without one.
+CREATE TABLE session (
+    day          TEXT    NOT NULL,
+    conversation TEXT    NOT NULL,
+    session      TEXT    NOT NULL,
+    file         INTEGER NOT NULL,
+    records      INTEGER NOT NULL,
+    states       INTEGER NOT NULL,
+    bytes        INTEGER NOT NULL,
+    sum          BLOB    NOT NULL,
+    first        TEXT    NOT NULL,
+    last         TEXT    NOT NULL,
+    captured     TEXT    NOT NULL,
+    PRIMARY KEY (day, conversation, session, file)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX session_file ON session (file);
+
+-- Every version of every summary, in the order they were written.
+CREATE TABLE summary (
+    seq          INTEGER PRIMARY KEY,
+    tier         TEXT    NOT NULL,
+    first        TEXT    NOT NULL,
+    period       TEXT    NOT NULL,
+    version      INTEGER NOT NULL,
+    conversation TEXT,
+    session      TEXT,
+    recorded     TEXT    NOT NULL,
+    source       BLOB    NOT NULL,
+    log          BLOB,
+    content      BLOB    NOT NULL,
+    messages     INTEGER NOT NULL,
+    states       INTEGER NOT NULL,
+    by_hand      INTEGER NOT NULL,
+    provisional  INTEGER NOT NULL,
+    importance   TEXT    NOT NULL,
+    line_offset  INTEGER NOT NULL,
+    line_length  INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX summary_first ON summary (tier, first);

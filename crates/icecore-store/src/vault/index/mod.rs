@@ -4,6 +4,10 @@
 //! from the files. It knows which bytes of the ledger it covers by their length and a running hash, so that
 //! an append is taken in without reading the rest and a hand edit anywhere is noticed.
 
+mod files;
+
+pub(super) use self::files::FileNow;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +29,7 @@ use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
 /// Raised whenever the tables or what is put into them change; another version's index is made anew.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// From so many new lines on, making everything anew is faster than going step by step.
@@ -147,7 +151,7 @@ impl Index {
                 let transaction = index.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 // Another process may have made the tables while this one waited.
                 if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? == 0 {
-                    transaction.execute_batch(include_str!("schema.sql"))?;
+                    transaction.execute_batch(include_str!("../schema.sql"))?;
                     put_covered(&transaction, &Covered::nothing())?;
                     transaction.pragma_update(None, "user_version", VERSION)?;
                 }
@@ -381,15 +385,27 @@ impl Index {
         seen
     }
 
-    /// The first difference between what this index and `other` say of the ledger.
-    pub fn first_difference(&self, other: &Self) -> Outcome<Option<String>> {
-        for (what, sql) in [
+    /// The files of records and summaries that are in here, and how they looked.
+    pub fn taken(&self) -> Outcome<HashMap<String, String>> {
+        files::taken(&self.connection)
+    }
+
+    /// Forgets every file of records and summaries.
+    pub fn empty_files(&mut self) -> Outcome<()> {
+        self.connection
+            .execute_batch("BEGIN IMMEDIATE; DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM taken; COMMIT;")
+    }
+
+    /// The first difference between what this index and `other` say of the ledger, and, if `files`, of the other files.
+    pub fn first_difference(&self, other: &Self, files: bool) -> Outcome<Option<String>> {
+        let ledger = [
             ("events", "SELECT * FROM event ORDER BY seq"),
             ("claims", "SELECT seq, attribute, value FROM claim ORDER BY 1, 2, 3"),
             ("contested attributes", "SELECT attribute FROM contested ORDER BY 1"),
             ("faults", "SELECT line, what FROM fault ORDER BY 1, 2"),
             ("coverage", "SELECT bytes, lines, running FROM covered"),
-        ] {
+        ];
+        for &(what, sql) in ledger.iter().chain(files::DUMPS.iter().filter(|_| files)) {
             let (mine, theirs) = (dump(&self.connection, sql)?, dump(&other.connection, sql)?);
             if mine != theirs {
                 let at = mine.iter().zip(&theirs).position(|(mine, theirs)| mine != theirs).unwrap_or(mine.len().min(theirs.len()));

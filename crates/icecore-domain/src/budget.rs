@@ -1,0 +1,109 @@
+//! How much room there is, and what fits into it.
+//!
+//! Bytes are exact. Tokens are estimated the same way on every machine, with no vocabulary at hand: four bytes of ASCII to a
+//! token, and a token for every other character, which is on the safe side for the scripts that cost more.
+
+use serde::Serialize;
+
+/// Roughly how many tokens a model makes of this text.
+pub fn tokens(text: &str) -> usize {
+    let ascii = text.bytes().filter(u8::is_ascii).count();
+    let other = text.chars().count() - ascii;
+    ascii.div_ceil(4) + other
+}
+
+/// How many words there are: what white space separates.
+pub fn words(text: &str) -> usize {
+    text.split_whitespace().count()
+}
+
+/// Something that did not fit or was not wanted, and why. Nothing is dropped without one of these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+impl LeftOut {
+    /// `what` was left out because of `why`.
+    pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { what: what.into(), why: why.into() }
+    }
+}
+
+/// The first whole lines of a text that fit, and how many lines did not.
+pub fn whole_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
+    if fits(text) {
+        return (text, 0);
+    }
+    // The longest prefix of whole lines that fits; prefixes only grow, so it can be found by halving.
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+    let (mut low, mut high) = (0, ends.len());
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if fits(&text[..ends[middle - 1]]) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    let end = if low == 0 { 0 } else { ends[low - 1] };
+    (&text[..end], text[end..].lines().filter(|line| !line.trim().is_empty()).count())
+}
+
+/// The text cut at a word so that it has at most `bytes` bytes, with `...` where something is missing.
+pub fn shortened(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let room = bytes.saturating_sub(3);
+    let mut end = text.floor_char_boundary(room);
+    if let Some(blank) = text[..end].rfind(char::is_whitespace)
+        && blank * 2 > end
+    {
+        end = blank;
+    }
+    let kept = text[..end].trim_end();
+    if bytes < 3 { kept.to_owned() } else { format!("{kept}...") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(text: &str, bytes: usize, kept: &str) {
+        assert_eq!(whole_lines(text, |text| text.len() <= bytes).0, kept, "{text:?} in {bytes}");
+    }
+
+    // P7
+    #[test]
+    fn a_cut_keeps_whole_lines() {
+        check("one\ntwo\n", 7, "one\n");
+        check("one\ntwo\n", 8, "one\ntwo\n");
+        check("one\ntwo", 7, "one\ntwo");
+        check("one\ntwo", 6, "one\n");
+        check("h\u{e9}\u{e9}\nx\n", 2, "");
+        check("", 0, "");
+    }
+
+    #[test]
+    fn tokens_are_estimated_on_the_safe_side() {
+        assert_eq!(tokens("four"), 1);
+        assert_eq!(tokens("fours"), 2);
+        assert_eq!(tokens("\u{6771}\u{4eac}"), 2);
+    }
+
+    proptest! {
+        // P7
+        #[test]
+        fn no_cut_is_too_long_or_inside_a_character(text in "(?s).{0,200}", bytes in 0_usize..220) {
+            let (kept, _) = whole_lines(&text, |text| text.len() <= bytes);
+            prop_assert!(kept.len() <= bytes && text.starts_with(kept));
+            let short = shortened(&text, bytes);
+            prop_assert!(short.len() <= bytes, "{} > {bytes}", short.len());
+        }
+    }
+}

@@ -1,0 +1,637 @@
+//! The summary: what a period came to. One cascade of them serves every reader.
+//!
+//! Every accepted version is a line that is never changed; the Markdown file a person opens is a view of the newest. A
+//! summary keeps a hash of what it was made from: as long as its sources have that hash, nothing is due.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::civil::{Date, date};
+use serde::{Deserialize, Serialize};
+
+use crate::budget::LeftOut;
+use crate::calendar::{Days, Moment, Month, Week};
+use crate::hash::Hash;
+use crate::layout::DocPath;
+use crate::record::SessionKey;
+use crate::words::words;
+
+words! {
+    /// How much time a summary covers.
+    Tier: "a tier" {
+        /// One session.
+        Session = "session",
+        /// One local day.
+        Day = "day",
+        /// One ISO week.
+        Week = "week",
+        /// The weeks whose Thursdays lie in one month.
+        Month = "month",
+        /// The months of one year.
+        Year = "year",
+    }
+}
+
+words! {
+    /// How much a day deserves to be remembered.
+    Importance: "an importance" {
+        /// A line will do.
+        Dull = "dull",
+        /// Like most.
+        Ordinary = "ordinary",
+        /// Something happened.
+        Important = "important",
+    }
+}
+
+/// What a summary is about, and its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Period {
+    /// The session that was pressed as that day's `number`-th.
+    Session {
+        /// Its local day.
+        day: Date,
+        /// Its number within the day, from 1 on.
+        number: u32,
+    },
+    /// A local day.
+    Day(Date),
+    /// An ISO week.
+    Week(Week),
+    /// A month, by its weeks' Thursdays.
+    Month(Month),
+    /// A year, by its weeks' Thursdays.
+    Year(i16),
+}
+
+/// Why a text names no period.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` names no period; write a session as 2026-02-13_session_01, a day as 2026-02-13, a week as 2026-W07, a month as 2026-02 or a year as 2026"
+)]
+pub struct NotAPeriod(pub String);
+
+impl Period {
+    /// Its tier.
+    pub fn tier(self) -> Tier {
+        match self {
+            Self::Session { .. } => Tier::Session,
+            Self::Day(_) => Tier::Day,
+            Self::Week(_) => Tier::Week,
+            Self::Month(_) => Tier::Month,
+            Self::Year(_) => Tier::Year,
+        }
+    }
+
+    /// The local days it covers. A month and a year are made of whole weeks.
+    pub fn days(self) -> Days {
+        match self {
+            Self::Session { day, .. } | Self::Day(day) => Days { first: day, last: day },
+            Self::Week(week) => Days { first: week.monday(), last: week.sunday() },
+            Self::Month(month) => month.span_of_weeks(),
+            Self::Year(year) => Days { first: month(year, 1).span_of_weeks().first, last: month(year, 12).span_of_weeks().last },
+        }
+    }
+
+    /// The period of `tier` that covers `day`; sessions have no such.
+    pub fn covering(tier: Tier, day: Date) -> Option<Self> {
+        let week = Week::of(day);
+        match tier {
+            Tier::Session => None,
+            Tier::Day => Some(Self::Day(day)),
+            Tier::Week => Some(Self::Week(week)),
+            Tier::Month => Some(Self::Month(week.month())),
+            Tier::Year => Some(Self::Year(week.month().first().year())),
+        }
+    }
+
+    /// The file that shows it while it is fresh.
+    pub fn path(self) -> DocPath {
+        self.within(
+            "primers/",
+            match self.tier() {
+                Tier::Session | Tier::Day => "daily/",
+                Tier::Week => "weekly/",
+                Tier::Month => "monthly/",
+                Tier::Year => "yearly/",
+            },
+        )
+    }
+
+    /// The file that shows it once it has been put away: by its own quarter (P6).
+    pub fn archived(self) -> DocPath {
+        // A week belongs to the quarter of its Thursday, as it does to the month.
+        let day = match self {
+            Self::Week(week) => week.thursday(),
+            other => other.days().first,
+        };
+        let quarter = (day.month() - 1) / 3 + 1;
+        self.within("primers/archive/", &format!("{:04}-Q{quarter}/", day.year()))
+    }
+
+    fn within(self, folder: &str, inner: &str) -> DocPath {
+        // Digits, dashes and plain words make a path that is one.
+        let path = format!("{folder}{inner}{self}.md");
+        path.parse().unwrap_or_else(|_| DocPath::log(self.days().first))
+    }
+
+    /// A title for people.
+    pub fn title(self) -> String {
+        match self {
+            Self::Session { day, number } => format!("Session {number} of {day}"),
+            Self::Day(day) => format!("{} {day}", crate::calendar::weekday(day)),
+            Self::Week(week) => format!("Week {week}"),
+            Self::Month(month) => format!("Month {month}"),
+            Self::Year(year) => format!("Year {year:04}"),
+        }
+    }
+}
+
+fn month(year: i16, number: i8) -> Month {
+    Month::of(date(year.clamp(1, 9998), number, 1))
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session { day, number } => write!(f, "{day}_session_{number:02}"),
+            Self::Day(day) => write!(f, "{day}"),
+            Self::Week(week) => write!(f, "{week}"),
+            Self::Month(month) => write!(f, "{month}"),
+            Self::Year(year) => write!(f, "{year:04}"),
+        }
+    }
+}
+
+impl FromStr for Period {
+    type Err = NotAPeriod;
+
+    fn from_str(text: &str) -> Result<Self, NotAPeriod> {
+        let wrong = || NotAPeriod(crate::plain::one_line(text).chars().take(60).collect());
+        let text = text.trim();
+        if let Some((day, number)) = text.split_once("_session_") {
+            let digits = (2..=6).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+            let number = if digits { number.parse().unwrap_or(0) } else { 0 };
+            let day = read_date(day).filter(|_| number > 0).ok_or_else(wrong)?;
+            return Ok(Self::Session { day, number });
+        }
+        if let Some(day) = read_date(text) {
+            return Ok(Self::Day(day));
+        }
+        if text.len() == 4 && text.bytes().all(|b| b.is_ascii_digit()) {
+            return text.parse().ok().filter(|year| (1..=9998).contains(year)).map(Self::Year).ok_or_else(wrong);
+        }
+        text.parse().map(Self::Week).or_else(|_| text.parse().map(Self::Month)).map_err(|_| wrong())
+    }
+}
+
+fn read_date(text: &str) -> Option<Date> {
+    (text.len() == 10).then(|| text.parse().ok()).flatten()
+}
+
+impl Serialize for Period {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Who made a summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Maker {
+    /// The sources' own sentences.
+    Extract,
+    /// A model, by its name.
+    Model(String),
+    /// A person's editor.
+    Hand,
+}
+
+impl fmt::Display for Maker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Extract => f.write_str("extract"),
+            Self::Model(name) => write!(f, "model {name}"),
+            Self::Hand => f.write_str("hand"),
+        }
+    }
+}
+
+/// What making a summary took (P10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    /// How often a model was asked.
+    pub attempts: u32,
+    /// Tokens that went to a model.
+    pub tokens_in: u64,
+    /// Tokens that came from it.
+    pub tokens_out: u64,
+    /// Bytes of the sources.
+    pub bytes_in: u64,
+    /// How long it took.
+    pub millis: u64,
+}
+
+/// A summary, in one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Of what.
+    pub period: Period,
+    /// Which version, from 1 on.
+    pub version: u32,
+    /// The session's records, for a session.
+    pub session: Option<SessionKey>,
+    /// The first moment told of.
+    pub start: Moment,
+    /// The last moment told of.
+    pub end: Moment,
+    /// What it came to, in a few sentences.
+    pub headline: String,
+    /// More of it, most important lines first.
+    pub body: String,
+    /// How many records it covers.
+    pub messages: u64,
+    /// How many of them are saved states.
+    pub states: u64,
+    /// When it was made.
+    pub recorded: Moment,
+    /// A hash of what it was made from.
+    pub source: Hash,
+    /// A hash of the day's log, for a day that had one.
+    pub log: Option<Hash>,
+    /// The summaries it was made from.
+    pub sources: Vec<Period>,
+    /// Who made it.
+    pub maker: Maker,
+    /// To be replaced as soon as a model can.
+    pub provisional: bool,
+    /// How much its day deserves.
+    pub importance: Importance,
+    /// What had to be left out of it.
+    pub left_out: Vec<LeftOut>,
+    /// What making it took.
+    pub cost: Cost,
+}
+
+/// A summary without its text: what planning needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Of what.
+    pub period: Period,
+    /// Which version.
+    pub version: u32,
+    /// The session's records, for a session.
+    pub session: Option<SessionKey>,
+    /// When it was made.
+    pub recorded: Moment,
+    /// A hash of what it was made from.
+    pub source: Hash,
+    /// A hash of the day's log.
+    pub log: Option<Hash>,
+    /// A hash of what it says.
+    pub content: Hash,
+    /// How many records it covers.
+    pub messages: u64,
+    /// How many of them are saved states.
+    pub states: u64,
+    /// A person's editor made it.
+    pub by_hand: bool,
+    /// To be replaced as soon as a model can.
+    pub provisional: bool,
+    /// How much its day deserves.
+    pub importance: Importance,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    id: String,
+    tier: String,
+    period: String,
+    version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conversation: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    start: String,
+    end: String,
+    headline: String,
+    body: String,
+    messages: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    states: u64,
+    created_at: String,
+    source_hash: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log_hash: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<String>,
+    made_by: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    provisional: bool,
+    #[serde(default)]
+    importance: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<(String, String)>,
+    #[serde(default)]
+    cost: Cost,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Summary {
+    /// A hash of what it says.
+    pub fn content(&self) -> Hash {
+        Hash::of(format!("{}\0{}", self.headline, self.body).as_bytes())
+    }
+
+    /// It without its text.
+    pub fn head(&self) -> Head {
+        Head {
+            period: self.period,
+            version: self.version,
+            session: self.session.clone(),
+            recorded: self.recorded,
+            source: self.source,
+            log: self.log,
+            content: self.content(),
+            messages: self.messages,
+            states: self.states,
+            by_hand: self.maker == Maker::Hand,
+            provisional: self.provisional,
+            importance: self.importance,
+        }
+    }
+
+    /// Its line, with the line break.
+    pub fn line(&self) -> String {
+        let line = Line {
+            id: format!("{}#{}", self.period, self.version),
+            tier: self.period.tier().word().into(),
+            period: self.period.to_string(),
+            version: self.version,
+            conversation: self.session.as_ref().map(|key| key.conversation.clone()),
+            session: self.session.as_ref().and_then(|key| key.session.clone()),
+            start: self.start.to_string(),
+            end: self.end.to_string(),
+            headline: self.headline.clone(),
+            body: self.body.clone(),
+            messages: self.messages,
+            states: self.states,
+            created_at: self.recorded.to_string(),
+            source_hash: self.source.to_string(),
+            log_hash: self.log.map(|hash| hash.to_string()),
+            sources: self.sources.iter().map(ToString::to_string).collect(),
+            made_by: self.maker.to_string(),
+            provisional: self.provisional,
+            importance: (self.importance != Importance::Ordinary).then(|| self.importance.word().into()),
+            left_out: self.left_out.iter().map(|left| (left.what.clone(), left.why.clone())).collect(),
+            cost: self.cost,
+        };
+        serde_json::to_string(&line).unwrap_or_default() + "\n"
+    }
+
+    /// Reads a line; the error is the end of the sentence "this line …".
+    pub fn read(line: &[u8]) -> Result<Self, String> {
+        let line: Line = serde_json::from_slice(line)
+            .map_err(|error| format!("is not a summary: {}", error.to_string().split(" at line ").next().unwrap_or_default()))?;
+        let moment =
+            |name: &str, text: &str| Moment::read(text).map(|read| read.moment).ok_or_else(|| format!("has a `{name}` that is no time"));
+        let period: Period = line.period.parse().map_err(|error: NotAPeriod| error.to_string())?;
+        let session = match (period, line.conversation) {
+            (Period::Session { day, .. }, Some(conversation)) => Some(SessionKey { day, conversation, session: line.session }),
+            (Period::Session { .. }, None) => return Err("has no `conversation`".into()),
+            _ => None,
+        };
+        Ok(Self {
+            period,
+            version: line.version,
+            session,
+            start: moment("start", &line.start)?,
+            end: moment("end", &line.end)?,
+            headline: line.headline,
+            body: line.body,
+            messages: line.messages,
+            states: line.states,
+            recorded: moment("created_at", &line.created_at)?,
+            source: line.source_hash.parse().map_err(|()| "has a `source_hash` that is none")?,
+            log: line.log_hash.and_then(|hash| hash.parse().ok()),
+            sources: line.sources.iter().filter_map(|period| period.parse().ok()).collect(),
+            maker: match line.made_by.as_str() {
+                "extract" => Maker::Extract,
+                "hand" => Maker::Hand,
+                other => Maker::Model(other.strip_prefix("model ").unwrap_or(other).to_owned()),
+            },
+            provisional: line.provisional,
+            importance: line.importance.and_then(|word| word.parse().ok()).unwrap_or(Importance::Ordinary),
+            left_out: line.left_out.into_iter().map(|(what, why)| LeftOut { what, why }).collect(),
+            cost: line.cost,
+        })
+    }
+
+    /// The file a person opens.
+    pub fn view(&self) -> String {
+        use fmt::Write;
+        let mut text = String::from("---\n");
+        let days = self.period.days();
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "period: {}", self.period);
+        let _ = writeln!(text, "tier: {}", self.period.tier());
+        if days.first == days.last {
+            let _ = writeln!(text, "day: {}", days.first);
+        } else {
+            let _ = writeln!(text, "span: {} to {}", days.first, days.last);
+        }
+        if let Some(key) = &self.session {
+            let _ = writeln!(text, "conversation: {}", quoted(&key.conversation));
+            if let Some(session) = &key.session {
+                let _ = writeln!(text, "session: {}", quoted(session));
+            }
+        }
+        let _ = writeln!(text, "messages: {}", self.messages);
+        if !self.sources.is_empty() {
+            let _ = writeln!(text, "sources: {}", self.sources.len());
+        }
+        if self.importance != Importance::Ordinary {
+            let _ = writeln!(text, "importance: {}", self.importance);
+        }
+        let _ = writeln!(text, "made_by: {}", quoted(&self.maker.to_string()));
+        let _ = writeln!(text, "created_at: {}", self.recorded);
+        let _ = writeln!(text, "version: {}", self.version);
+        if self.provisional {
+            text.push_str("provisional: true\n");
+        }
+        let _ = write!(text, "---\n# {}\n\n{}\n", self.period.title(), self.headline);
+        if !self.body.is_empty() {
+            let _ = write!(text, "\n{}\n", self.body.trim_end());
+        }
+        text
+    }
+}
+
+/// A text of a stranger's as one YAML value, short enough for a header.
+fn quoted(text: &str) -> String {
+    let short: String = crate::plain::visible(text).chars().take(120).collect();
+    serde_json::to_string(&short).unwrap_or_default()
+}
+
+/// Headline and body as a person left them in the file.
+pub fn read_view(text: &str) -> Option<(String, String)> {
+    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+    let rest = match text.strip_prefix("---\n") {
+        Some(inner) => inner.split_once("\n---\n").map(|(_, rest)| rest)?,
+        None => &text,
+    };
+    let rest = rest.trim_start();
+    let rest = match rest.split_once('\n') {
+        Some((title, rest)) if title.starts_with("# ") => rest,
+        None if rest.starts_with("# ") => "",
+        _ => rest,
+    };
+    let rest = rest.trim();
+    let (headline, body) = rest.split_once("\n\n").unwrap_or((rest, ""));
+    let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!headline.is_empty()).then(|| (headline, body.trim().to_owned()))
+}
+
+/// Which summaries are asked for. Without an answer to a question, all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SummaryQuery {
+    /// Of these tiers; empty for every tier.
+    pub tiers: Vec<Tier>,
+    /// Whose first day lies in this span.
+    pub days: Option<Days>,
+    /// As it was known at this moment.
+    pub until: Option<jiff::Timestamp>,
+    /// Only so many, those of the latest periods.
+    pub latest: Option<usize>,
+}
+
+impl SummaryQuery {
+    /// Those of one tier.
+    pub fn tier(tier: Tier) -> Self {
+        Self { tiers: vec![tier], ..Self::default() }
+    }
+
+    /// Those of one tier in a span.
+    pub fn within(tier: Tier, days: Days) -> Self {
+        Self { tiers: vec![tier], days: Some(days), ..Self::default() }
+    }
+
+    /// Likewise, as of a moment.
+    pub fn as_of(self, until: Option<jiff::Timestamp>) -> Self {
+        Self { until, ..self }
+    }
+
+    /// Whether one of that period and making is asked for.
+    pub fn admits(&self, period: Period, recorded: Moment) -> bool {
+        (self.tiers.is_empty() || self.tiers.contains(&period.tier()))
+            && self.days.is_none_or(|days| days.contains(period.days().first))
+            && self.until.is_none_or(|until| recorded.at() <= until)
+    }
+
+    /// Of all versions in the order they were written, the newest of each period asked for, by period.
+    pub fn choose<T>(&self, all: impl IntoIterator<Item = T>, of: impl Fn(&T) -> (Period, Moment)) -> Vec<T> {
+        let mut newest = std::collections::BTreeMap::new();
+        for one in all {
+            let (period, recorded) = of(&one);
+            if self.admits(period, recorded) {
+                newest.insert((period.days().first, period), one);
+            }
+        }
+        let skip = self.latest.map_or(0, |most| newest.len().saturating_sub(most));
+        newest.into_values().skip(skip).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn summary(headline: &str, body: &str) -> Summary {
+        let at = Moment::read("2026-02-15T22:15:00+01:00").unwrap().moment;
+        Summary {
+            period: "2026-W07".parse().unwrap(),
+            version: 2,
+            session: None,
+            start: at,
+            end: at,
+            headline: headline.into(),
+            body: body.into(),
+            messages: 12,
+            states: 0,
+            recorded: at,
+            source: Hash::of(b"x"),
+            log: None,
+            sources: vec!["2026-02-13_session_01".parse().unwrap()],
+            maker: Maker::Model("openai:m".into()),
+            provisional: false,
+            importance: Importance::Important,
+            left_out: vec![LeftOut::new("2 lines", "room")],
+            cost: Cost { attempts: 1, tokens_in: 100, tokens_out: 20, bytes_in: 400, millis: 7 },
+        }
+    }
+
+    // P8
+    #[test]
+    fn periods_are_named_in_iso_dates_and_two_digit_numbers() {
+        for (name, path, archived) in [
+            ("2026-02-13_session_01", "primers/daily/2026-02-13_session_01.md", "primers/archive/2026-Q1/2026-02-13_session_01.md"),
+            ("2026-02-13_session_123", "primers/daily/2026-02-13_session_123.md", "primers/archive/2026-Q1/2026-02-13_session_123.md"),
+            ("2026-02-13", "primers/daily/2026-02-13.md", "primers/archive/2026-Q1/2026-02-13.md"),
+            ("2026-W53", "primers/weekly/2026-W53.md", "primers/archive/2026-Q4/2026-W53.md"),
+            ("2026-12", "primers/monthly/2026-12.md", "primers/archive/2026-Q4/2026-12.md"),
+            ("2026", "primers/yearly/2026.md", "primers/archive/2025-Q4/2026.md"),
+        ] {
+            let period: Period = name.parse().unwrap();
+            assert_eq!((period.to_string().as_str(), period.path().as_str()), (name, path));
+            if name != "2026" && name != "2026-12" {
+                assert_eq!(period.archived().as_str(), archived);
+            }
+        }
+        for bad in ["", "2026-02-13_session_0", "2026-02-13_session_00", "2026-02-30", "2027-W53", "2026-13", "26", "../x", "2026-2-3"] {
+            assert!(bad.parse::<Period>().is_err(), "{bad}");
+        }
+    }
+
+    // P2 P3
+    #[test]
+    fn a_week_belongs_to_the_month_and_year_of_its_thursday() {
+        let name = |tier, day: Date| Period::covering(tier, day).unwrap().to_string();
+        assert_eq!(name(Tier::Week, date(2027, 1, 2)), "2026-W53");
+        assert_eq!(name(Tier::Month, date(2027, 1, 2)), "2026-12");
+        assert_eq!(name(Tier::Year, date(2027, 1, 2)), "2026");
+        assert_eq!(name(Tier::Month, date(2026, 3, 1)), "2026-02");
+        let year: Period = "2026".parse().unwrap();
+        assert_eq!(year.days(), Days { first: date(2025, 12, 29), last: date(2027, 1, 3) });
+    }
+
+    // Y7
+    #[test]
+    fn a_version_is_one_line_that_reads_back() {
+        let one = summary("It went well.", "- a\n- b");
+        assert_eq!(Summary::read(one.line().trim_end().as_bytes()), Ok(one.clone()));
+        for field in ["id", "tier", "start", "end", "headline", "body", "messages", "created_at"] {
+            assert!(one.line().contains(&format!("\"{field}\":")), "{field}");
+        }
+        assert!(Summary::read(b"{}").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_view_reads_back_to_what_it_shows(headline in "[a-z .]{1,60}", body in "([ -~]{1,40}\n?){0,6}") {
+            let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+            prop_assume!(!headline.is_empty());
+            let one = summary(&headline, body.trim());
+            prop_assert_eq!(read_view(&one.view()), Some((headline, body.trim().to_owned())));
+        }
+
+        #[test]
+        fn no_file_makes_the_reader_fall(text in "(?s).{0,80}") {
+            let _ = read_view(&text);
+            let _ = Summary::read(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The index of records and summaries: which there are, and what they come to.
+//!
+//! Each file is taken in as a whole unless this process has just appended to it; a file that looks other than when it was
+//! taken in is taken in again. So what is here never depends on how it came about.
+
+use std::collections::{BTreeMap, HashMap};
+
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::record::{self, Digest, Key, Record, SessionKey, SessionStat};
+use icecore_domain::summary::{Head, Summary, SummaryQuery};
+use jiff::civil::Date;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row as SqlRow, Transaction, TransactionBehavior, params, params_from_iter};
+
+use super::{Index, Look, Outcome, damaged};
+
+/// A file as it is now: what the file system says of it, and its bytes.
+pub(in crate::vault) struct FileNow {
+    pub look: Option<Look>,
+    pub text: Vec<u8>,
+}
+
+/// Where a version of a summary is.
+pub(in crate::vault) struct Place {
+    pub head: Head,
+    pub offset: u64,
+    pub length: usize,
+}
+
+impl Index {
+    /// Those of the files that are not here as they look now; a file that is gone but was here is among them.
+    pub fn stale(&self, files: &[(DocPath, Option<Look>)]) -> Outcome<Vec<DocPath>> {
+        let state = self.connection.unchecked_transaction()?;
+        let mut query = state.prepare_cached("SELECT stamp FROM taken WHERE path = ?1")?;
+        let mut stale = Vec::new();
+        for (path, look) in files {
+            let known: Option<String> = query.query_row([path.as_str()], |row| row.get(0)).optional()?;
+            if known != look.map(|look| look.stamp()) {
+                stale.push(path.clone());
+            }
+        }
+        Ok(stale)
+    }
+
+    /// The record files that are in here.
+    pub fn record_files(&self) -> Outcome<Vec<String>> {
+        let mut query = self.connection.prepare("SELECT path FROM taken WHERE path <> ?1")?;
+        query.query_map([layout::SUMMARIES], |row| row.get(0))?.collect()
+    }
+
+    /// Takes a file in as a whole. `read` is called once nobody else can write to the index: what is in the index was in
+    /// the file before.
+    pub fn take_file(&mut self, path: &DocPath, read: impl FnOnce() -> Outcome<FileNow>) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let now = read()?;
+        fill_file(&transaction, path, &now)?;
+        transaction.commit()?;
+        self.shorten_log()
+    }
+
+    /// Which of these keys are known: the file and the hash of the words.
+    pub fn known(&self, keys: &[Key]) -> Outcome<Vec<Option<(String, Key)>>> {
+        let state = self.connection.unchecked_transaction()?;
+        let mut query = state.prepare_cached("SELECT path, wording FROM record JOIN taken USING (file) WHERE key = ?1")?;
+        keys.iter().map(|key| query.query_row([key.as_slice()], |row| Ok((row.get(0)?, key_of(row, 1)?))).optional()).collect()
+    }
+
+    /// Takes in records that this process has just appended, under the lock, to a file that was covered up to `start`.
+    pub fn take_own_records(&mut self, path: &DocPath, start: u64, records: &[&Record], look: Look) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let known = transaction
+            .prepare_cached("SELECT file, bytes FROM taken WHERE path = ?1")?
+            .query_row([path.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?)))
+            .optional()?;
+        let (file, bytes) = match known {
+            Some(known) => known,
+            None => (put_taken(&transaction, path, Some(look))?, 0),
+        };
+        if bytes != start {
+            // Something else is in the file too; the next look at it takes in all of it.
+            return Ok(());
+        }
+        let mut stats: BTreeMap<SessionKey, SessionStat> = BTreeMap::new();
+        {
+            let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)")?;
+            for record in records {
+                put.execute(params![record.key().as_slice(), record.wording().as_slice(), file])?;
+                let key = record.session_key();
+                stats.entry(key.clone()).or_insert_with(|| SessionStat::empty(key, record)).add(record);
+            }
+        }
+        for stat in stats.into_values() {
+            let so_far = transaction
+                .prepare_cached("SELECT * FROM session WHERE day = ?1 AND conversation = ?2 AND session = ?3 AND file = ?4")?
+                .query_row(params![stat.key.day.to_string(), stat.key.conversation, session_text(&stat.key), file], session_stat)
+                .optional()?;
+            put_session(&transaction, file, &so_far.map_or(stat.clone(), |so_far| merged(so_far, &stat)))?;
+        }
+        put_taken(&transaction, path, Some(look))?;
+        transaction.commit()?;
+        self.shorten_log()
+    }
+
+    /// The sessions of these days, or all.
+    pub fn sessions(&self, days: Option<Days>) -> Outcome<Vec<SessionStat>> {
+        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| (days.first.to_string(), days.last.to_string()));
+        let mut query =
+            self.connection.prepare_cached("SELECT * FROM session WHERE day BETWEEN ?1 AND ?2 ORDER BY day, conversation, session")?;
+        let rows = query.query_map([first, last], session_stat)?;
+        let mut found: Vec<SessionStat> = Vec::new();
+        for stat in rows {
+            let stat = stat?;
+            match found.last_mut() {
+                Some(before) if before.key == stat.key => *before = merged(before.clone(), &stat),
+                _ => found.push(stat),
+            }
+        }
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    /// Days that have records.
+    pub fn record_days(&self) -> Outcome<Vec<Date>> {
+        let mut query = self.connection.prepare_cached("SELECT DISTINCT day FROM session ORDER BY day")?;
+        query.query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?.collect()
+    }
+
+    /// Days that have events, and how many.
+    pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
+        let mut query = self.connection.prepare_cached("SELECT day, count(*) FROM event GROUP BY day")?;
+        query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()
+    }
+
+    /// Takes in summaries that this process has just appended at `start`.
+    pub fn take_own_summaries(&mut self, path: &DocPath, start: u64, summaries: &[Summary], look: Look) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let bytes: u64 = transaction
+            .prepare_cached("SELECT bytes FROM taken WHERE path = ?1")?
+            .query_row([path.as_str()], |row| row.get(0))
+            .optional()?
+            .unwrap_or(0);
+        if bytes != start {
+            return Ok(());
+        }
+        let mut offset = start;
+        for summary in summaries {
+            let length = summary.line().len();
+            put_summary(&transaction, &summary.head(), offset, length - 1)?;
+            offset += length as u64;
+        }
+        put_taken(&transaction, path, Some(look))?;
+        transaction.commit()?;
+        self.shorten_log()
+    }
+
+    /// The newest versions asked for, by first day and period.
+    pub fn places(&self, which: &SummaryQuery) -> Outcome<Vec<Place>> {
+        let mut sql = String::from(
+            "SELECT period, version, conversation, session, recorded, source, log, content, messages, states, by_hand, provisional,
+             importance, line_offset, line_length FROM summary WHERE 1",
+        );
+        let mut values: Vec<Value> = Vec::new();
+        if !which.tiers.is_empty() {
+            sql.push_str(&format!(" AND tier IN ({})", vec!["?"; which.tiers.len()].join(",")));
+            values.extend(which.tiers.iter().map(|tier| Value::from(tier.word().to_owned())));
+        }
+        if let Some(days) = which.days {
+            sql.push_str(" AND first BETWEEN ? AND ?");
+            values.extend([Value::from(days.first.to_string()), Value::from(days.last.to_string())]);
+        }
+        sql.push_str(" ORDER BY seq");
+        let mut query = self.connection.prepare_cached(&sql)?;
+        let all: Vec<Place> = query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
+        Ok(which.choose(all, |place| (place.head.period, place.head.recorded)))
+    }
+}
+
+/// Empties what came from a file and fills it from the file.
+pub(super) fn fill_file(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) -> Outcome<()> {
+    if path.as_str() == layout::SUMMARIES {
+        transaction.execute("DELETE FROM summary", [])?;
+        let mut offset = 0;
+        for line in now.text.split_inclusive(|&byte| byte == b'\n') {
+            if let Ok(summary) = Summary::read(line.trim_ascii()) {
+                put_summary(transaction, &summary.head(), offset, line.trim_ascii_end().len())?;
+            }
+            offset += line.len() as u64;
+        }
+        put_taken(transaction, path, now.look)?;
+        return Ok(());
+    }
+    let file: Option<i64> =
+        transaction.prepare_cached("SELECT file FROM taken WHERE path = ?1")?.query_row([path.as_str()], |row| row.get(0)).optional()?;
+    if let Some(file) = file {
+        transaction.prepare_cached("DELETE FROM record WHERE file = ?1")?.execute([file])?;
+        transaction.prepare_cached("DELETE FROM session WHERE file = ?1")?.execute([file])?;
+    }
+    let file = put_taken(transaction, path, now.look)?;
+    let (records, _) = record::read_file(&now.text);
+    let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)")?;
+    for record in &records {
+        put.execute(params![record.key().as_slice(), record.wording().as_slice(), file])?;
+    }
+    record::sessions(&records).iter().try_for_each(|stat| put_session(transaction, file, stat))
+}
+
+/// Notes what a file looks like; the number it has here. One that is gone is forgotten.
+fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) -> Outcome<i64> {
+    let Some(look) = look else {
+        transaction.prepare_cached("DELETE FROM taken WHERE path = ?1")?.execute([path.as_str()])?;
+        return Ok(0);
+    };
+    let mut put = transaction.prepare_cached(
+        "INSERT INTO taken (path, bytes, stamp) VALUES (?1, ?2, ?3)
+         ON CONFLICT (path) DO UPDATE SET bytes = excluded.bytes, stamp = excluded.stamp RETURNING file",
+    )?;
+    put.query_row(params![path.as_str(), look.len, look.stamp()], |row| row.get(0))
+}
+
+fn session_text(key: &SessionKey) -> &str {
+    key.session.as_deref().unwrap_or_default()
+}
+
+fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStat) -> Outcome<()> {
+    let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+    put.execute(params![
+        stat.key.day.to_string(),
+        stat.key.conversation,
+        session_text(&stat.key),
+        file,
+        stat.digest.records,
+        stat.states,
+        stat.bytes,
+        stat.digest.bytes().as_slice(),
+        stat.first.to_string(),
+        stat.last.to_string(),
+        stat.captured.to_string(),
+    ])?;
+    Ok(())
+}
+
+fn session_stat(row: &SqlRow<'_>) -> Outcome<SessionStat> {
+    let moment = |at: usize| Moment::read(&row.get::<_, String>(at)?).map(|read| read.moment).ok_or_else(damaged);
+    let session: String = row.get(2)?;
+    Ok(SessionStat {
+        key: SessionKey {
+            day: row.get::<_, String>(0)?.parse().map_err(|_| damaged())?,
+            conversation: row.get(1)?,
+            session: Some(session).filter(|session| !session.is_empty()),
+        },
+        digest: Digest::from_parts(row.get(4)?, key_of(row, 7)?),
+        states: row.get(5)?,
+        bytes: row.get(6)?,
+        first: moment(8)?,
+        last: moment(9)?,
+        captured: moment(10)?,
+    })
+}
+
+fn merged(mut one: SessionStat, other: &SessionStat) -> SessionStat {
+    one.digest = one.digest.with(other.digest);
+    one.states += other.states;
+    one.bytes += other.bytes;
+    one.first = one.first.min(other.first);
+    one.last = one.last.max(other.last);
+    one.captured = one.captured.min(other.captured);
+    one
+}
+
+fn key_of(row: &SqlRow<'_>, at: usize) -> Outcome<Key> {
+    row.get::<_, Vec<u8>>(at)?.try_into().map_err(|_| damaged())
+}
+
+fn put_summary(transaction: &Transaction<'_>, head: &Head, offset: u64, length: usize) -> Outcome<()> {
+    let mut put = transaction.prepare_cached(
+        "INSERT INTO summary (tier, first, period, version, conversation, session, recorded, source, log, content, messages, states,
+         by_hand, provisional, importance, line_offset, line_length)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+    )?;
+    put.execute(params![
+        head.period.tier().word(),
+        head.period.days().first.to_string(),
+        head.period.to_string(),
+        head.version,
+        head.session.as_ref().map(|key| key.conversation.as_str()),
+        head.session.as_ref().and_then(|key| key.session.as_deref()),
+        head.recorded.to_string(),
+        head.source.bytes().as_slice(),
+        head.log.as_ref().map(|hash| hash.bytes().as_slice()),
+        head.content.bytes().as_slice(),
+        head.messages,
+        head.states,
+        head.by_hand,
+        head.provisional,
+        head.importance.word(),
+        offset,
+        length,
+    ])?;
+    Ok(())
+}
+
+fn place(row: &SqlRow<'_>) -> Outcome<Place> {
+    let hash = |at: usize| Hash::from_bytes(&row.get::<_, Vec<u8>>(at)?).ok_or_else(damaged);
+    let period: icecore_domain::summary::Period = row.get::<_, String>(0)?.parse().map_err(|_| damaged())?;
+    let conversation: Option<String> = row.get(2)?;
+    let log: Option<Vec<u8>> = row.get(6)?;
+    let session = match conversation {
+        Some(conversation) => Some(SessionKey { day: period.days().first, conversation, session: row.get(3)? }),
+        None => None,
+    };
+    Ok(Place {
+        head: Head {
+            period,
+            version: row.get(1)?,
+            session,
+            recorded: Moment::read(&row.get::<_, String>(4)?).ok_or_else(damaged)?.moment,
+            source: hash(5)?,
+            log: log.as_deref().and_then(Hash::from_bytes),
+            content: hash(7)?,
+            messages: row.get(8)?,
+            states: row.get(9)?,
+            by_hand: row.get(10)?,
+            provisional: row.get(11)?,
+            importance: row.get::<_, String>(12)?.parse().map_err(|_| damaged())?,
+        },
+        offset: row.get(13)?,
+        length: row.get(14)?,
+    })
+}
+
+/// What is said of records and summaries, without what depends on how it came about.
+pub(super) const DUMPS: &[(&str, &str)] = &[
+    ("records", "SELECT key, wording, path FROM record JOIN taken USING (file) ORDER BY key"),
+    (
+        "sessions",
+        "SELECT day, conversation, session, path, records, states, session.bytes, sum, first, last, captured
+         FROM session JOIN taken USING (file) ORDER BY 1, 2, 3, 4",
+    ),
+    ("summaries", "SELECT * FROM summary ORDER BY seq"),
+];
+
+/// Files that the index says are as they are now, with how they looked: what a comparison can be made on.
+pub(super) fn taken(connection: &Connection) -> Outcome<HashMap<String, String>> {
+    let mut query = connection.prepare("SELECT path, stamp FROM taken")?;
+    query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}

@@ -1,0 +1,285 @@
+//! Records and summaries in a vault: files that only grow, a line each.
+//!
+//! A line is in its file before anything else knows of it. The index says which records are known, so that none is kept
+//! twice; without an index the files say it, only slower.
+
+use std::collections::{BTreeMap, HashMap};
+
+use icecore_domain::calendar::Days;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::record::{self, BadLine, Captured, Key, Record, SessionStat};
+use icecore_domain::summary::{Head, Summary, SummaryQuery};
+use jiff::civil::Date;
+
+use super::door::Held;
+use super::index::{FileNow, Outcome};
+use super::{Handle, Vault};
+use crate::{Added, Error, Position, Result};
+
+/// How many records are looked up and written at once; a longer list is taken in such steps.
+const STEP: usize = 50_000;
+
+impl Vault {
+    /// Brings the index up to date with these files; false if there is no index to be used.
+    fn refresh(&self, files: &[DocPath]) -> Result<bool> {
+        let looks = files.iter().map(|path| Ok((path.clone(), self.door.look(path)?))).collect::<Result<Vec<_>>>()?;
+        let Some(stale) = self.ask(|index| index.stale(&looks))? else { return Ok(false) };
+        for path in stale {
+            let unread = std::cell::RefCell::new(None);
+            let taken = self.ask(|index| {
+                index.take_file(&path, || {
+                    let read = || Ok(FileNow { look: self.door.look(&path)?, text: self.door.read(&path)?.unwrap_or_default() });
+                    read().map_err(|error: Error| {
+                        *unread.borrow_mut() = Some(error);
+                        rusqlite::Error::ExecuteReturnedResults
+                    })
+                })
+            })?;
+            if let Some(error) = unread.take() {
+                return Err(error);
+            }
+            if taken.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The record files there are.
+    pub(super) fn record_files(&self) -> Result<Vec<DocPath>> {
+        let mut found = Vec::new();
+        for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
+            found.extend(self.door.documents(folder)?.into_iter().filter(|path| path.record_day().is_some()));
+        }
+        Ok(found)
+    }
+
+    /// Brings the index up to date with every record file; false if there is none to be used.
+    fn refresh_records(&self) -> Result<bool> {
+        let mut files = self.record_files()?;
+        // Files that are gone have to be forgotten.
+        let Some(known) = self.ask(|index| index.record_files())? else { return Ok(false) };
+        let here: std::collections::HashSet<&str> = files.iter().map(DocPath::as_str).collect();
+        let gone: Vec<DocPath> = known.iter().filter(|path| !here.contains(path.as_str())).filter_map(|path| path.parse().ok()).collect();
+        files.extend(gone);
+        self.refresh(&files)
+    }
+
+    fn read_records(&self, path: &DocPath) -> Result<(Vec<Record>, Vec<BadLine>)> {
+        Ok(self.door.read(path)?.map_or_else(Default::default, |text| record::read_file(&text)))
+    }
+
+    fn files_of(days: Days) -> impl Iterator<Item = DocPath> {
+        days.iter().flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day)))
+    }
+
+    pub(super) fn keep_records(&self, records: Vec<Record>) -> Result<Added> {
+        let mut added = Added::default();
+        let mut rest = records;
+        while !rest.is_empty() {
+            let later = rest.split_off(rest.len().min(STEP));
+            self.keep_some(rest, &mut added)?;
+            rest = later;
+        }
+        Ok(added)
+    }
+
+    fn keep_some(&self, records: Vec<Record>, added: &mut Added) -> Result<()> {
+        let held = self.locked()?;
+        let paths: Vec<DocPath> = records.iter().map(Record::path).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        for path in &paths {
+            self.mend_file(&held, path)?;
+        }
+        // Only the files that are written to are looked at: a lagging index of another day's file costs at most a second
+        // line of the same words there, which readers take for one.
+        let indexed = self.refresh(&paths)?;
+        let keys: Vec<Key> = records.iter().map(Record::key).collect();
+        let known = match self.ask(|index| index.known(&keys))? {
+            Some(known) if indexed => known,
+            _ => self.known_by_files(&keys)?,
+        };
+        let mut batch: HashMap<Key, (DocPath, Key)> = HashMap::new();
+        let mut fresh: BTreeMap<DocPath, Vec<&Record>> = BTreeMap::new();
+        let mut revisions: BTreeMap<DocPath, Vec<Record>> = BTreeMap::new();
+        for ((record, key), known) in records.iter().zip(&keys).zip(known) {
+            let wording = record.wording();
+            let before = match known {
+                Some((path, wording)) => Some((path.parse()?, wording)),
+                None => batch.get(key).cloned(),
+            };
+            match before {
+                None => {
+                    batch.insert(*key, (record.path(), wording));
+                    fresh.entry(record.path()).or_default().push(record);
+                    added.new += 1;
+                }
+                Some((_, before)) if before == wording => added.same += 1,
+                Some((path, _)) => {
+                    added.revised.push(record.id.clone());
+                    batch.insert(*key, (path.clone(), wording));
+                    revisions.entry(path).or_default().push(record.clone());
+                }
+            }
+        }
+        for (path, records) in fresh {
+            let text: String = records.iter().map(|record| record.line()).collect();
+            let (start, look) = self.door.append(&held, &path, text.as_bytes())?;
+            // The lines are safe; if the index cannot take them now, it does when it is next asked about the file.
+            if let Handle::Open(index) = &mut *self.handle() {
+                let _ = index.take_own_records(&path, start, &records, look);
+            }
+        }
+        for (path, records) in revisions {
+            self.revise(&held, &path, records)?;
+        }
+        Ok(())
+    }
+
+    /// Appends other words for records of a file, at the time of the first ones: the file decides which day it is.
+    fn revise(&self, held: &Held, path: &DocPath, records: Vec<Record>) -> Result<()> {
+        let (first, _) = self.read_records(path)?;
+        let first: HashMap<Key, &Record> = first.iter().map(|record| (record.key(), record)).collect();
+        let mut text = String::new();
+        for mut record in records {
+            if let Some(first) = first.get(&record.key()) {
+                (record.ts, record.session, record.kind) = (first.ts, first.session.clone(), first.kind);
+            }
+            text.push_str(&record.line());
+        }
+        self.mend_file(held, path)?;
+        self.door.append(held, path, text.as_bytes())?;
+        self.refresh(std::slice::from_ref(path)).map(|_| ())
+    }
+
+    fn known_by_files(&self, keys: &[Key]) -> Result<Vec<Option<(String, Key)>>> {
+        let mut found: HashMap<Key, (String, Key)> = HashMap::new();
+        for path in self.record_files()? {
+            for record in self.read_records(&path)?.0 {
+                found.entry(record.key()).or_insert_with(|| (path.to_string(), record.wording()));
+            }
+        }
+        Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
+    }
+
+    pub(super) fn records_of(&self, days: Days) -> Result<Vec<Record>> {
+        let mut found = Vec::new();
+        for path in Self::files_of(days) {
+            found.extend(self.read_records(&path)?.0);
+        }
+        found.sort_by_key(|record| record.ts.at());
+        Ok(found)
+    }
+
+    pub(super) fn sessions_of(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
+        let fresh = match days {
+            Some(days) => self.refresh(&Self::files_of(days).collect::<Vec<_>>())?,
+            None => self.refresh_records()?,
+        };
+        if fresh && let Some(found) = self.ask(|index| index.sessions(days))? {
+            return Ok(found);
+        }
+        let records = match days {
+            Some(days) => self.records_of(days)?,
+            None => self.record_files()?.iter().map(|path| Ok(self.read_records(path)?.0)).collect::<Result<Vec<_>>>()?.concat(),
+        };
+        Ok(record::sessions(&records))
+    }
+
+    pub(super) fn days_with_records(&self) -> Result<Vec<Date>> {
+        if self.refresh_records()?
+            && let Some(days) = self.ask(|index| index.record_days())?
+        {
+            return Ok(days);
+        }
+        let mut days: Vec<Date> = self.sessions_of(None)?.into_iter().map(|stat| stat.key.day).collect();
+        days.dedup();
+        Ok(days)
+    }
+
+    pub(super) fn lines_that_are_no_records(&self) -> Result<Vec<(DocPath, BadLine)>> {
+        let mut found = Vec::new();
+        for path in self.record_files()? {
+            found.extend(self.read_records(&path)?.1.into_iter().map(|bad| (path.clone(), bad)));
+        }
+        Ok(found)
+    }
+
+    fn summaries_path() -> Result<DocPath> {
+        Ok(layout::SUMMARIES.parse()?)
+    }
+
+    fn summaries_position(&self) -> Result<Position> {
+        Ok(Position(self.door.look(&Self::summaries_path()?)?.map_or(0, |look| look.mark())))
+    }
+
+    pub(super) fn keep_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+        let held = self.locked()?;
+        let path = Self::summaries_path()?;
+        if let Some(after) = after
+            && self.summaries_position()? != after
+        {
+            return Err(Error::Moved { what: path.to_string() });
+        }
+        self.mend_file(&held, &path)?;
+        let text: String = summaries.iter().map(Summary::line).collect();
+        let (start, look) = self.door.append(&held, &path, text.as_bytes())?;
+        if let Handle::Open(index) = &mut *self.handle() {
+            let _ = index.take_own_summaries(&path, start, summaries, look);
+        }
+        self.summaries_position()
+    }
+
+    fn all_summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
+        let text = self.door.read(&Self::summaries_path()?)?.unwrap_or_default();
+        let all = text.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line.trim_ascii()).ok());
+        Ok(which.choose(all, |summary| (summary.period, summary.recorded)))
+    }
+
+    pub(super) fn heads_of(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)> {
+        // The position is taken first: what arrives meanwhile makes a write against it fail, never pass.
+        let position = self.summaries_position()?;
+        if self.refresh(&[Self::summaries_path()?])?
+            && let Some(places) = self.ask(|index| index.places(which))?
+        {
+            return Ok((places.into_iter().map(|place| place.head).collect(), position));
+        }
+        Ok((self.all_summaries(which)?.iter().map(Summary::head).collect(), position))
+    }
+
+    pub(super) fn summaries_of(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
+        let path = Self::summaries_path()?;
+        if self.refresh(std::slice::from_ref(&path))?
+            && let Some(places) = self.ask(|index| index.places(which))?
+        {
+            let pieces: Vec<(u64, usize)> = places.iter().map(|place| (place.offset, place.length)).collect();
+            let read: Option<Vec<Summary>> = match pieces.is_empty() {
+                true => Some(Vec::new()),
+                false => self.door.read_pieces(&path, &pieces)?.iter().map(|line| Summary::read(line).ok()).collect(),
+            };
+            // If a line is not where it was, somebody has changed the file since; the file knows.
+            if let Some(found) = read
+                && found.iter().zip(&places).all(|(found, place)| found.period == place.head.period)
+            {
+                return Ok(found);
+            }
+        }
+        self.all_summaries(which)
+    }
+
+    /// Fills an index that is to be compared from the files that the vault's own was filled from; false if one of them
+    /// has changed since.
+    pub(super) fn fill_like(&self, taken: &HashMap<String, String>, fresh: &mut super::index::Index) -> Result<Outcome<bool>> {
+        let mut paths: Vec<DocPath> = taken.keys().filter_map(|path| path.parse().ok()).collect();
+        paths.sort();
+        for path in paths {
+            let now = FileNow { look: self.door.look(&path)?, text: self.door.read(&path)?.unwrap_or_default() };
+            if now.look.map(|look| look.stamp()).as_ref() != taken.get(path.as_str()) {
+                return Ok(Ok(false));
+            }
+            if let Err(error) = fresh.take_file(&path, || Ok(now)) {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(true))
+    }
+}
