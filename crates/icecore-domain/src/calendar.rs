@@ -159,6 +159,11 @@ impl Zone {
         self.0.iana_name().unwrap_or("UTC")
     }
 
+    /// How far its clocks are from UTC at that moment.
+    pub fn offset(&self, at: Timestamp) -> Offset {
+        self.0.to_offset(at)
+    }
+
     /// `at` as told by the clocks of this zone.
     pub fn moment(&self, at: Timestamp) -> Moment {
         Moment::new(at, self.0.to_offset(at))
@@ -624,7 +629,7 @@ mod tests {
             assert!(zone.start_of(day) <= zone.at(day, Time::MAX));
         }
         let none = Days { first: Date::MAX, last: Date::MIN };
-        assert!(none.is_empty() && none.len() == 0 && none.iter().next().is_none() && !none.contains(Date::ZERO));
+        assert!((none.is_empty(), none.len()) == (true, 0) && none.iter().next().is_none() && !none.contains(Date::ZERO));
     }
 
     fn check_start(zone: &str, day: Date, start: &str) {

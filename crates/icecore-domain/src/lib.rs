@@ -6,15 +6,22 @@
 
 pub mod budget;
 pub mod calendar;
+pub mod cascade;
 pub mod event;
 pub mod extract;
 pub mod format;
+pub mod gate;
 pub mod hash;
 pub mod id;
 pub mod layout;
 pub mod ledger;
+pub mod packs;
 pub mod plain;
 pub mod record;
+pub mod schedule;
+pub mod secrets;
 pub mod summary;
+pub mod transcript;
 pub mod undo;
+pub mod when;
 pub mod words;

@@ -343,7 +343,7 @@ fn is_zero(number: &u64) -> bool {
 impl Summary {
     /// A hash of what it says.
     pub fn content(&self) -> Hash {
-        Hash::of(format!("{}\0{}", self.headline, self.body).as_bytes())
+        content(&self.headline, &self.body)
     }
 
     /// It without its text.
@@ -459,6 +459,7 @@ impl Summary {
         let _ = writeln!(text, "made_by: {}", quoted(&self.maker.to_string()));
         let _ = writeln!(text, "created_at: {}", self.recorded);
         let _ = writeln!(text, "version: {}", self.version);
+        let _ = writeln!(text, "content: {}", self.content().short());
         if self.provisional {
             text.push_str("provisional: true\n");
         }
@@ -468,6 +469,34 @@ impl Summary {
         }
         text
     }
+}
+
+fn content(headline: &str, body: &str) -> Hash {
+    Hash::of(format!("{headline}\0{body}").as_bytes())
+}
+
+/// What the file of a summary says now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadView {
+    /// What icecore wrote, in this or an older version.
+    Ours,
+    /// What a person made of it.
+    Edited {
+        /// The first paragraph.
+        headline: String,
+        /// The rest.
+        body: String,
+    },
+    /// Nothing that can be read.
+    Broken,
+}
+
+/// Whether a file is as icecore wrote it: it carries a hash of its own text.
+pub fn read_file(text: &str) -> ReadView {
+    let Some((headline, body)) = read_view(text) else { return ReadView::Broken };
+    let header = text.split("\n---").next().unwrap_or_default();
+    let kept = header.lines().find_map(|line| line.trim().strip_prefix("content: "));
+    if kept == Some(content(&headline, &body).short().as_str()) { ReadView::Ours } else { ReadView::Edited { headline, body } }
 }
 
 /// A text of a stranger's as one YAML value, short enough for a header.
@@ -626,6 +655,9 @@ mod tests {
             prop_assume!(!headline.is_empty());
             let one = summary(&headline, body.trim());
             prop_assert_eq!(read_view(&one.view()), Some((headline, body.trim().to_owned())));
+            prop_assert_eq!(read_file(&one.view()), ReadView::Ours);
+            let edited = matches!(read_file(&one.view().replace("\n# Week", "\n# Week\nA new line.\n# Week")), ReadView::Edited { .. });
+            prop_assert!(edited);
         }
 
         #[test]

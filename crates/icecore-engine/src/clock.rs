@@ -8,6 +8,11 @@ pub trait Clock: Send + Sync {
     /// This moment.
     fn now(&self) -> Timestamp;
 
+    /// How long something has been running, in milliseconds from an arbitrary beginning. A clock that stands measures nothing.
+    fn millis(&self) -> u64 {
+        0
+    }
+
     /// Whether a person chose the moment, so that what is newer is not known yet.
     fn is_set_by_hand(&self) -> bool {
         false
@@ -21,6 +26,12 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::now()
+    }
+
+    fn millis(&self) -> u64 {
+        static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        let beginning = BEGINNING.get_or_init(std::time::Instant::now);
+        u64::try_from(beginning.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -3,8 +3,13 @@
 //! A vault may come from a stranger, so there is nothing in it that names a program, an endpoint or a key.
 
 use icecore_domain::calendar::{NotAZone, Zone};
+use icecore_domain::cascade::retain::Retention;
 use icecore_domain::event::{NotAWord, Priority};
 use icecore_domain::layout::{self, DocPath};
+use icecore_domain::packs::pyramid::Reach;
+use icecore_domain::packs::states::Span;
+use icecore_domain::schedule::{Job, Timetable};
+use icecore_domain::summary::{Importance, Tier};
 use icecore_store::Store;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -25,6 +30,143 @@ pub struct Policy {
     pub log: LogPolicy,
     /// What the first screen shows.
     pub status: StatusPolicy,
+    /// What happens to what is captured.
+    pub capture: CapturePolicy,
+    /// How summaries are made.
+    cascade: CascadePolicy,
+    /// How long summaries and packs may be.
+    pub budget: BudgetPolicy,
+    /// How long files stay.
+    pub retention: RetentionPolicy,
+    /// How far the pyramid's steps reach.
+    pub pyramid: PyramidPolicy,
+    /// When jobs run.
+    pub schedule: SchedulePolicy,
+}
+
+/// What happens to what is captured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapturePolicy {
+    /// Replace secrets before anything is written.
+    pub hide_secrets: bool,
+    /// The least time between two entries of `24hr.md`.
+    pub throttle_minutes: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CascadePolicy {
+    without_model: String,
+    session_idle_minutes: u16,
+}
+
+/// What to do where no model is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithoutModel {
+    /// Make summaries from the sources' own sentences, until there is one.
+    Extract,
+    /// Wait.
+    Defer,
+}
+
+/// How long summaries and packs may be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetPolicy {
+    session_bytes: usize,
+    day_bytes: usize,
+    week_bytes: usize,
+    month_bytes: usize,
+    year_bytes: usize,
+    /// The upload package's.
+    pub upload_bytes: usize,
+    /// The pyramid's history.
+    pub pyramid_tokens: usize,
+}
+
+/// The smallest budget of a summary that leaves room to say something.
+const LEAST_BYTES: usize = 1_024;
+/// The most that a pyramid's history may have.
+pub const MOST_PYRAMID_TOKENS: usize = 50_000;
+
+impl BudgetPolicy {
+    /// The most bytes of the file of a summary of that tier and importance.
+    pub fn of(&self, tier: Tier, importance: Importance) -> usize {
+        let bytes = match tier {
+            Tier::Session => self.session_bytes,
+            Tier::Day => self.day_bytes,
+            Tier::Week => self.week_bytes,
+            Tier::Month => self.month_bytes,
+            Tier::Year => self.year_bytes,
+        };
+        if tier == Tier::Day && importance == Importance::Important { bytes * 2 } else { bytes }
+    }
+}
+
+/// How long files stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionPolicy {
+    daily_days: u16,
+    important_days: u16,
+    weekly_weeks: u16,
+    states_days: u16,
+    month_days: u16,
+}
+
+impl RetentionPolicy {
+    /// Of the primers.
+    pub fn primers(&self) -> Retention {
+        Retention { daily_days: self.daily_days, important_days: self.important_days, weekly_weeks: self.weekly_weeks }
+    }
+
+    /// Of the cascade files.
+    pub fn states(&self) -> Span {
+        Span { states_days: self.states_days, days: self.month_days }
+    }
+}
+
+/// How far the pyramid's steps reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PyramidPolicy {
+    days: u16,
+    weeks_days: u16,
+}
+
+impl PyramidPolicy {
+    /// As the domain takes it.
+    pub fn reach(&self) -> Reach {
+        Reach { days: self.days, weeks_days: self.weeks_days }
+    }
+}
+
+/// When jobs run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulePolicy {
+    consolidation: String,
+    day: String,
+    week: String,
+    month: String,
+    archive: String,
+    year: String,
+}
+
+impl SchedulePolicy {
+    /// The timetable.
+    pub fn timetable(&self) -> Result<Timetable, Mistake> {
+        let entries = [
+            (Job::Day, self.day.as_str()),
+            (Job::Consolidation, &self.consolidation),
+            (Job::Week, &self.week),
+            (Job::Month, &self.month),
+            (Job::Archive, &self.archive),
+            (Job::Year, &self.year),
+        ];
+        Timetable::read(&entries).map_err(|error| Mistake::Value(format!("schedule: {error}")))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +232,20 @@ impl Policy {
         Ok(Zone::named(&self.zone)?)
     }
 
+    /// What to do where no model is configured.
+    pub fn without_model(&self) -> Result<WithoutModel, Mistake> {
+        match self.cascade.without_model.as_str() {
+            "extractive" => Ok(WithoutModel::Extract),
+            "defer" => Ok(WithoutModel::Defer),
+            other => Err(Mistake::Value(format!("cascade.without_model is `{other}`; choose extractive or defer"))),
+        }
+    }
+
+    /// After so many quiet minutes a session is over.
+    pub fn session_idle_minutes(&self) -> u16 {
+        self.cascade.session_idle_minutes
+    }
+
     /// What `remember` assumes.
     pub fn default_priority(&self) -> Result<Priority, Mistake> {
         Ok(self.ledger.default_priority.parse()?)
@@ -108,7 +264,25 @@ impl Policy {
         let policy: Self = Value::Table(values).try_into().map_err(|error: toml::de::Error| Mistake::Value(error.message().to_owned()))?;
         policy.zone()?;
         policy.default_priority()?;
+        policy.without_model()?;
+        policy.schedule.timetable()?;
+        policy.check_budgets()?;
         Ok(policy)
+    }
+
+    fn check_budgets(&self) -> Result<(), Mistake> {
+        for &tier in Tier::ALL {
+            let bytes = self.budget.of(tier, Importance::Ordinary);
+            if !(LEAST_BYTES..=1024 * 1024).contains(&bytes) {
+                return Err(Mistake::Value(format!("budget.{tier}_bytes is {bytes}; it has to lie between {LEAST_BYTES} and 1048576")));
+            }
+        }
+        if self.budget.upload_bytes < LEAST_BYTES || !(500..=MOST_PYRAMID_TOKENS).contains(&self.budget.pyramid_tokens) {
+            return Err(Mistake::Value(format!(
+                "budget.upload_bytes has to be at least {LEAST_BYTES}, budget.pyramid_tokens between 500 and {MOST_PYRAMID_TOKENS}"
+            )));
+        }
+        Ok(())
     }
 
     /// Every setting in force, as TOML.
@@ -122,10 +296,7 @@ fn overlay(values: &mut Table, own: Table, within: &str) -> Result<(), Mistake> 
         let name = format!("{within}{key}");
         match (values.get_mut(&key), value) {
             (None, _) => {
-                let nearest = values.keys().map(|known| (strsim::jaro_winkler(known, &key), known)).max_by(|a, b| a.0.total_cmp(&b.0));
-                let suggestion = nearest
-                    .filter(|(likeness, _)| *likeness > 0.75)
-                    .map_or(String::new(), |(_, known)| format!("; did you mean `{within}{known}`?"));
+                let suggestion = suggestion(&key, within, values.keys().map(String::as_str));
                 return Err(Mistake::Unknown { key: name, suggestion });
             }
             (Some(Value::Table(inner)), Value::Table(own)) => overlay(inner, own, &format!("{name}."))?,
@@ -136,6 +307,12 @@ fn overlay(values: &mut Table, own: Table, within: &str) -> Result<(), Mistake> 
         }
     }
     Ok(())
+}
+
+/// What may have been meant by a key that does not exist, as the end of a sentence; empty if nothing is near.
+pub(crate) fn suggestion<'a>(key: &str, within: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let nearest = known.map(|known| (strsim::jaro_winkler(known, key), known)).max_by(|a, b| a.0.total_cmp(&b.0));
+    nearest.filter(|(likeness, _)| *likeness > 0.75).map_or(String::new(), |(_, known)| format!("; did you mean `{within}{known}`?"))
 }
 
 /// The policy of the vault in `store`.

@@ -6,18 +6,35 @@
 
 pub mod clock;
 pub mod config;
+pub mod llm;
+pub mod settings;
 
+mod assemble;
+mod capture;
 mod history;
+mod jobs;
 mod log;
 mod look;
+mod prompts;
 mod remember;
+mod review;
+mod rollup;
+mod spend;
 mod tend;
+mod views;
 
+pub use assemble::{Before, Zoomed};
+pub use capture::{Gaps, OWN_CONVERSATION, SessionTaken, StateSaved, Taken};
 pub use history::{Undone, UndoneFile};
+pub use jobs::{Ran, Run};
 pub use log::{Logged, Noticed, TakenIn};
 pub use look::{Integrity, Status, Story, Trail, TrailSource};
 pub use remember::{Acted, Remember, Remembered};
+pub use review::{Review, Settle};
+pub use rollup::{Asking, Deferred, DueNode, Outlook, PressedNode, Rolled, Watch, Wish};
+pub use spend::Spent;
 pub use tend::{Repairs, Verdict};
+pub use views::Files;
 
 use std::sync::Arc;
 
@@ -48,6 +65,12 @@ pub enum Error {
     /// It is more than can be taken at once.
     #[error("{0}")]
     TooMuch(String),
+    /// Somebody else is at it.
+    #[error("{0}")]
+    Busy(String),
+    /// A prompt cannot be used.
+    #[error("{0}")]
+    Prompt(String),
     /// There is nothing of that kind.
     #[error("{0}")]
     Nothing(String),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use icecore_domain::calendar::{Moment, days_between};
+use icecore_domain::cascade::coverage;
 use icecore_domain::event::Event;
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
@@ -11,6 +12,7 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::integrity::{self, Check, Finding, Prefix};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{self, Ledger};
+use icecore_domain::summary::{Head, Summary};
 use icecore_domain::undo;
 use icecore_store::{LedgerText, Progress, Snapshot};
 use serde::Serialize;
@@ -75,6 +77,32 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
+    /// Whether every record can be read and is covered as it should be.
+    async fn check_coverage(&self) -> Result<Vec<Finding>> {
+        let mut findings: Vec<Finding> = self
+            .store
+            .bad_records()
+            .await?
+            .into_iter()
+            .map(|(file, bad)| {
+                Finding::failure(Check::Coverage, format!("{file}:{} {}. Mend the line by hand, or remove it", bad.line, bad.what))
+            })
+            .collect();
+        let text = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
+        for (at, line) in text.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.trim_ascii().is_empty()) {
+            if let Err(what) = Summary::read(line.trim_ascii()) {
+                findings.push(Finding::failure(
+                    Check::Coverage,
+                    format!("{}:{} {what}. Mend the line by hand, or remove it", layout::SUMMARIES, at + 1),
+                ));
+            }
+        }
+        let known = self.known(false).await?;
+        let heads: Vec<Head> = known.heads.all().cloned().collect();
+        findings.extend(coverage::examine(&known, &heads));
+        Ok(findings)
+    }
+
     /// Runs every check and writes down the result.
     pub async fn verify(&self) -> Result<Verdict> {
         let noticed = self.notice_all().await?;
@@ -119,6 +147,7 @@ impl Memory {
         }
         findings.extend(self.check_loops(&ledger).await?);
         findings.extend(self.check_checkpoint(&ledger, &archived).await?);
+        findings.extend(self.check_coverage().await?);
         for document in self.store.documents("").await?.iter().filter(|document| document.is_kept() && document.is_sync_leftover()) {
             let what =
                 format!("{document} looks like a copy that a sync or merge program left; take over what is missing from it and remove it");

@@ -222,6 +222,9 @@ pub trait Store: Send + Sync {
     /// Puts a document in place, whole.
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
+    /// Puts a document in place of one that has `from` bytes, if it still has so many.
+    async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()>;
+
     /// Appends to a document, if it still has `from` bytes; one that does not exist has none. If its last line has no
     /// end, it gets one first.
     async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()>;

@@ -17,6 +17,9 @@ fn main() -> ExitCode {
         Err(usage) => return cli::usage(&usage),
     };
     let mut out = Out::new(&cli.global);
-    let outcome = pollster::block_on(cli::run(&cli, &mut out));
+    let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(cli::run(&cli, &mut out)),
+        Err(error) => Err(error.into()),
+    };
     error::finish(outcome, out)
 }

@@ -1,14 +1,19 @@
 //! Where the parts are put together: the only place that picks a concrete store and a concrete clock.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use etcetera::BaseStrategy;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::layout;
 use icecore_engine::clock::{Clock, FixedClock, SystemClock, system_zone_name};
-use icecore_engine::{Error as EngineError, Memory};
+use icecore_engine::llm::{self, Llm};
+use icecore_engine::settings::Settings;
+use icecore_engine::{Asking, Error as EngineError, Memory};
 use icecore_store::vault::Vault;
 
 use crate::cli::Global;
@@ -20,6 +25,78 @@ pub struct Open {
     pub memory: Memory,
     /// Its folder.
     pub root: PathBuf,
+}
+
+/// The person's own settings, and the models they name.
+pub struct Models {
+    /// The settings.
+    pub settings: Settings,
+    /// Where they stand, or would.
+    pub place: PathBuf,
+    /// The model that makes summaries.
+    pub summarizer: Option<Box<dyn Llm>>,
+}
+
+impl Models {
+    /// The summarizer and how much of it may be used.
+    pub fn asking(&self) -> Option<Asking<'_>> {
+        let llm = self.summarizer.as_deref()?;
+        let input_tokens = usize::try_from(self.settings.summarizer.max_input_tokens).unwrap_or(usize::MAX);
+        Some(Asking { llm, ceiling: self.settings.spend.tokens_per_day, input_tokens })
+    }
+}
+
+/// Reads the person's settings. A vault has no say in them: it may come from a stranger.
+pub fn models() -> Result<Models> {
+    let place = match etcetera::choose_base_strategy() {
+        Ok(folders) => folders.config_dir().join("icecore").join("config.toml"),
+        Err(_) => PathBuf::from("config.toml"),
+    };
+    let text = match std::fs::read_to_string(&place) {
+        Ok(text) => Some(text),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
+        Err(error) => return Err(Stop::new(Exit::Failure, format!("{} cannot be read: {error}", place.display())).into()),
+    };
+    if let Some(text) = &text
+        && Settings::holds_a_key(text)
+        && std::fs::metadata(&place).is_ok_and(|found| found.permissions().mode() & 0o077 != 0)
+    {
+        let message = format!("{} holds a key and others can read it; `chmod 600 {}`", place.display(), place.display());
+        return Err(Stop::new(Exit::NotAllowed, message).into());
+    }
+    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let settings = Settings::read(text.as_deref(), &environment, &|path| std::fs::read_to_string(path))
+        .map_err(|error| Stop::new(Exit::Usage, format!("{}: {error}", place.display())))?;
+    let summarizer = llm::open(&settings.summarizer).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
+    Ok(Models { settings, place, summarizer })
+}
+
+/// Measures how long something takes.
+pub struct Stopwatch(u64);
+
+/// Starts measuring.
+pub fn stopwatch() -> Stopwatch {
+    Stopwatch(SystemClock.millis())
+}
+
+impl Stopwatch {
+    /// Seconds since it was started.
+    pub fn seconds(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let seconds = (SystemClock.millis() - self.0) as f64 / 1_000.0;
+        seconds
+    }
+}
+
+/// Waits so long; false if the person or the system wants the program to end.
+pub async fn rest(seconds: u64) -> bool {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut end), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else { return false };
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs(seconds)) => true,
+        _ = end.recv() => false,
+        _ = interrupt.recv() => false,
+    }
 }
 
 /// Opens the vault that these options mean.

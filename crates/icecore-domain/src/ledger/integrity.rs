@@ -32,6 +32,8 @@ pub enum Check {
     OpenLoops,
     /// The checkpoint points at an event that exists.
     Checkpoint,
+    /// Every record lies in exactly one node of each tier that should cover it.
+    Coverage,
     /// No file is a leftover of a sync or merge gone wrong.
     Files,
 }
@@ -48,6 +50,7 @@ impl Check {
         Self::Index,
         Self::OpenLoops,
         Self::Checkpoint,
+        Self::Coverage,
         Self::Files,
     ];
 
@@ -63,6 +66,7 @@ impl Check {
             Self::Index => "the index agrees with the files",
             Self::OpenLoops => "open-loops.json agrees with the ledger",
             Self::Checkpoint => "the checkpoint agrees with the ledger",
+            Self::Coverage => "every record is covered once in each tier",
             Self::Files => "no sync or merge leftovers",
         }
     }

@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "these tests write files as other programs would")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
+mod llm;
+mod scripted;
 mod stops;
 mod stories;
 

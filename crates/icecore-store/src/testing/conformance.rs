@@ -395,4 +395,7 @@ async fn answers(store: &dyn Store) {
     assert_eq!(store.tail(&runs, 100).await.unwrap(), (b"one\ntwo\nthree\n".to_vec(), true));
     assert_eq!(store.tail(&runs, 8).await.unwrap(), (b"three\n".to_vec(), false));
     assert_eq!(store.event_days().await.unwrap(), []);
+    assert!(matches!(store.swap(&runs, b"new\n", 3).await, Err(Error::Moved { .. })));
+    store.swap(&runs, b"new\n", 14).await.unwrap();
+    assert_eq!(store.document(&runs).await.unwrap().as_deref(), Some(b"new\n".as_slice()));
 }

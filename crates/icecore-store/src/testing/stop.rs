@@ -93,6 +93,11 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.put(path, bytes).await
     }
 
+    async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+        self.write()?;
+        self.inner.swap(path, bytes, from).await
+    }
+
     async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
         self.write()?;
         self.inner.grow(path, bytes, from).await

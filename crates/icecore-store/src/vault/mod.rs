@@ -440,6 +440,14 @@ impl Store for Vault {
         self.door.replace(&held, path, bytes)
     }
 
+    async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+        let held = self.locked()?;
+        if self.door.look(path)?.map_or(0, |look| look.len) != from {
+            return Err(Error::Moved { what: path.to_string() });
+        }
+        self.door.replace(&held, path, bytes)
+    }
+
     async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
         let held = self.locked()?;
         if self.door.look(path)?.map_or(0, |look| look.len) != from {
@@ -508,7 +516,7 @@ impl Store for Vault {
         }
         let mut days = std::collections::BTreeMap::new();
         for entry in self.whole_ledger()?.0.entries() {
-            *days.entry(entry.event.id.day()).or_insert(0) += 1;
+            *days.entry(entry.event.ts.day()).or_insert(0) += 1;
         }
         Ok(days.into_iter().collect())
     }

@@ -9,12 +9,13 @@ CREATE TABLE covered (
     stamp   TEXT    NOT NULL
 ) STRICT;
 
--- One row per event, in the order of the ledger. `line_offset` and `line_length` say where its line is.
+-- One row per event, in the order of the ledger. `day` is that of its id, `told` that of its time. `line_offset` and `line_length` say where its line is.
 CREATE TABLE event (
     seq         INTEGER PRIMARY KEY,
     id          TEXT    NOT NULL UNIQUE,
     day         TEXT    NOT NULL,
     number      INTEGER NOT NULL,
+    told        TEXT    NOT NULL,
     line        INTEGER NOT NULL,
     line_offset INTEGER NOT NULL,
     line_length INTEGER NOT NULL,
@@ -29,6 +30,7 @@ CREATE TABLE event (
 ) STRICT;
 
 CREATE INDEX event_day ON event (day, number);
+CREATE INDEX event_told ON event (told);
 CREATE INDEX event_standing ON event (act, standing, kind, priority);
 CREATE INDEX event_entity ON event (entity) WHERE entity IS NOT NULL;
 CREATE INDEX event_source ON event (source) WHERE source <> 'live';

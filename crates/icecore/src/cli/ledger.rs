@@ -139,7 +139,7 @@ pub struct Events {
 }
 
 /// The words of the command line, or standard input for a lone `-`.
-fn text_of(words: &[String]) -> Result<String> {
+pub fn text_of(words: &[String]) -> Result<String> {
     if words != ["-"] {
         if words.last().is_some_and(|word| word == "-") {
             return Err(Stop::new(Exit::Usage, "`-` reads standard input and stands alone; leave the other words out, or the `-`").into());

@@ -1,9 +1,12 @@
 //! The command line: what can be said, and who answers it.
 
+mod capture;
 mod care;
 mod demo;
 mod ledger;
 pub mod out;
+mod packs;
+mod press;
 mod show;
 
 use std::io::Write;
@@ -12,8 +15,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use icecore_domain::calendar::Moment;
 use icecore_domain::event::{EntityKind, Kind, NotAWord, Origin, Priority, Scope};
 use icecore_domain::id::{EventId, NotAnId};
+use icecore_domain::record::Role;
+use icecore_domain::summary::{NotAPeriod, Period};
+use icecore_domain::transcript::Shape;
+use icecore_domain::when::When;
 
 use self::out::Out;
 use crate::wire;
@@ -127,6 +135,60 @@ enum Command {
     /// Walk an event back to the words it came from
     #[command(after_help = "Example:\n  icecore why EVT-20260213-001")]
     Why(ledger::OneEvent),
+    /// Keep messages, word for word, for good
+    #[command(subcommand)]
+    Message(capture::Message),
+    /// Keep whole sessions, and write their primers
+    #[command(subcommand)]
+    Session(capture::Session),
+    /// Save an assistant's state: for the next session, for good, and in 24hr.md
+    #[command(
+        after_help = "Examples:\n  icecore save-state state.md --title \"before lunch\"\n  some-program | icecore save-state --title \"auto-save\""
+    )]
+    SaveState(capture::SaveState),
+    /// Take in a history in bulk
+    #[command(
+        after_help = "Example:\n  icecore import history.jsonl --format jsonl\n\nEach line: {\"conversation\",\"session\",\"role\",\"name\",\"ts\",\"id\",\"text\"}; only ts and text must be there. What is known already is not taken twice."
+    )]
+    Import(capture::Import),
+    /// Press sessions into days, weeks, months and years
+    #[command(
+        after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what that would be\n  icecore rollup week --period 2026-W07  this week, now\n\nWithout a model, summaries are made from the sources' own sentences and marked provisional; `icecore model check` says what is configured."
+    )]
+    Rollup(press::Rollup),
+    /// Show drafts that were refused, and settle them
+    #[command(
+        after_help = "Examples:\n  icecore review                        what waits, and why\n  icecore review 2026-W07               the draft\n  icecore review 2026-W07 --accept      let it stand\n  icecore review 2026-W07 --edit new.md put another in its place\n  icecore review 2026-W07 --retry       ask again"
+    )]
+    Review(press::Review),
+    /// Say that a day was important or dull; it is pressed accordingly
+    #[command(after_help = "Examples:\n  icecore mark 2026-02-13 important\n  icecore mark yesterday dull\n  icecore mark 2026-02-13 none")]
+    Mark(press::Mark),
+    /// Assemble text for a model
+    #[command(subcommand)]
+    Pack(packs::PackKind),
+    /// Go back to the words of any day, week or month
+    #[command(
+        after_help = "Examples:\n  icecore zoom yesterday\n  icecore zoom last tuesday --summary\n  icecore zoom 2026-W07 --conversation app\n  icecore zoom feb 2026 --json"
+    )]
+    Zoom(packs::Zoom),
+    /// Show when each job runs and what is due; print a unit or a crontab line
+    #[command(
+        after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
+    )]
+    Schedule(press::Schedule),
+    /// List what runs in the next days, as a table or an .ics file
+    #[command(after_help = "Examples:\n  icecore calendar --days 30\n  icecore calendar --ics > icecore.ics")]
+    Calendar(press::Calendar),
+    /// Keep running and do what is due
+    #[command(after_help = "Examples:\n  icecore daemon\n  icecore daemon --once     for cron")]
+    Daemon(press::Daemon),
+    /// List what was pressed, with its cost
+    #[command(after_help = "Examples:\n  icecore runs\n  icecore runs --limit 100 --json | jq '.runs[].ratio'")]
+    Runs(press::Runs),
+    /// Look at the configured models
+    #[command(subcommand, after_help = "Example:\n  icecore model check")]
+    Model(press::Model),
     /// Check everything: ids, references, the index, what was verified before
     #[command(after_help = "Examples:\n  icecore verify                 exit 6 if anything fails\n  icecore verify --json | jq .ok")]
     Verify,
@@ -188,6 +250,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Demo => return demo::run(global, out).await,
         Command::Completions { shell } => return completions(*shell, out),
         Command::Man { command } => return manual(command.as_deref(), out),
+        Command::Model(model) => return press::model(model, out).await,
         _ => {}
     }
     let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
@@ -214,13 +277,26 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Conflicts => ledger::conflicts(&open, out).await,
         Command::Show(one) => ledger::show(&open, one, out).await,
         Command::Why(one) => ledger::why(&open, one, out).await,
+        Command::Message(message) => capture::message(&open, message, out).await,
+        Command::Session(session) => capture::session(&open, session, out).await,
+        Command::SaveState(save) => capture::save_state(&open, save, out).await,
+        Command::Import(import) => capture::import(&open, import, out).await,
+        Command::Rollup(rollup) => press::rollup(&open, rollup, out).await,
+        Command::Review(review) => press::review(&open, review, out).await,
+        Command::Mark(mark) => press::mark(&open, mark, out).await,
+        Command::Pack(kind) => packs::pack(&open, kind, out).await,
+        Command::Zoom(zoom) => packs::zoom(&open, zoom, out).await,
+        Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
+        Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
+        Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
+        Command::Runs(runs) => press::runs(&open, runs, out).await,
         Command::Verify => care::verify(&open, out).await,
         Command::Doctor(doctor) => care::doctor(&open, doctor, out).await,
         Command::Reindex => care::reindex(&open, out).await,
         Command::Config(config) => care::config(&open, config, out),
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,
-        Command::Init(_) | Command::Demo | Command::Completions { .. } | Command::Man { .. } => Ok(()),
+        Command::Init(_) | Command::Demo | Command::Completions { .. } | Command::Man { .. } | Command::Model(_) => Ok(()),
     };
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
     // The command is done; that this look fails must not make it look undone.
@@ -287,6 +363,57 @@ mod read {
 
     pub fn scope(text: &str) -> Result<Scope, NotAWord> {
         text.parse()
+    }
+
+    pub fn role(text: &str) -> Result<Role, NotAWord> {
+        Role::meant(text).map_or_else(|| text.parse(), Ok)
+    }
+
+    pub fn moment(text: &str) -> Result<Moment, String> {
+        match Moment::read(text) {
+            Some(read) if !read.offset_assumed => Ok(read.moment),
+            _ => Err("write a moment like 2026-02-13T09:30:00+01:00".into()),
+        }
+    }
+
+    pub fn json(text: &str) -> Result<String, String> {
+        let value: Result<serde_json::Value, _> = serde_json::from_str(text);
+        value.map(|value| value.to_string()).map_err(|error| format!("this is not JSON: {error}"))
+    }
+
+    pub fn shape(text: &str) -> Result<Shape, NotAWord> {
+        text.parse()
+    }
+
+    pub fn period(text: &str) -> Result<Period, NotAPeriod> {
+        text.parse()
+    }
+
+    pub fn what(text: &str) -> Result<press::What, NotAWord> {
+        if text == "due" { Ok(press::What::Due) } else { text.parse().map(press::What::Tier) }
+    }
+
+    pub fn mark(text: &str) -> Result<press::Marked, NotAWord> {
+        match text {
+            "none" | "ordinary" => Ok(press::Marked(None)),
+            _ => text.parse().map(|importance| press::Marked(Some(importance))),
+        }
+    }
+
+    /// A number, also as `20k` or `35,840`.
+    pub fn amount(text: &str) -> Result<usize, String> {
+        let plain = text.replace([',', '_'], "").to_ascii_lowercase();
+        let (digits, factor) = plain.strip_suffix('k').map_or((plain.as_str(), 1), |digits| (digits, 1_000));
+        let number: Option<usize> = digits.parse().ok();
+        number
+            .and_then(|number| number.checked_mul(factor))
+            .filter(|number| *number > 0)
+            .ok_or_else(|| "write a number such as 20000 or 20k".into())
+    }
+
+    pub fn when(text: &str, today: jiff::civil::Date) -> Result<When> {
+        icecore_domain::when::read(text, today)
+            .map_err(|error| crate::error::Stop::new(crate::error::Exit::Usage, error.to_string()).into())
     }
 }
 

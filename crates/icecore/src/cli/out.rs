@@ -93,6 +93,11 @@ impl Out {
         written(writeln!(self.data, "{}", text.as_ref()))
     }
 
+    /// Prints text as it is; it ends its own lines.
+    pub fn raw(&mut self, text: &str) -> anyhow::Result<()> {
+        written(write!(self.data, "{text}"))
+    }
+
     /// Prints a value as JSON, on one line.
     pub fn json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(value)?;
@@ -166,6 +171,15 @@ impl Out {
         }
         let lines: Vec<String> = table.lines().collect();
         lines.iter().try_for_each(|line| self.line(line.trim_end()))
+    }
+
+    /// A bar for work of so many steps, each with its name.
+    pub fn steps(&self, what: &'static str) -> ProgressBar {
+        if self.quiet || self.json || self.muted || !io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        ProgressBar::new(0).with_style(style).with_prefix(what)
     }
 
     /// A bar for long work, seen only by a person at a terminal.

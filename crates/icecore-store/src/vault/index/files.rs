@@ -129,7 +129,7 @@ impl Index {
 
     /// Days that have events, and how many.
     pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
-        let mut query = self.connection.prepare_cached("SELECT day, count(*) FROM event GROUP BY day")?;
+        let mut query = self.connection.prepare_cached("SELECT told, count(*) FROM event GROUP BY told")?;
         query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()
     }
 

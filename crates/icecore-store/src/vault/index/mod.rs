@@ -275,6 +275,12 @@ impl Index {
         if which.ids.len() <= 10_000 {
             among("id", which.ids.iter().map(EventId::to_string).collect());
         }
+        for (bound, day) in [("told >= ?", which.since), ("told <= ?", which.until)] {
+            if let Some(day) = day {
+                sql.push_str(&format!(" AND {bound}"));
+                values.push(Value::from(day.to_string()));
+            }
+        }
         if let Some((before, many)) = page {
             sql.push_str(" AND seq < ? ORDER BY seq DESC LIMIT ?");
             values.extend([Value::from(before), Value::from(i64::try_from(many).unwrap_or(i64::MAX))]);
@@ -565,13 +571,14 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
 fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: usize) -> Outcome<Option<i64>> {
     let event = &entry.event;
     let mut put = transaction.prepare_cached(
-        "INSERT OR IGNORE INTO event (id, day, number, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?;
     let added = put.execute(params![
         event.id.to_string(),
         event.id.day().to_string(),
         event.id.number(),
+        event.ts.day().to_string(),
         entry.line,
         offset,
         length,

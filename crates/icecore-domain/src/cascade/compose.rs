@@ -1,0 +1,199 @@
+//! A summary from the sources' own sentences, for when there is no model, or none whose draft may stand.
+
+use super::judge::{Draft, Must};
+use super::press::{self, Room, Source};
+use crate::budget::{self, LeftOut};
+use crate::plain;
+use crate::summary::{Importance, Tier};
+
+/// How long a summary may be, and about how long it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// The most bytes of headline and body together.
+    pub bytes: usize,
+    /// The most tokens.
+    pub tokens: usize,
+    /// About so many bytes are wanted of these sources.
+    pub wanted: usize,
+}
+
+/// The longest headline, in bytes.
+const HEADLINE_BYTES: usize = 480;
+/// The longest line of a dull day, in bytes.
+const DULL_BYTES: usize = 240;
+/// The shortest text of something that must be kept, before only its id is named.
+const SHORTEST_BYTES: usize = 60;
+
+/// How long the summary of a tier should be: in proportion to its sources, between a few lines and what a reader of that
+/// tier has patience for.
+pub fn wanted(tier: Tier, importance: Importance, sources: usize, most: usize) -> usize {
+    let (share, least, patience) = match tier {
+        Tier::Session => (35, 300, 4_000),
+        Tier::Day => (45, 240, 2_000),
+        Tier::Week => (45, 400, 7_000),
+        Tier::Month => (40, 600, 9_000),
+        Tier::Year => (40, 600, 10_000),
+    };
+    let wanted = (sources.saturating_mul(share) / 100).clamp(least, patience);
+    let wanted = match importance {
+        Importance::Important => wanted.saturating_mul(2),
+        Importance::Ordinary => wanted,
+        Importance::Dull => wanted.min(DULL_BYTES),
+    };
+    wanted.min(most)
+}
+
+/// Makes a draft that fits, keeps what must be kept and says nothing that the sources do not.
+pub fn compose(sources: &[Source<'_>], must: &[Must], importance: Importance, size: Size) -> (Draft, Vec<LeftOut>) {
+    let mut left_out = Vec::new();
+    let headline_bytes = if importance == Importance::Dull { DULL_BYTES } else { HEADLINE_BYTES }.min(size.bytes / 3).max(40);
+    let kept = keep(must, size.bytes.saturating_sub(headline_bytes + 64), &mut left_out);
+    let kept_bytes: usize = kept.iter().map(|line| line.len() + 1).sum();
+    let room = size.wanted.saturating_sub(headline_bytes / 2).max(120).min(size.bytes.saturating_sub(headline_bytes + kept_bytes + 64));
+    let lines = if importance == Importance::Dull { 1 } else { 400 };
+    let pressed = press::press(sources, Room { headline_bytes, body_bytes: room, lines });
+    let mut told: Vec<String> = pressed.lines.iter().map(|line| plain::unadorned(&line.text)).collect();
+    told.retain(|line| !line.is_empty() && !must.iter().any(|must| says(line, must)));
+    if importance == Importance::Dull {
+        told.clear();
+    }
+    let mut draft = Draft { headline: pressed.headline, body: String::new() }.tidied();
+    if draft.headline.is_empty() {
+        // Nothing but what must be kept, or nothing at all.
+        draft.headline =
+            kept.first().map_or("Nothing was said.".into(), |line| budget::shortened(line.trim_start_matches("- "), headline_bytes));
+    }
+    let mut gone = pressed.left_out;
+    loop {
+        draft.body = body(&kept, &told);
+        let text = format!("{}\n{}", draft.headline, draft.body);
+        if text.len() <= size.bytes && budget::tokens(&text) <= size.tokens {
+            break;
+        }
+        // Making text plain can lengthen it, and other scripts cost more tokens; the least important line goes.
+        if told.pop().is_some() {
+            gone += 1;
+        } else if draft.headline.len() > 40 {
+            draft.headline = budget::shortened(&draft.headline, draft.headline.len() / 2);
+        } else {
+            draft.body = budget::whole_lines(&draft.body, |text| text.len() + 41 <= size.bytes && budget::tokens(text) + 11 <= size.tokens)
+                .0
+                .trim_end()
+                .to_owned();
+            break;
+        }
+    }
+    if gone > 0 {
+        left_out.push(LeftOut::new(format!("{gone} sentences of the sources"), "room"));
+    }
+    (draft, left_out)
+}
+
+fn body(kept: &[String], told: &[String]) -> String {
+    let mut text = String::new();
+    for (title, lines) in [("## Decided and open", kept), ("## What happened", told)] {
+        if lines.is_empty() {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(title);
+        text.push('\n');
+        for line in lines {
+            text.push_str(if line.starts_with("- ") { "" } else { "- " });
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// Whether a line tells of something that is told anyway.
+fn says(line: &str, must: &Must) -> bool {
+    let begun = line.trim_end_matches("...").trim_end();
+    must.id.as_ref().is_some_and(|id| line.contains(id.as_str()))
+        || line.contains(&must.text)
+        || must.text.contains(begun)
+        || begun.ends_with(&must.text)
+}
+
+/// The lines of what must be kept: whole if there is room, else shortened, else by id.
+fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> {
+    let line = |must: &Must| plain::unadorned(&must.line());
+    let size = |lines: &[String]| lines.iter().map(|line| line.len() + 1).sum::<usize>();
+    let mut wanted: Vec<&Must> = must.iter().collect();
+    let mut lines: Vec<String> = wanted.iter().map(|must| line(must)).collect();
+    if size(&lines) <= room {
+        return lines;
+    }
+    // Decisions of little weight go first, and are named.
+    let light: Vec<String> =
+        wanted.iter().filter(|must| must.may_go).map(|must| must.id.clone().unwrap_or_else(|| must.text.clone())).collect();
+    if !light.is_empty() {
+        wanted.retain(|must| !must.may_go);
+        left_out.push(LeftOut::new(format!("decisions {}", budget::shortened(&light.join(", "), 2_000)), "room"));
+        lines = wanted.iter().map(|must| line(must)).collect();
+    }
+    if size(&lines) <= room {
+        return lines;
+    }
+    let share = (room / wanted.len().max(1)).saturating_sub(30).max(SHORTEST_BYTES);
+    lines = wanted.iter().map(|must| line(&Must { text: budget::shortened(&must.text, share), ..(*must).clone() })).collect();
+    if size(&lines) <= room {
+        return lines;
+    }
+    left_out.push(LeftOut::new(format!("the words of {} events; their ids are kept", wanted.len()), "room"));
+    let ids: Vec<String> =
+        wanted.iter().map(|must| must.id.clone().unwrap_or_else(|| budget::shortened(&must.text, SHORTEST_BYTES))).collect();
+    let mut kept = String::from("-");
+    let mut over = 0;
+    for id in ids {
+        if over > 0 || kept.len() + id.len() + 24 > room {
+            over += 1;
+        } else {
+            kept.push(' ');
+            kept.push_str(&id);
+        }
+    }
+    if over > 0 {
+        kept.push_str(&format!(" and {over} more"));
+        left_out.push(LeftOut::new(format!("{over} events that should be kept"), "even their ids do not fit"));
+    }
+    vec![plain::unadorned(&kept)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Days;
+    use crate::cascade::judge::{self, Case, Complaint};
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    proptest! {
+        // P5 P11
+        #[test]
+        fn whatever_the_sources_the_draft_may_stand(
+            texts in proptest::collection::vec("(?s).{0,160}|[A-Z][a-z ]{5,60}\\.", 0..12),
+            events in proptest::collection::vec("[A-Za-z0-9 ]{4,200}", 0..12),
+            bytes in 700_usize..9_000,
+        ) {
+            let sources: Vec<Source<'_>> = texts.iter().map(|text| Source { text, weight: 1.0, speaker: None }).collect();
+            let must: Vec<Must> = events.iter().enumerate().map(|(at, text)| Must {
+                id: Some(format!("EVT-20260213-{:03}", at + 1)),
+                label: "P1 fact".into(),
+                text: text.clone(),
+                may_go: false,
+            }).collect();
+            let size = Size { bytes, tokens: bytes / 3, wanted: bytes / 2 };
+            let (draft, _) = compose(&sources, &must, Importance::Ordinary, size);
+            let all = texts.join("\n") + &must.iter().map(Must::line).collect::<Vec<_>>().join("\n") + "Nothing was said.";
+            let days = Days { first: date(2026, 2, 13), last: date(2026, 2, 13) };
+            let case = Case { days, bytes, tokens: bytes / 3, must: &must, sources: &all, count: texts.len() };
+            let complaints = judge::judge(&case, &draft);
+            let grave: Vec<&Complaint> = complaints.iter().filter(|complaint| !matches!(complaint, Complaint::Invented(_) | Complaint::Empty)).collect();
+            prop_assert!(grave.is_empty(), "{:?} in {:?}", grave, draft);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The proof that nothing was lost on the way up: every record lies in exactly one node of each tier that should cover it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::plan::Known;
+use crate::ledger::integrity::{Check, Finding};
+use crate::record::SessionKey;
+use crate::summary::{Head, Period, Tier};
+
+/// What is wrong with the coverage; nothing if every record is covered as it should be by now.
+///
+/// What is merely not pressed yet is odd, not wrong: the next run presses it. A node that counts other records than there
+/// are, or two nodes over the same records, are wrong.
+pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let fail = |what: String| Finding::failure(Check::Coverage, what);
+    let mut nodes: HashMap<&SessionKey, Vec<Period>> = HashMap::new();
+    for head in heads {
+        if let Some(key) = &head.session {
+            nodes.entry(key).or_default().push(head.period);
+        }
+    }
+    let recorded: HashMap<&SessionKey, u64> = known.sessions.iter().map(|stat| (&stat.key, stat.digest.records)).collect();
+    for (key, periods) in &nodes {
+        if periods.len() > 1 {
+            let names: Vec<String> = periods.iter().map(ToString::to_string).collect();
+            found.push(fail(format!("one session of {} is told by {}", key.day, names.join(" and "))));
+        }
+        if !recorded.contains_key(key) {
+            found.push(fail(format!("{} tells of a session that has no records", periods[0])));
+        }
+    }
+    // The day decides the week, the week the month, the month the year; so counting up is enough.
+    let due: BTreeMap<Period, String> = known.overdue().into_iter().collect();
+    for &tier in &Tier::ALL[1..] {
+        let mut counts: BTreeMap<Period, u64> = BTreeMap::new();
+        for stat in &known.sessions {
+            if let Some(period) = Period::covering(tier, stat.key.day) {
+                *counts.entry(period).or_default() += stat.digest.records;
+            }
+        }
+        for head in heads.iter().filter(|head| head.period.tier() == tier) {
+            let records = counts.get(&head.period).copied().unwrap_or(0);
+            if head.messages != records && !due.contains_key(&head.period) && !is_open(known, head.period) {
+                found.push(fail(format!("{} covers {} records, and there are {records}", head.period, head.messages)));
+            }
+        }
+    }
+    let missing: Vec<String> = due.iter().map(|(period, why)| format!("{period} ({why})")).collect();
+    if !missing.is_empty() {
+        let shown: Vec<&str> = missing.iter().take(5).map(String::as_str).collect();
+        let more = if missing.len() > 5 { format!(" and {} more", missing.len() - 5) } else { String::new() };
+        found.push(Finding::oddity(
+            Check::Coverage,
+            format!("not pressed yet: {}{more}. `icecore rollup due` presses what can be pressed", shown.join(", ")),
+        ));
+    }
+    found.sort_by(|a, b| a.what.cmp(&b.what));
+    found
+}
+
+/// Whether the period is still going on, so that a node over it tells only of a part.
+fn is_open(known: &Known, period: Period) -> bool {
+    period.days().last >= known.now.day()
+}

@@ -1,0 +1,512 @@
+//! Whether a draft may stand.
+//!
+//! A model's text is a stranger's. It stands only if it says something, fits, is plain, keeps what must be kept and names
+//! no date, number or proper name that its sources do not have. What is wrong is said so that the next attempt, or a
+//! person, can mend it.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use jiff::civil::Date;
+use serde::Serialize;
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::budget;
+use crate::calendar::{Days, Week};
+use crate::plain;
+
+/// What a draft says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Draft {
+    /// A few sentences.
+    pub headline: String,
+    /// More of it, most important lines first.
+    pub body: String,
+}
+
+impl Draft {
+    /// Made plain and put into shape: one paragraph of headline, a body without blanks around it.
+    pub fn tidied(&self) -> Self {
+        let headline = plain::unadorned(&self.headline);
+        let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+        let headline = headline.trim_start_matches(['#', ' ', '-', '*', '>']).trim().to_owned();
+        Self { headline, body: plain::unadorned(&self.body).trim().to_owned() }
+    }
+
+    fn text(&self) -> String {
+        format!("{}\n{}", self.headline, self.body)
+    }
+}
+
+/// Something that has to be in the summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Must {
+    /// The event's id, if it is one; naming it is keeping it.
+    pub id: Option<String>,
+    /// What it is, such as `P1 decision`.
+    pub label: String,
+    /// Its words.
+    pub text: String,
+    /// A decision of little weight: may be left out if that is said.
+    pub may_go: bool,
+}
+
+impl Must {
+    /// As a line of a summary.
+    pub fn line(&self) -> String {
+        let text = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        match &self.id {
+            Some(id) => format!("- [{}] {text} ({id})", self.label),
+            None => format!("- [{}] {text}", self.label),
+        }
+    }
+}
+
+/// What a draft is judged by.
+#[derive(Debug, Clone)]
+pub struct Case<'a> {
+    /// The days it tells of; dates among them may be named though no source does.
+    pub days: Days,
+    /// The most bytes of headline and body together.
+    pub bytes: usize,
+    /// The most tokens.
+    pub tokens: usize,
+    /// What it must keep.
+    pub must: &'a [Must],
+    /// Everything its sources say.
+    pub sources: &'a str,
+    /// How many sources there are; counts up to it may be named.
+    pub count: usize,
+}
+
+/// What is wrong with a draft.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Complaint {
+    /// There is nothing, or no headline.
+    Empty,
+    /// It is too long.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+        /// Its tokens.
+        tokens: usize,
+        /// The most bytes.
+        most_bytes: usize,
+        /// The most tokens.
+        most_tokens: usize,
+    },
+    /// It is not plain.
+    Adorned(Vec<String>),
+    /// It does not keep these.
+    Missing(Vec<String>),
+    /// It names these, and no source does.
+    Invented(Vec<String>),
+    /// It was cut off, or is no answer to what was asked.
+    NoAnswer(String),
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("it says nothing"),
+            Self::TooLong { bytes, tokens, most_bytes, most_tokens } => {
+                write!(f, "it has {bytes} bytes and about {tokens} tokens; at most {most_bytes} bytes and {most_tokens} tokens fit")
+            }
+            Self::Adorned(what) => write!(f, "it is not plain: {}", what.join(", ")),
+            Self::Missing(what) => write!(f, "it does not keep: {}", what.join("; ")),
+            Self::Invented(what) => write!(f, "no source says: {}", what.join(", ")),
+            Self::NoAnswer(why) => write!(f, "it is no answer: {why}"),
+        }
+    }
+}
+
+/// How many missing or invented things are named; the rest are counted.
+const NAMED: usize = 12;
+
+/// What is wrong with a draft that was tidied; nothing if it may stand.
+pub fn judge(case: &Case<'_>, draft: &Draft) -> Vec<Complaint> {
+    let text = draft.text();
+    if draft.headline.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
+        return vec![Complaint::Empty];
+    }
+    let mut complaints = Vec::new();
+    let (bytes, tokens) = (text.len(), budget::tokens(&text));
+    if bytes > case.bytes || tokens > case.tokens {
+        complaints.push(Complaint::TooLong { bytes, tokens, most_bytes: case.bytes, most_tokens: case.tokens });
+    }
+    let adorned = plain::adornments(&text);
+    if !adorned.is_empty() {
+        complaints.push(Complaint::Adorned(adorned));
+    }
+    let missing: Vec<String> = missing(case.must, &text).into_iter().map(|must| must.line()[2..].to_owned()).collect();
+    if !missing.is_empty() {
+        complaints.push(Complaint::Missing(named(missing)));
+    }
+    let invented = invented(case, &text);
+    if !invented.is_empty() {
+        complaints.push(Complaint::Invented(named(invented)));
+    }
+    complaints
+}
+
+fn named(mut all: Vec<String>) -> Vec<String> {
+    if all.len() > NAMED {
+        let more = all.len() - NAMED;
+        all.truncate(NAMED);
+        all.push(format!("and {more} more"));
+    }
+    all
+}
+
+/// What of `must` the text does not keep.
+pub fn missing<'a>(must: &'a [Must], text: &str) -> Vec<&'a Must> {
+    let lines: Vec<HashSet<String>> = text.lines().map(stems).collect();
+    let kept = |must: &Must| {
+        if must.id.as_ref().is_some_and(|id| text.contains(id.as_str())) {
+            return true;
+        }
+        let wanted = stems(&must.text);
+        let numbers: Vec<&String> = wanted.iter().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).collect();
+        lines.iter().any(|line| {
+            let found = wanted.iter().filter(|word| line.contains(*word)).count();
+            found * 10 >= wanted.len() * 6 && numbers.iter().all(|number| line.contains(*number))
+        })
+    };
+    must.iter().filter(|must| !must.may_go && !kept(must)).collect()
+}
+
+/// The words that carry meaning, cut to their beginnings so that `deploys` is `deploy`.
+fn stems(text: &str) -> HashSet<String> {
+    let words: Vec<String> = text.unicode_words().map(str::to_lowercase).collect();
+    let telling = |word: &str| word.chars().count() > 3 || word.starts_with(|c: char| c.is_ascii_digit()) || !word.is_ascii();
+    let mut found: HashSet<String> = words.iter().filter(|word| telling(word)).map(|word| word.chars().take(6).collect()).collect();
+    if found.is_empty() {
+        found = words.into_iter().collect();
+    }
+    found
+}
+
+/// Dates, numbers and proper names of the text that no source has.
+fn invented(case: &Case<'_>, text: &str) -> Vec<String> {
+    let said = Said::of(case.sources);
+    let mut found: Vec<String> = Vec::new();
+    let mut note = |what: &str| {
+        if !found.iter().any(|known| known == what) {
+            found.push(what.to_owned());
+        }
+    };
+    for line in text.lines() {
+        let content = line.trim_start_matches(|c: char| c.is_whitespace() || "-*#>".contains(c));
+        let heading = line.trim_start().starts_with('#');
+        let words: Vec<Word<'_>> = words(content);
+        for (at, word) in words.iter().enumerate() {
+            if word.text.contains(|c: char| c.is_ascii_digit()) {
+                let near = [at.checked_sub(1), Some(at + 1), at.checked_sub(2)].into_iter().flatten().filter_map(|at| words.get(at));
+                if !said.has_number(word.text) && !allowed_number(case, word.text, near.map(|word| word.text)) {
+                    note(word.text);
+                }
+                continue;
+            }
+            let name = word.text;
+            let capital = name.chars().next().is_some_and(char::is_uppercase) && name.chars().count() > 1;
+            if !capital || heading || said.has_word(name) || is_calendar_word(name) {
+                continue;
+            }
+            let acts = words.get(at + 1).is_some_and(|next| SPEAKS.contains(&next.text));
+            if word.begins && (!acts || COMMON_STARTERS.contains(&name)) {
+                continue;
+            }
+            // Where a language writes every noun with a capital, a capital says nothing.
+            if said.capitals_everywhere && !word.begins {
+                continue;
+            }
+            note(name);
+        }
+    }
+    found
+}
+
+/// What follows a person's name more often than anything else that begins a sentence.
+const SPEAKS: &[&str] = &[
+    "said",
+    "asked",
+    "told",
+    "decided",
+    "agreed",
+    "confirmed",
+    "proposed",
+    "approved",
+    "joined",
+    "wants",
+    "wanted",
+    "suggested",
+    "reported",
+    "signed",
+    "promised",
+    "called",
+    "says",
+    "asks",
+    "agrees",
+];
+/// What else may stand there.
+const COMMON_STARTERS: &[&str] = &[
+    "We",
+    "They",
+    "He",
+    "She",
+    "It",
+    "You",
+    "Team",
+    "User",
+    "Users",
+    "Assistant",
+    "Client",
+    "Nobody",
+    "Everyone",
+    "Someone",
+    "Who",
+    "This",
+    "That",
+    "Also",
+    "Both",
+    "All",
+    "Management",
+    "Customer",
+    "Customers",
+    "Finally",
+    "Then",
+    "Later",
+];
+
+fn is_calendar_word(word: &str) -> bool {
+    const DAYS: &[&str] = &["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    let lower = word.to_lowercase();
+    month_number(&lower).is_some() || DAYS.contains(&lower.as_str())
+}
+
+fn month_number(lower: &str) -> Option<i8> {
+    const MONTHS: &[&str] =
+        &["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"];
+    let lower = lower.trim_end_matches('.');
+    let at = MONTHS.iter().position(|month| *month == lower || (lower.len() == 3 && month.starts_with(lower)))?;
+    i8::try_from(at + 1).ok()
+}
+
+/// A word and whether it begins a sentence.
+struct Word<'a> {
+    text: &'a str,
+    begins: bool,
+}
+
+/// The words of a line. Numbers keep what belongs to them: `2026-02-13`, `09:30`, `1.2.3`, `1,500`.
+fn words(line: &str) -> Vec<Word<'_>> {
+    let mut found = Vec::new();
+    let mut begins = true;
+    let bytes = line.as_bytes();
+    let mut at = 0;
+    while at < line.len() {
+        let c = line[at..].chars().next().unwrap_or(' ');
+        if !c.is_alphanumeric() {
+            begins |= matches!(c, '.' | '!' | '?' | ':' | ';' | '"' | '(' | '[' | '\'' | '|');
+            at += c.len_utf8();
+            continue;
+        }
+        let start = at;
+        while at < line.len() {
+            let c = line[at..].chars().next().unwrap_or(' ');
+            let inside = at > start && at + c.len_utf8() < line.len();
+            let between_digits = inside
+                && ".,:/-".contains(c)
+                && bytes[at - 1].is_ascii_digit()
+                && bytes.get(at + 1).is_some_and(|next| next.is_ascii_digit() || (*next == b'W' && c == '-'));
+            if c.is_alphanumeric() || between_digits || (c == '_' && inside) {
+                at += c.len_utf8();
+            } else {
+                break;
+            }
+        }
+        found.push(Word { text: &line[start..at], begins });
+        begins = false;
+    }
+    found
+}
+
+/// What the sources say, to be looked up.
+struct Said {
+    words: HashSet<String>,
+    numbers: HashSet<String>,
+    capitals_everywhere: bool,
+}
+
+impl Said {
+    fn of(sources: &str) -> Self {
+        let (mut lower, mut numbers) = (HashSet::new(), HashSet::new());
+        let (mut inner, mut capitals) = (0_usize, 0_usize);
+        for line in sources.lines() {
+            for word in words(line) {
+                if word.text.contains(|c: char| c.is_ascii_digit()) {
+                    numbers.insert(plain_number(word.text));
+                    numbers.extend(word.text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty()).map(plain_number));
+                }
+                if !word.begins && word.text.chars().count() > 1 {
+                    inner += 1;
+                    capitals += usize::from(word.text.chars().next().is_some_and(char::is_uppercase));
+                }
+                lower.extend(word.text.split('_').map(str::to_lowercase));
+            }
+        }
+        Self { words: lower, numbers, capitals_everywhere: inner >= 40 && capitals * 4 > inner }
+    }
+
+    fn has_word(&self, word: &str) -> bool {
+        word.split('_').filter(|part| !part.is_empty()).all(|part| self.has_part(part))
+    }
+
+    fn has_part(&self, word: &str) -> bool {
+        let lower = word.to_lowercase();
+        let plural = lower.strip_suffix('s').unwrap_or(&lower);
+        self.words.contains(&lower) || self.words.contains(plural) || self.words.contains(&format!("{lower}s"))
+    }
+
+    fn has_number(&self, number: &str) -> bool {
+        let whole = plain_number(number);
+        // Dates and times may be taken apart; a version or an amount may not.
+        let apart = number.contains([':', '-', '/']);
+        self.numbers.contains(&whole)
+            || self.words.contains(&number.to_lowercase())
+            || (apart
+                && number
+                    .split(|c: char| !c.is_ascii_digit())
+                    .filter(|run| !run.is_empty())
+                    .all(|run| self.numbers.contains(&plain_number(run))))
+    }
+}
+
+/// A number without separators of thousands and without leading zeros.
+fn plain_number(number: &str) -> String {
+    let lower = number.to_lowercase();
+    let digits: String = lower.chars().filter(|c| *c != ',' && *c != '_').collect();
+    let trimmed = digits.trim_start_matches('0');
+    if trimmed.is_empty() { "0".to_owned() } else { trimmed.to_owned() }
+}
+
+/// Counts up to the number of sources, and dates within the span, need no source.
+fn allowed_number<'a>(case: &Case<'_>, number: &str, near: impl Iterator<Item = &'a str>) -> bool {
+    let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+    let ending = number[digits.len()..].to_lowercase();
+    let value: Option<usize> = digits.parse().ok().filter(|_| matches!(ending.as_str(), "" | "st" | "nd" | "rd" | "th"));
+    if value.is_some_and(|value| value <= case.count) {
+        return true;
+    }
+    if let Ok(day) = number.parse::<Date>() {
+        return case.days.contains(day);
+    }
+    if let Ok(week) = number.parse::<Week>() {
+        return week.monday() <= case.days.last && case.days.first <= week.sunday();
+    }
+    let Some(value) = value else { return false };
+    if (case.days.first.year()..=case.days.last.year()).any(|year| usize::try_from(year) == Ok(value)) {
+        return true;
+    }
+    let mut months = near.filter_map(|word| month_number(&word.to_lowercase()));
+    let Ok(value) = i8::try_from(value) else { return false };
+    months.any(|month| {
+        (case.days.first.year()..=case.days.last.year())
+            .filter_map(|year| Date::new(year, month, value).ok())
+            .any(|day| case.days.contains(day))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::civil::date;
+
+    const SOURCES: &str = "user: we chose Postgres 15.2 over MySQL for the shop\n\
+         assistant: noted, Anna will migrate 1,500 rows on 13 Feb at 09:30 and write to Client X\n\
+         the PR is #482, see api_v2/users";
+
+    fn case(must: &[Must]) -> Case<'_> {
+        let days = Days { first: date(2026, 2, 9), last: date(2026, 2, 15) };
+        Case { days, bytes: 400, tokens: 100, must, sources: SOURCES, count: 3 }
+    }
+
+    fn draft(headline: &str, body: &str) -> Draft {
+        Draft { headline: headline.into(), body: body.into() }.tidied()
+    }
+
+    fn check(text: &str, complaint: Option<&str>) {
+        let found: Vec<String> = judge(&case(&[]), &draft(text, "")).iter().map(ToString::to_string).collect();
+        match complaint {
+            None => assert!(found.is_empty(), "{text}: {found:?}"),
+            Some(part) => assert!(found.iter().any(|one| one.contains(part)), "{text}: {found:?} has no {part}"),
+        }
+    }
+
+    // P5
+    #[test]
+    fn what_the_sources_say_may_be_said() {
+        check("Postgres 15.2 was chosen over MySQL.", None);
+        check("Anna migrates 1500 rows on 2026-02-13 at 9:30.", None);
+        check("Anna will write to Client X; PR 482 touches api_v2.", None);
+        check("Two of 3 sessions were about Postgres, in week 2026-W07 of 2026.", None);
+        check("On Friday, February 13th, the rows moved.", None);
+        check("The shops moved to postgres - finally.", None);
+    }
+
+    // P5
+    #[test]
+    fn what_no_source_says_is_named() {
+        check("Postgres 16 was chosen.", Some("no source says: 16"));
+        check("Postgres 15.3 was chosen.", Some("15.3"));
+        check("They chose Oracle for the shop.", Some("Oracle"));
+        check("Bob decided on Postgres.", Some("Bob"));
+        check("Postgres for the shop of Globex Inc was chosen.", Some("Globex"));
+        check("It happened on 2026-03-13.", Some("2026-03-13"));
+        check("It happened on March 4.", Some("4"));
+        check("It moved 9,500 rows.", Some("9,500"));
+        check("", Some("says nothing"));
+        check("- .", Some("says nothing"));
+        check(&"Postgres ".repeat(60), Some("at most 400 bytes"));
+    }
+
+    // P11
+    #[test]
+    fn a_draft_is_made_plain_before_it_is_judged() {
+        let tidy = draft("\u{1f680} Postgres \u{2014} it \u{201c}won\u{201d}", "### Decisions\n- Postgres\u{2026}");
+        assert_eq!(tidy, Draft { headline: "Postgres - it \"won\"".into(), body: "## Decisions\n- Postgres...".into() });
+        assert_eq!(judge(&case(&[]), &tidy), []);
+    }
+
+    // P5
+    #[test]
+    fn what_must_be_kept_is_kept_by_id_or_by_its_words() {
+        let must =
+            |id: Option<&str>, text: &str, may_go| Must { id: id.map(Into::into), label: "P1 decision".into(), text: text.into(), may_go };
+        let musts = [
+            must(Some("EVT-20260213-001"), "Use Postgres 15.2 for the shop", false),
+            must(None, "Anna migrates the rows", false),
+            must(None, "Tea", true),
+        ];
+        let missing = |text: &str| missing(&musts, text).len();
+        assert_eq!(missing("EVT-20260213-001 stands\n- Anna migrated all rows"), 0);
+        assert_eq!(missing("- the shop uses Postgres 15.2\n- Anna will migrate rows"), 0);
+        assert_eq!(missing("- the shop uses Postgres\n- Anna will migrate rows"), 1);
+        assert_eq!(missing("nothing"), 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_judge_fall(sources in "(?s).{0,120}", text in "(?s).{0,120}") {
+            let case = Case { sources: &sources, ..case(&[]) };
+            let _ = judge(&case, &draft(&text, &text));
+        }
+
+        // Whatever is taken from a source word for word is never called invented.
+        #[test]
+        fn a_source_may_be_quoted(source in "[A-Za-z0-9 .,:/_#-]{2,80}") {
+            let case = Case { sources: &source, bytes: 10_000, tokens: 10_000, ..case(&[]) };
+            proptest::prop_assert_eq!(invented(&case, &source), Vec::<String>::new());
+        }
+    }
+}

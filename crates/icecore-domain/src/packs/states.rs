@@ -1,0 +1,190 @@
+//! The cascade files: `24hr.md` with saved states in full, `30day.md` with a few sentences a day, `YYYY.md` with a few a month
+//! (K1, K3).
+
+use std::collections::BTreeSet;
+
+use jiff::ToSpan;
+use jiff::civil::Date;
+
+use crate::calendar::Month;
+use crate::record::Record;
+use crate::summary::{Period, Summary};
+
+/// A saved state as it stands in `24hr.md`: under its time and title, between rules.
+pub fn entry(record: &Record) -> String {
+    entry_text(&Entry {
+        day: record.ts.day(),
+        clock: record.ts.clock(),
+        title: record.title.as_deref().map(crate::plain::one_line),
+        text: record.text.trim().to_owned(),
+    })
+}
+
+/// An entry of `24hr.md` as it stands there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its local day.
+    pub day: Date,
+    /// Its time, `HH:MM`.
+    pub clock: String,
+    /// Its title.
+    pub title: Option<String>,
+    /// What was saved.
+    pub text: String,
+}
+
+/// An entry that was read, as it stands in the file.
+pub fn entry_text(entry: &Entry) -> String {
+    let title = entry.title.as_deref().map_or(String::new(), |title| format!(" \u{2014} {title}"));
+    format!("---\n### {} {}{title}\n\n{}\n\n---\n", entry.day, entry.clock, entry.text)
+}
+
+/// The entries of a file, and whatever stands before the first.
+pub fn entries(text: &str) -> (String, Vec<Entry>) {
+    let mut before = String::new();
+    let mut found: Vec<Entry> = Vec::new();
+    for line in text.lines() {
+        if let Some(begun) = heading(line) {
+            found.push(begun);
+        } else if let Some(entry) = found.last_mut() {
+            entry.text.push_str(line);
+            entry.text.push('\n');
+        } else if line != "---" {
+            before.push_str(line);
+            before.push('\n');
+        }
+    }
+    for entry in &mut found {
+        // The rules around an entry are not part of it; rules inside it are.
+        let mut text = entry.text.trim();
+        while let Some(rest) = text.strip_suffix("---") {
+            let rest = rest.trim_end();
+            if rest.is_empty() || text.ends_with("\n---") {
+                text = rest;
+            } else {
+                break;
+            }
+        }
+        entry.text = text.to_owned();
+    }
+    (before.trim().to_owned(), found)
+}
+
+fn heading(line: &str) -> Option<Entry> {
+    let rest = line.strip_prefix("### ")?;
+    let (day, rest) = rest.split_at_checked(10)?;
+    let day: Date = day.parse().ok()?;
+    let (clock, rest) = rest.strip_prefix(' ')?.split_at_checked(5)?;
+    let shape = clock.bytes().enumerate().all(|(at, byte)| if at == 2 { byte == b':' } else { byte.is_ascii_digit() });
+    let title = rest.trim_start_matches([' ', '\u{2014}', '-']).trim();
+    shape.then(|| Entry { day, clock: clock.into(), title: (!title.is_empty()).then(|| title.to_owned()), text: String::new() })
+}
+
+/// How many days the files reach back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// `24hr.md` keeps today and so many days before.
+    pub states_days: u16,
+    /// `30day.md` keeps so many days.
+    pub days: u16,
+}
+
+fn back(today: Date, days: u16) -> Date {
+    today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN)
+}
+
+/// Whether the states of a day have left `24hr.md`: whole local days do, once the day itself has been pressed.
+pub fn has_left(day: Date, today: Date, span: Span, pressed: bool) -> bool {
+    day < back(today, span.states_days) && pressed
+}
+
+/// What `30day.md` says. `days` are all days that may be in it, in order; `months` are those that have been pressed.
+pub fn thirty_days(today: Date, span: Span, days: &[Summary], months: &BTreeSet<Month>) -> String {
+    let mut text = String::new();
+    for summary in days {
+        let Period::Day(day) = summary.period else { continue };
+        let month = crate::calendar::Week::of(day).month();
+        // A day stays until its month stands in the file of its year.
+        let told_by_month = day < back(today, span.days) && enters(month, today, span) && months.contains(&month);
+        if day >= back(today, span.states_days) || told_by_month {
+            continue;
+        }
+        let from = if summary.states > 0 {
+            format!("{} snapshot{}", summary.states, if summary.states == 1 { "" } else { "s" })
+        } else {
+            format!("{} message{}", summary.messages, if summary.messages == 1 { "" } else { "s" })
+        };
+        text.push_str(&format!("---\n### {day} (from {from})\n\n{}\n\n---\n", summary.headline));
+    }
+    text
+}
+
+/// Whether a month's first day has left `30day.md`, so that the month stands in the file of its year.
+pub fn enters(month: Month, today: Date, span: Span) -> bool {
+    month.span_of_weeks().first < back(today, span.days)
+}
+
+/// What the file of a year says; `months` are those of the year that have been pressed, in order.
+pub fn year(today: Date, span: Span, months: &[Summary]) -> String {
+    let mut text = String::new();
+    for summary in months {
+        let Period::Month(month) = summary.period else { continue };
+        if enters(month, today, span) {
+            let first = month.first();
+            text.push_str(&format!("---\n### {} {}\n\n{}\n\n---\n", month_name(first), first.year(), summary.headline));
+        }
+    }
+    text
+}
+
+fn month_name(day: Date) -> &'static str {
+    const NAMES: [&str; 12] =
+        ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+    usize::try_from(day.month()).ok().and_then(|month| NAMES.get(month.checked_sub(1)?)).copied().unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::Origin;
+    use crate::record::{Captured, Role};
+    use proptest::prelude::*;
+
+    fn state(text: &str, title: Option<&str>) -> Record {
+        let ts = Moment::read("2026-02-03T09:15:00+01:00").unwrap().moment;
+        Record {
+            ts,
+            conversation: "state".into(),
+            session: None,
+            id: "x".into(),
+            role: Role::Assistant,
+            name: None,
+            kind: Captured::State,
+            title: title.map(Into::into),
+            text: text.into(),
+            parts: None,
+            origin: Origin::Assistant,
+            captured: ts,
+            extra: Vec::new(),
+        }
+    }
+
+    // K1
+    #[test]
+    fn a_state_stands_under_its_time_and_title_between_rules() {
+        let text = entry(&state("**Current Task**: the cascade", Some("Auto-save")));
+        assert_eq!(text, "---\n### 2026-02-03 09:15 \u{2014} Auto-save\n\n**Current Task**: the cascade\n\n---\n");
+    }
+
+    proptest! {
+        // K1
+        #[test]
+        fn entries_read_back_what_was_saved(texts in proptest::collection::vec("[a-zA-Z#*\\[\\] .\n-]{0,80}", 1..5)) {
+            let texts: Vec<String> = texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| !text.contains("---") && !text.contains("### ")).collect();
+            let file: String = texts.iter().map(|text| entry(&state(text, Some("t")))).collect();
+            let (_, found) = entries(&file);
+            prop_assert_eq!(found.iter().map(|entry| entry.text.clone()).collect::<Vec<_>>(), texts);
+        }
+    }
+}

@@ -1,0 +1,1432 @@
+//! The gate's eye for secrets: what must not be kept is replaced before anything is kept.
+//!
+//! Promises: a secret's place is taken by `[secret:kind:hash8]`, the same secret by the same mark, so that one can still
+//! see that two messages spoke of the same key; a mark is never hidden again; a text without secrets comes back as it
+//! was, borrowed. Where a string could be either, a telling word next to it decides: a bare hash, id or path is no secret.
+//!
+//! Bulk imports pass here, so there is one pass over the bytes that only asks whether three of them belong to an anchor
+//! (a vendor's prefix, a telling word, `://`); everything dearer happens at an anchor and looks at a bounded stretch.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use memchr::memmem;
+
+use crate::hash::Hash;
+use crate::id::EventId;
+
+/// A secret that was found and hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hidden {
+    /// What it was: `github-token`, `password`, `private-key` …
+    pub kind: &'static str,
+    /// What stands in its place: `[secret:kind:hash8]`.
+    pub mark: String,
+}
+
+/// A text that is fit to keep, and what was hidden in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redacted<'a> {
+    /// The text; borrowed if nothing had to be hidden.
+    pub text: Cow<'a, str>,
+    /// What was hidden.
+    pub hidden: Vec<Hidden>,
+}
+
+/// Replaces every secret in `text` by its mark.
+pub fn redact(text: &str) -> Redacted<'_> {
+    let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new() };
+    // A mark is shorter than most secrets, so hiding one can bring a telling word near enough to another value. Looking
+    // until nothing is found makes a second call find nothing either; each round has fewer bytes left that are no mark.
+    loop {
+        let found = find(&redacted.text);
+        if found.is_empty() {
+            return redacted;
+        }
+        let mut out = String::with_capacity(redacted.text.len());
+        let mut kept = 0;
+        for Found { span, kind } in found {
+            let mark = format!("{MARK}{kind}:{}]", Hash::of(redacted.text[span.clone()].as_bytes()).short());
+            out.push_str(&redacted.text[kept..span.start]);
+            out.push_str(&mark);
+            redacted.hidden.push(Hidden { kind, mark });
+            kept = span.end;
+        }
+        out.push_str(&redacted.text[kept..]);
+        redacted.text = Cow::Owned(out);
+    }
+}
+
+/// How a mark begins.
+const MARK: &str = "[secret:";
+/// A value longer than this is no key but somebody's file.
+const LONGEST_VALUE: usize = 1024;
+/// The farthest that a key block's END is looked for.
+const LONGEST_BLOCK: usize = 32 * 1024;
+
+struct Found {
+    span: Range<usize>,
+    kind: &'static str,
+}
+
+fn find(text: &str) -> Vec<Found> {
+    let bytes = text.as_bytes();
+    let mut found: Vec<Found> = Vec::new();
+    let (mut at, mut free) = (0, 0);
+    while let Some((hit, mut link)) = next_anchor(bytes, at) {
+        at = hit + 1;
+        while link != 0 {
+            let (anchor, next) = TABLE.links[link as usize];
+            link = next;
+            let anchor = &ANCHORS[anchor as usize];
+            let Some(start) = hit.checked_sub(anchor.at).filter(|start| *start >= free) else { continue };
+            if !anchor.stands_at(bytes, start) {
+                continue;
+            }
+            if let Some(end) = mark_around(bytes, start) {
+                (at, free) = (end, end);
+                break;
+            }
+            if let Some(secret) = anchor.secret(text, start).filter(|secret| secret.span.start >= free) {
+                let end = end_with_glued_keys(bytes, &secret.span);
+                (at, free) = (end, end);
+                found.push(Found { span: secret.span.start..end, ..secret });
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Where a secret ends if a key that begins within it goes on past its end: hiding only the beginning of that key would
+/// leave the rest without the prefix it is known by.
+fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
+    const LONGEST_PREFIX: usize = 32;
+    // A key never ends with these, so they do not tell whether one goes on.
+    let past = |end: usize| end + run(bytes, end, DASH | DOT, usize::MAX);
+    let (mut at, mut end, mut next_byte) = (span.start + 1, span.end, past(span.end));
+    while let Some((hit, mut link)) = next_anchor(&bytes[..bytes.len().min(end + LONGEST_PREFIX)], at) {
+        at = hit + 1;
+        while link != 0 {
+            let (anchor, next) = TABLE.links[link as usize];
+            link = next;
+            let anchor = &ANCHORS[anchor as usize];
+            let start = hit.saturating_sub(anchor.at);
+            let goes_on = matches!(anchor.sign, Sign::Vendor { body, .. } if bytes.get(next_byte).is_some_and(|byte| is(*byte, body)));
+            let may_pass = goes_on || start + anchor.text.len() > end;
+            if may_pass
+                && (span.start..end).contains(&start)
+                && anchor.stands_at(bytes, start)
+                && let Some(key) = anchor.vendor_key(bytes, start).filter(|key| key.span.end > end)
+            {
+                end = key.span.end;
+                next_byte = past(end);
+            }
+        }
+    }
+    end
+}
+
+/// The end of the mark whose word `secret` begins at `start`.
+fn mark_around(bytes: &[u8], start: usize) -> Option<usize> {
+    let open = start.checked_sub(1)?;
+    let rest = bytes.get(open..)?.strip_prefix(MARK.as_bytes())?;
+    let kind = run(rest, 0, LOWER | DIGIT | DASH, 40);
+    let hash = run(rest, kind + 1, HEX, 9);
+    (kind > 0 && rest.get(kind) == Some(&b':') && hash == 8 && rest.get(kind + 9) == Some(&b']')).then_some(open + MARK.len() + kind + 10)
+}
+
+// ---- Anchors: where it is worth looking ----
+
+/// What makes the scan stop, and what is looked for there.
+struct Anchor {
+    text: &'static str,
+    /// Which three bytes of `text` the scan knows it by: the ones that are rarest in prose.
+    at: usize,
+    sign: Sign,
+}
+
+#[derive(Clone, Copy)]
+enum Sign {
+    /// A vendor's prefix, followed by at least `least` bytes of the classes `body`.
+    Vendor {
+        kind: &'static str,
+        body: u16,
+        least: usize,
+        /// The prefix is short enough to turn up by chance: it has to begin a word and the body has to look random.
+        wary: bool,
+    },
+    /// A word after which a secret may stand.
+    Word {
+        kind: &'static str,
+        class: Class,
+        /// Counts inside a longer word as well (`authtoken`).
+        loose: bool,
+    },
+    Url,
+    Block,
+    Jwt,
+    Telegram,
+    Bearer,
+    Basic,
+}
+
+/// How much a telling word tells.
+#[derive(Clone, Copy, PartialEq)]
+enum Class {
+    /// What follows may be as short as people's passwords are.
+    Password,
+    /// What follows must look random.
+    Token,
+    /// Keys open doors, but also sort tables and caches: the word before decides.
+    Key,
+}
+
+const UPPER: u16 = 1;
+const LOWER: u16 = 1 << 1;
+const DIGIT: u16 = 1 << 2;
+const DASH: u16 = 1 << 3;
+const UNDER: u16 = 1 << 4;
+const DOT: u16 = 1 << 5;
+const PLUS: u16 = 1 << 6;
+const SLASH: u16 = 1 << 7;
+const EQUAL: u16 = 1 << 8;
+const TILDE: u16 = 1 << 9;
+const HEX: u16 = 1 << 10;
+const ALNUM: u16 = UPPER | LOWER | DIGIT;
+const WORD: u16 = ALNUM | UNDER;
+const URLSAFE: u16 = WORD | DASH;
+const BASE64: u16 = ALNUM | PLUS | SLASH | EQUAL;
+
+static CLASSES: [u16; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'A'..=b'Z' => UPPER,
+            b'a'..=b'f' => LOWER | HEX,
+            b'g'..=b'z' => LOWER,
+            b'0'..=b'9' => DIGIT | HEX,
+            b'-' => DASH,
+            b'_' => UNDER,
+            b'.' => DOT,
+            b'+' => PLUS,
+            b'/' => SLASH,
+            b'=' => EQUAL,
+            b'~' => TILDE,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+fn is(byte: u8, classes: u16) -> bool {
+    CLASSES[byte as usize] & classes != 0
+}
+
+/// How many bytes of `classes` stand at `from`, counting to `most`.
+fn run(bytes: &[u8], from: usize, classes: u16, most: usize) -> usize {
+    bytes.iter().skip(from).take(most).take_while(|byte| is(**byte, classes)).count()
+}
+
+const fn key(text: &'static str, kind: &'static str, body: u16, least: usize) -> Anchor {
+    Anchor { text, at: 0, sign: Sign::Vendor { kind, body, least, wary: false } }
+}
+
+const fn wary(text: &'static str, kind: &'static str, body: u16, least: usize) -> Anchor {
+    Anchor { text, at: 0, sign: Sign::Vendor { kind, body, least, wary: true } }
+}
+
+const fn word(text: &'static str, at: usize, kind: &'static str, class: Class) -> Anchor {
+    Anchor { text, at, sign: Sign::Word { kind, class, loose: false } }
+}
+
+const fn part(text: &'static str, at: usize, kind: &'static str, class: Class) -> Anchor {
+    Anchor { text, at, sign: Sign::Word { kind, class, loose: true } }
+}
+
+const fn shape(text: &'static str, at: usize, sign: Sign) -> Anchor {
+    Anchor { text, at, sign }
+}
+
+/// Longer prefixes stand before the shorter ones they begin with.
+static ANCHORS: &[Anchor] = &[
+    key("AKIA", "aws-key-id", UPPER | DIGIT, 16).by(1),
+    wary("ASIA", "aws-key-id", UPPER | DIGIT, 16).by(1),
+    key("ghp_", "github-token", ALNUM, 30),
+    key("gho_", "github-token", ALNUM, 30),
+    key("ghu_", "github-token", ALNUM, 30),
+    key("ghs_", "github-token", ALNUM, 30),
+    key("ghr_", "github-token", ALNUM, 30),
+    key("github_pat_", "github-token", WORD, 36),
+    key("glpat-", "gitlab-token", URLSAFE | DOT, 20),
+    key("gldt-", "gitlab-token", URLSAFE, 20),
+    key("glrt-", "gitlab-token", URLSAFE | DOT, 20),
+    key("glptt-", "gitlab-token", URLSAFE, 20),
+    key("glcbt-", "gitlab-token", URLSAFE, 20),
+    key("glsoat-", "gitlab-token", URLSAFE, 20),
+    key("GR1348941", "gitlab-token", URLSAFE, 20),
+    key("sk-ant-", "anthropic-key", URLSAFE, 20),
+    key("sk-proj-", "openai-key", URLSAFE, 20),
+    key("sk-svcacct-", "openai-key", URLSAFE, 20),
+    key("sk-admin-", "openai-key", URLSAFE, 20),
+    key("sk-or-v1-", "openrouter-key", ALNUM, 32),
+    wary("sk-", "openai-key", URLSAFE, 20),
+    key("AIza", "google-key", URLSAFE, 30),
+    key("ya29.", "google-token", URLSAFE | DOT, 20),
+    key("GOCSPX-", "google-secret", URLSAFE, 20),
+    key("xoxb-", "slack-token", URLSAFE, 20),
+    key("xoxp-", "slack-token", URLSAFE, 20),
+    key("xoxa-", "slack-token", URLSAFE, 20),
+    key("xoxr-", "slack-token", URLSAFE, 20),
+    key("xoxs-", "slack-token", URLSAFE, 20),
+    key("xoxc-", "slack-token", URLSAFE, 20),
+    key("xoxd-", "slack-token", URLSAFE, 20),
+    key("xoxe-", "slack-token", URLSAFE, 20),
+    key("xoxe.xoxp-", "slack-token", URLSAFE, 20),
+    key("xapp-", "slack-token", URLSAFE, 20),
+    key("hooks.slack.com/services/", "slack-webhook", ALNUM | SLASH, 30).by(4),
+    key("discord.com/api/webhooks/", "discord-webhook", URLSAFE | SLASH, 60).by(8),
+    key("sk_live_", "stripe-key", ALNUM, 16),
+    key("sk_test_", "stripe-key", ALNUM, 16),
+    key("rk_live_", "stripe-key", ALNUM, 16),
+    key("rk_test_", "stripe-key", ALNUM, 16),
+    key("whsec_", "webhook-secret", BASE64, 24),
+    wary("hf_", "huggingface-token", ALNUM, 30),
+    key("npm_", "npm-token", ALNUM, 36),
+    key("pypi-", "pypi-token", URLSAFE, 50),
+    wary("SG.", "sendgrid-key", URLSAFE | DOT, 60),
+    wary("SK", "twilio-key", HEX, 32),
+    key("AGE-SECRET-KEY-", "age-key", UPPER | DIGIT | DASH, 50).by(3),
+    key("dop_v1_", "digitalocean-token", HEX, 40),
+    key("doo_v1_", "digitalocean-token", HEX, 40),
+    key("dor_v1_", "digitalocean-token", HEX, 40),
+    key("shpat_", "shopify-token", ALNUM, 32),
+    key("shpca_", "shopify-token", ALNUM, 32),
+    key("shppa_", "shopify-token", ALNUM, 32),
+    key("shpss_", "shopify-token", ALNUM, 32),
+    wary("dapi", "databricks-token", HEX | DASH, 32),
+    key("lin_api_", "linear-key", ALNUM, 32),
+    key("ntn_", "notion-token", ALNUM, 40),
+    wary("secret_", "notion-token", ALNUM, 40).by(4),
+    key("figd_", "figma-token", URLSAFE, 30),
+    key("PMAK-", "postman-key", HEX | DASH, 50),
+    key("dckr_pat_", "docker-token", URLSAFE, 20),
+    key("hvs.", "vault-token", URLSAFE, 24),
+    key("hvb.", "vault-token", URLSAFE, 24),
+    key("sntrys_", "sentry-token", BASE64 | UNDER, 40),
+    key("sntryu_", "sentry-token", HEX, 40),
+    key("glsa_", "grafana-token", WORD, 32),
+    key("glc_", "grafana-token", BASE64, 32),
+    key("NRAK-", "newrelic-key", UPPER | DIGIT, 24),
+    wary("xai-", "xai-key", ALNUM, 40),
+    key("gsk_", "groq-key", ALNUM, 40),
+    wary("r8_", "replicate-token", ALNUM, 32),
+    key("pplx-", "perplexity-key", ALNUM, 32),
+    key("tvly-", "tavily-key", URLSAFE, 24),
+    key("nvapi-", "nvidia-key", URLSAFE, 40),
+    key("lsv2_pt_", "langsmith-key", HEX | UNDER, 32),
+    key("lsv2_sk_", "langsmith-key", HEX | UNDER, 32),
+    key("sbp_", "supabase-token", HEX, 40),
+    key("sb_secret_", "supabase-token", URLSAFE, 20),
+    key("sq0atp-", "square-token", URLSAFE, 22),
+    key("sq0csp-", "square-token", URLSAFE, 40),
+    key("rubygems_", "rubygems-key", HEX, 40),
+    wary("cio", "crates-token", ALNUM, 32),
+    key("ATATT3", "atlassian-token", URLSAFE | EQUAL, 60),
+    key("fm2_", "fly-token", BASE64 | URLSAFE, 60),
+    key("pscale_", "planetscale-token", URLSAFE | DOT, 32),
+    wary("pul-", "pulumi-token", HEX, 40),
+    key("dp.pt.", "doppler-token", ALNUM, 40),
+    key("dp.st.", "doppler-token", URLSAFE | DOT, 40),
+    key("tskey-", "tailscale-key", URLSAFE, 20),
+    wary("key-", "mailgun-key", HEX, 32),
+    key("phx_", "posthog-key", ALNUM, 40),
+    key("ops_eyJ", "onepassword-token", BASE64 | URLSAFE, 60),
+    key("CLOJARS_", "clojars-token", ALNUM, 60),
+    shape("eyJ", 0, Sign::Jwt),
+    shape("-BEGIN ", 0, Sign::Block),
+    shape("://", 0, Sign::Url),
+    shape(":\\/\\/", 0, Sign::Url),
+    shape(":AA", 0, Sign::Telegram),
+    shape("bearer", 0, Sign::Bearer),
+    shape("basic", 2, Sign::Basic),
+    part("password", 2, "password", Class::Password),
+    part("passwort", 2, "password", Class::Password),
+    part("passwd", 2, "password", Class::Password),
+    part("passphrase", 2, "password", Class::Password),
+    part("passcode", 2, "password", Class::Password),
+    part("kennwort", 2, "password", Class::Password),
+    part("_pass", 0, "password", Class::Password),
+    part("--pass", 0, "password", Class::Password),
+    part("\"pass\"", 0, "password", Class::Password),
+    part("contraseña", 6, "password", Class::Password),
+    part("contrasena", 4, "password", Class::Password),
+    part("mot de passe", 0, "password", Class::Password),
+    part("пароль", 9, "password", Class::Password),
+    part("密码", 0, "password", Class::Password),
+    part("密碼", 0, "password", Class::Password),
+    word("pwd", 0, "password", Class::Password),
+    word("senha", 2, "password", Class::Password),
+    word("clave", 1, "password", Class::Password),
+    part("secret", 1, "secret", Class::Token),
+    part("token", 0, "token", Class::Token),
+    part("credential", 2, "credential", Class::Token),
+    part("schlüssel", 3, "key", Class::Token),
+    word("authorization", 5, "token", Class::Token),
+    word("sig=", 1, "signature", Class::Token),
+    part("key", 0, "key", Class::Key),
+];
+
+const SLOTS_LOG2: u32 = 13;
+
+/// From three folded bytes to the anchors known by them. Slots hold a chain of links; 0 ends it.
+struct Table {
+    first: [u8; 1 << SLOTS_LOG2],
+    links: [(u8, u8); 256],
+}
+
+static TABLE: Table = {
+    let mut table = Table { first: [0; 1 << SLOTS_LOG2], links: [(0, 0); 256] };
+    let mut links = 0;
+    let mut anchor = ANCHORS.len();
+    // From the last to the first, because each is put before the ones already there.
+    while anchor > 0 {
+        anchor -= 1;
+        let (text, at) = (ANCHORS[anchor].text.as_bytes(), ANCHORS[anchor].at);
+        // A prefix of two bytes is known by each hex digit that can follow it.
+        let thirds: &[u8] = if text.len() < at + 3 { b"0123456789abcdef" } else { std::slice::from_ref(&text[at + 2]) };
+        let mut third = 0;
+        while third < thirds.len() {
+            let slot = slot(fold(fold(fold(0, text[at]), text[at + 1]), thirds[third]));
+            links += 1;
+            table.links[links] = (anchor as u8, table.first[slot]);
+            table.first[slot] = links as u8;
+            third += 1;
+        }
+    }
+    table
+};
+
+/// The last three bytes, letters without their case.
+const fn fold(trigram: u32, byte: u8) -> u32 {
+    (trigram << 8 | (byte | 0x20) as u32) & 0x00FF_FFFF
+}
+
+const fn slot(trigram: u32) -> usize {
+    (trigram.wrapping_mul(0x9E37_79B1) >> (32 - SLOTS_LOG2)) as usize
+}
+
+/// The next place from `from` on that may belong to an anchor, and its chain.
+fn next_anchor(bytes: &[u8], from: usize) -> Option<(usize, u8)> {
+    let [first, second, rest @ ..] = bytes.get(from..)? else { return None };
+    let mut trigram = fold(fold(0, *first), *second);
+    for (at, byte) in rest.iter().enumerate() {
+        trigram = fold(trigram, *byte);
+        let link = TABLE.first[slot(trigram)];
+        if link != 0 {
+            return Some((from + at, link));
+        }
+    }
+    None
+}
+
+impl Anchor {
+    /// Known by the three bytes from `at` on.
+    const fn by(self, at: usize) -> Self {
+        Self { at, ..self }
+    }
+
+    fn stands_at(&self, bytes: &[u8], start: usize) -> bool {
+        let Some(there) = bytes.get(start..start + self.text.len()) else { return false };
+        match self.sign {
+            Sign::Vendor { .. } | Sign::Jwt | Sign::Block | Sign::Telegram => there == self.text.as_bytes(),
+            _ => there.eq_ignore_ascii_case(self.text.as_bytes()),
+        }
+    }
+
+    /// The secret that this anchor at `start` leads to.
+    fn secret(&self, text: &str, start: usize) -> Option<Found> {
+        let bytes = text.as_bytes();
+        let end = start + self.text.len();
+        match self.sign {
+            Sign::Vendor { .. } => self.vendor_key(bytes, start),
+            Sign::Jwt => jwt(bytes, start),
+            Sign::Block => key_block(bytes, start, end),
+            Sign::Url => url_password(text, start, end),
+            Sign::Telegram => telegram(bytes, start),
+            Sign::Bearer => authorization(text, start, end, "bearer"),
+            Sign::Basic => authorization(text, start, end, "basic-auth"),
+            Sign::Word { kind, class, loose } => after_word(text, start, end, kind, class, loose),
+        }
+    }
+
+    fn vendor_key(&self, bytes: &[u8], start: usize) -> Option<Found> {
+        let Sign::Vendor { kind, body, least, wary } = self.sign else { return None };
+        let from = start + self.text.len();
+        // A refusal looks at no more than it needs, so that a text of nothing but prefixes stays cheap.
+        let sample = bytes.get(from..from + run(bytes, from, body, least.max(64)))?;
+        if sample.len() < least || distinct(sample) < 6 {
+            return None;
+        }
+        if wary && !(begins_word(bytes, start) && jumbled_length(sample) >= 8) {
+            return None;
+        }
+        let length = run(bytes, from, body, usize::MAX);
+        let closing = bytes[from..from + length].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
+        (length - closing >= least).then(|| Found { span: start..from + length - closing, kind })
+    }
+}
+
+/// A vendor's key or a JWT right at `start`: its own kind says more than the word before it.
+fn known_shape(bytes: &[u8], start: usize) -> Option<Found> {
+    let known = |anchor: &&Anchor| matches!(anchor.sign, Sign::Vendor { .. } | Sign::Jwt) && anchor.stands_at(bytes, start);
+    ANCHORS.iter().filter(known).find_map(|anchor| match anchor.sign {
+        Sign::Jwt => jwt(bytes, start),
+        _ => anchor.vendor_key(bytes, start),
+    })
+}
+
+/// Nothing before `start` belongs to the same word. Escapes of JSON, URLs and terminals are not letters.
+fn begins_word(bytes: &[u8], start: usize) -> bool {
+    let before = &bytes[..start];
+    match before {
+        [] | [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
+        [.., b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => true,
+        [.., b'\\', b'u', a, b, c, d] if [a, b, c, d].iter().all(|digit| digit.is_ascii_hexdigit()) => true,
+        [rest @ .., b'm'] => {
+            let digits = rest.iter().rev().take(8).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+            rest[..rest.len() - digits].ends_with(b"[")
+        }
+        [.., last] => !is(*last, URLSAFE),
+    }
+}
+
+// ---- Shapes that speak for themselves ----
+
+fn jwt(bytes: &[u8], start: usize) -> Option<Found> {
+    if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM)) && !begins_word(bytes, start) {
+        return None;
+    }
+    // Signed ones have three parts, encrypted ones five.
+    let mut end = start;
+    for part in 0..5 {
+        let most = [2048, 16 * 1024, usize::MAX, usize::MAX, usize::MAX][part];
+        let dot = usize::from(part > 0);
+        if part > 0 && bytes.get(end) != Some(&b'.') {
+            return (part >= 3).then_some(Found { span: start..end, kind: "jwt" });
+        }
+        let length = run(bytes, end + dot, URLSAFE, most);
+        if length < 10 {
+            return (part >= 3).then_some(Found { span: start..end, kind: "jwt" });
+        }
+        end += dot + length;
+    }
+    Some(Found { span: start..end, kind: "jwt" })
+}
+
+fn telegram(bytes: &[u8], start: usize) -> Option<Found> {
+    let digits = bytes[..start].iter().rev().take(11).take_while(|byte| byte.is_ascii_digit()).count();
+    let length = run(bytes, start + 1, URLSAFE, usize::MAX);
+    ((8..=10).contains(&digits) && length >= 33).then(|| Found { span: start - digits..start + 1 + length, kind: "telegram-token" })
+}
+
+/// The password of `scheme://user:password@host`, and nothing else of it.
+fn url_password(text: &str, start: usize, end: usize) -> Option<Found> {
+    let bytes = text.as_bytes();
+    if !start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM)) {
+        return None;
+    }
+    let ends = |byte: &u8| *byte <= b' ' || matches!(byte, b'/' | b'?' | b'#' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | 0x7F);
+    let authority = bytes[end..].iter().take(LONGEST_VALUE).take_while(|byte| !ends(byte)).count();
+    let host = memchr::memrchr(b'@', &bytes[end..end + authority])?;
+    let colon = memchr::memchr(b':', &bytes[end..end + host])?;
+    let span = end + colon + 1..end + host;
+    let password = &text[span.clone()];
+    let hide = !password.is_empty() && !password.contains(MARK) && !stands_for_another(password);
+    hide.then(|| known_shape(bytes, span.start).filter(|known| known.span == span).unwrap_or(Found { span, kind: "url-password" }))
+}
+
+/// A PEM or PGP block of a private key, also one whose end is missing.
+fn key_block(bytes: &[u8], start: usize, end: usize) -> Option<Found> {
+    let title = memmem::find(&bytes[end..bytes.len().min(end + 64)], b"-----")?;
+    memmem::find(&bytes[end..end + title], b"PRIVATE KEY")?;
+    let dashes = bytes[..start].iter().rev().take(4).take_while(|byte| **byte == b'-').count();
+    let (start, body) = (start - dashes, end + title + 5);
+    let within = &bytes[body..bytes.len().min(body + LONGEST_BLOCK)];
+    let closed = || {
+        let length = memmem::find(within, b"-----END ")?;
+        let close = memmem::find(&within[length + 9..], b"-----").filter(|title| *title <= 64)?;
+        let inner = &within[..length];
+        let key = inner.split(|byte| !is(*byte, BASE64)).any(|piece| piece.len() >= 16);
+        let whole = memmem::find(inner, b"-----BEGIN").is_none() && memmem::find(inner, MARK.as_bytes()).is_none();
+        (key && whole).then_some(body + length + 9 + close + 5)
+    };
+    let end = closed().or_else(|| unclosed_block(bytes, body))?;
+    Some(Found { span: start..end, kind: "private-key" })
+}
+
+/// How far the lines of a key go on from `body` if nothing closes them.
+fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
+    const HEADERS: [&str; 4] = ["Proc-Type:", "DEK-Info:", "Version:", "Comment:"];
+    let (mut at, mut end) = (body, None);
+    loop {
+        at += bytes[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        if let [b'\\', b'n' | b'r' | b't' | b'\\', ..] = bytes[at..] {
+            at += 2;
+            continue;
+        }
+        let length = run(bytes, at, BASE64, LONGEST_BLOCK);
+        let line = &bytes[at..at + length];
+        let header = HEADERS.iter().find(|name| bytes[at..].starts_with(name.as_bytes()));
+        if let Some(name) = header {
+            at += name.len() + bytes[at + name.len()..].iter().take_while(|byte| !matches!(byte, b'\n' | b'\\')).count();
+        } else if length >= 16 || (end.is_some() && length > 0 && line.iter().any(|byte| !is(*byte, UPPER | LOWER))) {
+            at += length;
+            end = Some(at);
+        } else {
+            return end;
+        }
+    }
+}
+
+/// `Bearer …` and `Basic …`: in a header anything that is not a plain word, elsewhere only what looks like a credential.
+fn authorization(text: &str, start: usize, end: usize, kind: &'static str) -> Option<Found> {
+    let bytes = text.as_bytes();
+    let blanks = bytes[end..].iter().take(4).take_while(|byte| **byte == b' ').count();
+    if blanks == 0 || start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD)) && !begins_word(bytes, start) {
+        return None;
+    }
+    let from = end + blanks;
+    let length = run(bytes, from, URLSAFE | DOT | PLUS | SLASH | EQUAL | TILDE, usize::MAX);
+    let closing = bytes[from..from + length].iter().rev().take_while(|byte| **byte == b'.').count();
+    let span = from..from + length - closing;
+    let value = &text[span.clone()];
+    let header = bytes[start.saturating_sub(24)..start].to_ascii_lowercase();
+    let header = memmem::find(&header, b"authorization").is_some();
+    let hide = match kind {
+        "basic-auth" => names_a_user(value) || (header && value.len() >= 8 && value.bytes().any(|byte| is(byte, DIGIT | EQUAL))),
+        _ => known_shape(bytes, from).is_some() || (header && like_a_password(value)) || like_a_token(value, header),
+    };
+    hide.then(|| known_shape(bytes, from).filter(|known| known.span == span).unwrap_or(Found { span, kind }))
+}
+
+/// The value is base64 of `user:password`.
+fn names_a_user(value: &str) -> bool {
+    let letters = value.trim_end_matches('=');
+    if letters.len() < 6 || !value.len().is_multiple_of(4) {
+        return false;
+    }
+    let (mut bits, mut held, mut colon) = (0_u32, 0, false);
+    for byte in letters.bytes() {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return false,
+        };
+        bits = (bits << 6 | u32::from(six)) & 0xFFFF;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            let plain = (bits >> held) as u8;
+            if plain < b' ' || plain == 0x7F {
+                return false;
+            }
+            colon |= plain == b':';
+        }
+    }
+    colon
+}
+
+// ---- Telling words and what follows them ----
+
+fn after_word(text: &str, start: usize, end: usize, kind: &'static str, class: Class, loose: bool) -> Option<Found> {
+    let bytes = text.as_bytes();
+    let (kind, class) = if class == Class::Key { which_key(bytes, start)? } else { (kind, class) };
+    let inside = start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphabetic());
+    if !loose && inside && !begins_word(bytes, start) && !begins_hump(bytes, start) {
+        return None;
+    }
+    let link = link(text, start, end)?;
+    if let Some(known) = known_shape(bytes, link.value) {
+        return Some(known);
+    }
+    let value = value(text, &link)?;
+    let span = link.value..link.value + value.len();
+    if value.is_empty() || value.contains(MARK) || stands_for_another(value) || (link.quote.is_none() && is_expression(value)) {
+        return None;
+    }
+    if class != Class::Password && link.firm && is_aws_secret(value) && names_aws(&bytes[start.saturating_sub(24)..link.value]) {
+        return Some(Found { span, kind: "aws-secret-key" });
+    }
+    let near = link.firm && !link.far;
+    let hide = match class {
+        Class::Password => (near && like_a_password(value)) || like_a_token(value, near),
+        Class::Token => like_a_token(value, near),
+        Class::Key => {
+            near && value.len() >= 20 && !is_hex(value) && !is_uuid(value) && !value.contains(['/', '.', ':']) && is_random(value)
+        }
+    };
+    hide.then_some(Found { span, kind })
+}
+
+/// A capital after a small letter, as in `accessToken`.
+fn begins_hump(bytes: &[u8], start: usize) -> bool {
+    bytes[start].is_ascii_uppercase() && bytes[start - 1].is_ascii_lowercase()
+}
+
+/// What the word before `key` makes of it; `None` if it opens no door.
+fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
+    const DOORS: [(&str, &str); 19] = [
+        ("api", "api-key"),
+        ("access", "access-key"),
+        ("private", "private-key"),
+        ("secret", "secret-key"),
+        ("encryption", "key"),
+        ("signing", "key"),
+        ("master", "key"),
+        ("auth", "key"),
+        ("license", "key"),
+        ("account", "key"),
+        ("service", "key"),
+        ("deploy", "key"),
+        ("app", "key"),
+        ("client", "key"),
+        ("admin", "key"),
+        ("webhook", "key"),
+        ("jwt", "key"),
+        ("hmac", "key"),
+        ("aes", "key"),
+    ];
+    const NO_DOORS: [&str; 13] = [
+        "public",
+        "pub",
+        "primary",
+        "foreign",
+        "cache",
+        "sort",
+        "partition",
+        "object",
+        "idempotency",
+        "unique",
+        "composite",
+        "host",
+        "row",
+    ];
+    let gap = start.checked_sub(1).is_some_and(|before| matches!(bytes[before], b' ' | b'_' | b'-' | b'.'));
+    let until = start - usize::from(gap);
+    let length = bytes[..until].iter().rev().take(16).take_while(|byte| byte.is_ascii_alphabetic()).count();
+    let before = bytes[until - length..until].to_ascii_lowercase();
+    if let Some((_, kind)) = DOORS.iter().find(|(door, _)| before.ends_with(door.as_bytes())) {
+        return Some((kind, Class::Token));
+    }
+    let other = NO_DOORS.iter().any(|word| before.ends_with(word.as_bytes()));
+    let glued = !gap && length > 0 && !begins_hump(bytes, start) && !begins_word(bytes, start);
+    (!other && !glued).then_some(("key", Class::Key))
+}
+
+/// The way from a telling word to its value.
+struct Link {
+    /// Where the value begins.
+    value: usize,
+    /// What closes the value, if something opens it.
+    quote: Option<char>,
+    /// Something says that a value follows: `:`, `=`, "is". Else it just comes next.
+    firm: bool,
+    /// It stands on another line.
+    far: bool,
+}
+
+/// A place in a text that moves by whole characters.
+struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    /// Goes past at most `most` characters that are wanted, and says past how many bytes.
+    fn skip(&mut self, most: usize, wanted: impl Fn(char) -> bool) -> usize {
+        let length = self.rest().chars().take(most).take_while(|c| wanted(*c)).map(char::len_utf8).sum();
+        self.at += length;
+        length
+    }
+
+    fn eat(&mut self, word: &str) -> bool {
+        let there = self.text.as_bytes()[self.at..].get(..word.len()).is_some_and(|there| there.eq_ignore_ascii_case(word.as_bytes()));
+        self.at += if there { word.len() } else { 0 };
+        there
+    }
+
+    /// A whole word out of `words`.
+    fn eat_word(&mut self, words: &[&str]) -> bool {
+        let from = self.at;
+        for word in words {
+            if self.eat(word) && !self.peek().is_some_and(char::is_alphanumeric) {
+                return true;
+            }
+            self.at = from;
+        }
+        false
+    }
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\u{a0}')
+}
+
+fn link(text: &str, start: usize, end: usize) -> Option<Link> {
+    let mut cursor = Cursor { text, at: end };
+    // `sig=` brings its separator along.
+    let mut firm = text[..end].ends_with('=');
+    if !firm {
+        rest_of_name(&mut cursor)?;
+        let option = text.as_bytes()[..start].iter().rev().take(32).take_while(|byte| is(**byte, LOWER | DASH)).count();
+        let option = text[start - option..].starts_with("--");
+        cursor.skip(6, |c| matches!(c, '\\' | '"' | '\'' | '`' | '*' | ']' | ')'));
+        let blanks = cursor.skip(8, is_blank);
+        let from = cursor.at;
+        firm = separator(&mut cursor, blanks > 0)? || (option && blanks > 0);
+        if !firm && (blanks == 0 || cursor.at != from) {
+            return None;
+        }
+    }
+    cursor.skip(2, |c| c == '*');
+    let mut lines = 0;
+    loop {
+        cursor.skip(16, is_blank);
+        if !(cursor.eat("\r\n") || cursor.eat("\n") || cursor.eat("\\r\\n") || cursor.eat("\\n")) {
+            break;
+        }
+        lines += 1;
+    }
+    if lines > 2 || (lines > 0 && !firm) {
+        return None;
+    }
+    // The letter of `b"…"` or the backslashes of `\"…\"` belong to the quote, if one follows.
+    let from = cursor.at;
+    if cursor.skip(1, |c| matches!(c, 'b' | 'B' | 'r' | 'u' | 'f')) + cursor.skip(4, |c| c == '\\') > 0
+        && cursor.peek().and_then(closing_quote).is_none()
+    {
+        cursor.at = from;
+    }
+    let quote = cursor.peek().and_then(closing_quote);
+    if let Some(open) = cursor.peek().filter(|_| quote.is_some()) {
+        cursor.skip(3, |c| c == open);
+    }
+    Some(Link { value: cursor.at, quote, firm, far: lines > 0 })
+}
+
+fn closing_quote(open: char) -> Option<char> {
+    match open {
+        '"' | '\'' | '`' => Some(open),
+        '“' | '‟' => Some('”'),
+        '‘' | '‛' => Some('’'),
+        '„' => Some('“'),
+        '«' => Some('»'),
+        _ => None,
+    }
+}
+
+/// Goes to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word (`tokenizer`) or
+/// names something about the secret (`token_count`) and not the secret.
+fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
+    const ABOUT: [&str; 41] = [
+        "id",
+        "ids",
+        "name",
+        "path",
+        "file",
+        "dir",
+        "url",
+        "uri",
+        "endpoint",
+        "type",
+        "kind",
+        "count",
+        "budget",
+        "limit",
+        "length",
+        "len",
+        "size",
+        "expiry",
+        "expires",
+        "at",
+        "ttl",
+        "min",
+        "max",
+        "policy",
+        "field",
+        "label",
+        "hint",
+        "version",
+        "arn",
+        "fingerprint",
+        "prefix",
+        "index",
+        "usage",
+        "used",
+        "total",
+        "rate",
+        "alg",
+        "algorithm",
+        "ref",
+        "in",
+        "out",
+    ];
+    let bytes = cursor.text.as_bytes();
+    let plural = matches!(bytes.get(cursor.at), Some(b's' | b'S')) && !bytes.get(cursor.at + 1).is_some_and(u8::is_ascii_alphabetic);
+    cursor.at += usize::from(plural);
+    let from = cursor.at;
+    let small_before = from.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_lowercase());
+    match cursor.peek() {
+        Some('_' | '-' | '0'..='9') => {}
+        Some('A'..='Z') if small_before => {}
+        Some(c) if c.is_ascii_alphabetic() => return None,
+        _ => return Some(()),
+    }
+    let length = cursor.skip(40, |c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let name = &bytes[from..from + length];
+    let hump = |at: &usize| {
+        matches!(name[*at], b'_' | b'-') || (name[*at].is_ascii_uppercase() && (*at == 0 || name[*at - 1].is_ascii_lowercase()))
+    };
+    let last = (0..name.len()).rev().find(hump).unwrap_or(0);
+    let last = name[last..].to_ascii_lowercase();
+    let last = last.strip_prefix(b"_").or_else(|| last.strip_prefix(b"-")).unwrap_or(&last);
+    (!ABOUT.iter().any(|about| about.as_bytes() == last)).then_some(())
+}
+
+/// Goes past what says that a value follows; `None` if something else is being said.
+fn separator(cursor: &mut Cursor<'_>, after_blank: bool) -> Option<bool> {
+    const IS: [&str; 9] = ["is", "was", "ist", "war", "lautet", "est", "es", "era", "é"];
+    const BY_NOW: [&str; 9] = ["now", "still", "just", "currently", "set to", "changed to", "jetzt", "ahora", "maintenant"];
+    const FOR: [&str; 16] = ["for", "to", "of", "on", "at", "für", "zu", "zum", "zur", "von", "para", "del", "de", "pour", "du", "auf"];
+    if cursor.rest().starts_with("::") {
+        return None;
+    }
+    for sign in ["?:", "!:", ":=", "=>", "===", "==", "=", ":", "：", "->", "→"] {
+        if cursor.eat(sign) {
+            return Some(true);
+        }
+    }
+    if !after_blank {
+        return Some(cursor.eat(">"));
+    }
+    if ["- ", "– ", "— "].iter().any(|dash| cursor.eat(dash)) {
+        return Some(true);
+    }
+    let says_is = |cursor: &mut Cursor<'_>| {
+        let is = cursor.eat_word(&IS);
+        if is {
+            cursor.skip(4, is_blank);
+            cursor.eat_word(&BY_NOW);
+            let _ = cursor.eat(":") || cursor.eat("=");
+        }
+        is
+    };
+    if says_is(cursor) {
+        return Some(true);
+    }
+    let from = cursor.at;
+    let parenthesis = cursor.peek() == Some('(');
+    if !parenthesis && !cursor.eat_word(&FOR) {
+        return Some(false);
+    }
+    // "password for the office network is …": a few words may stand in between, but no other sentence.
+    let first = cursor.at;
+    while cursor.at - from < 48 {
+        let Some(c) = cursor.peek() else { break };
+        if is_blank(c) {
+            cursor.skip(4, is_blank);
+            if says_is(cursor) {
+                return Some(true);
+            }
+            continue;
+        }
+        cursor.at += c.len_utf8();
+        let ends = cursor.peek().is_none_or(|next| next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '*' | '\\'));
+        match c {
+            '=' => return Some(true),
+            ':' if ends => return Some(true),
+            '.' if ends => break,
+            ':' if cursor.peek().is_some_and(|next| next.is_ascii_digit()) => {}
+            '-' | '_' | '(' | ')' | '@' | '.' | '\'' => {}
+            c if c.is_alphanumeric() => {}
+            _ => break,
+        }
+    }
+    // "set the password to …" has no other separator than this.
+    let to = ["to", "auf"].iter().any(|to| cursor.text[from..first].eq_ignore_ascii_case(to));
+    cursor.at = if to { first } else { from };
+    Some(to)
+}
+
+/// The value of a link, without what closes it or the sentence around it. `None` if it is no single word.
+fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
+    let rest = &text[link.value..];
+    let mut length = rest.len();
+    for (at, c) in rest.char_indices() {
+        if at > LONGEST_VALUE {
+            return None;
+        }
+        let after = &rest[at + c.len_utf8()..];
+        let ends = match (link.quote, c) {
+            (Some(_), c) if is_blank(c) => return None,
+            (_, c) if c.is_whitespace() || c.is_control() => true,
+            (Some(close), c) => c == close || c == '\\',
+            (None, '"' | '\'' | '`' | '<' | '>' | '\\') => true,
+            (None, ',' | ';' | '&') => begins_another(after),
+            (None, c) => !c.is_ascii() && !c.is_alphanumeric(),
+        };
+        if ends {
+            length = at;
+            break;
+        }
+    }
+    let value = &rest[..length];
+    Some(if link.quote.is_some() { value } else { value.trim_end_matches(['.', ',', ';', ':', '?', ')', ']', '}', '*']) })
+}
+
+/// What follows a comma is not more of the same value: a blank, a quote, or the next `name=`.
+fn begins_another(after: &str) -> bool {
+    let name = after.bytes().take(32).take_while(|byte| is(*byte, URLSAFE | DOT) || *byte == b' ').count();
+    let next = after.chars().next();
+    next.is_none_or(|next| next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '\\'))
+        || (name > 0 && matches!(after.as_bytes().get(name), Some(b'=' | b':')))
+}
+
+// ---- What values look like ----
+
+/// Variables, templates and blacked-out values: there is nothing to hide in them.
+fn stands_for_another(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let named = |rest: &[u8]| rest.iter().all(|byte| is(*byte, WORD));
+    match bytes {
+        [b'$', rest @ ..] => matches!(rest.first(), Some(b'{' | b'(')) || named(rest),
+        [b'<' | b'{' | b'[' | b'%' | b'&', ..] => true,
+        [b'!' | b'@', rest @ ..] => rest.iter().all(|byte| is(*byte, UPPER | LOWER | UNDER)),
+        _ => value.starts_with("://") || distinct(bytes) < 2 || bytes.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"your")),
+    }
+}
+
+/// Source code that says where the value comes from: a call, an index, a field.
+fn is_expression(value: &str) -> bool {
+    let name = value.bytes().take_while(|byte| is(*byte, WORD | DOT) || matches!(byte, b':' | b'>' | b'-' | b'?' | b'!')).count();
+    let dotted =
+        value.split('.').count() > 1 && value.split('.').all(|part| part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
+    (name > 0 && matches!(value.as_bytes().get(name), Some(b'(' | b'['))) || (dotted && name == value.len() && !is_random(value))
+}
+
+fn is_path(value: &str) -> bool {
+    let file = value.rsplit_once('.').is_some_and(|(_, end)| (1..=5).contains(&end.len()) && end.bytes().all(|byte| is(byte, LOWER)));
+    ["/", "./", "../", "~/"].iter().any(|start| value.starts_with(start)) || (file && value.contains('/'))
+}
+
+/// Short passwords as people choose them: letters with a digit or a symbol among them, or a number of some length.
+fn like_a_password(value: &str) -> bool {
+    const METHODS: [&str; 14] = [
+        "sha1", "sha256", "sha512", "sha-256", "sha-512", "md5", "base64", "argon2", "argon2id", "pbkdf2", "utf8", "utf-8", "oauth2",
+        "es256",
+    ];
+    let core = value.trim_end_matches(['!', '?', '.', ',']);
+    let bytes = core.as_bytes();
+    let letters = core.chars().filter(|c| c.is_alphabetic()).count();
+    let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
+    if core.chars().count() < 4 || value.contains("://") || is_path(value) || stands_for_another(core) {
+        return false;
+    }
+    if letters == 0 {
+        return digits == core.len();
+    }
+    let symbol = bytes.iter().skip(1).take(bytes.len().saturating_sub(2)).any(|byte| b"@#$%^&*!+=~?".contains(byte));
+    // `8-character`, `v1.2.3`, `__u32`, and the names of methods and events say something about a password, they are none.
+    let measure = core.split_once('-').is_some_and(|(a, b)| a.bytes().all(|byte| is(byte, DIGIT)) && b.bytes().all(|byte| is(byte, LOWER)));
+    let version = core.starts_with('v') && core[1..].bytes().all(|byte| is(byte, DIGIT | DOT));
+    let kind = core.trim_start_matches('_').trim_end_matches("_t").trim_end_matches(|c: char| c.is_ascii_digit());
+    let type_name = ["u", "i", "s", "int", "uint", "float"].contains(&kind);
+    let named = measure
+        || version
+        || type_name
+        || METHODS.iter().any(|method| core.eq_ignore_ascii_case(method))
+        || core.parse::<EventId>().is_ok();
+    !named && (digits > 0 || symbol)
+}
+
+/// Keys and tokens as machines make them. `near` a telling word less is needed than somewhere after it.
+fn like_a_token(value: &str, near: bool) -> bool {
+    if is_uuid(value) {
+        near
+    } else if is_hex(value) {
+        value.len() >= if near { 16 } else { 32 }
+    } else {
+        value.len() >= if near { 12 } else { 20 } && is_random(value)
+    }
+}
+
+fn is_hex(value: &str) -> bool {
+    let (lower, digits) = (value.bytes().all(|byte| is(byte, HEX)), value.bytes().any(|byte| is(byte, DIGIT)));
+    let upper = value.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'));
+    (lower || upper) && digits && value.bytes().any(|byte| !is(byte, DIGIT))
+}
+
+fn is_uuid(value: &str) -> bool {
+    let dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+    value.len() == 36 && value.bytes().enumerate().all(|(at, byte)| if dash(at) { byte == b'-' } else { byte.is_ascii_hexdigit() })
+}
+
+fn is_aws_secret(value: &str) -> bool {
+    let has = |classes| value.bytes().any(|byte| is(byte, classes));
+    value.len() == 40 && value.bytes().all(|byte| is(byte, ALNUM | PLUS | SLASH)) && has(UPPER) && has(LOWER) && has(DIGIT)
+}
+
+fn names_aws(context: &[u8]) -> bool {
+    let context = context.to_ascii_lowercase();
+    memmem::find(&context, b"aws").is_some() || memmem::find(&context, b"access").is_some()
+}
+
+fn is_random(value: &str) -> bool {
+    let digest = ["sha256", "sha1", "sha512", "md5"].iter().any(|method| value.starts_with(method));
+    let public_key = value.starts_with("AAAA");
+    let time = value.bytes().all(|byte| !is(byte, UPPER | LOWER) || matches!(byte, b'T' | b'Z'));
+    let ascii = value.bytes().all(|byte| byte.is_ascii_graphic());
+    ascii
+        && !digest
+        && !public_key
+        && !time
+        && !is_path(value)
+        && !value.contains("://")
+        && distinct(value.as_bytes()) >= 7
+        && jumbled_length(value.as_bytes()) >= 8
+}
+
+/// How many different bytes there are.
+fn distinct(bytes: &[u8]) -> u32 {
+    let mut seen = [0_u64; 4];
+    bytes.iter().for_each(|byte| seen[(byte >> 6) as usize] |= 1 << (byte & 63));
+    seen.iter().map(|part| part.count_ones()).sum()
+}
+
+/// How many bytes stand in words that nobody would say: digits amid letters, or capitals without sense.
+fn jumbled_length(bytes: &[u8]) -> usize {
+    bytes.split(|byte| !is(*byte, ALNUM)).filter(|word| is_jumbled(word)).map(<[u8]>::len).sum()
+}
+
+fn is_jumbled(word: &[u8]) -> bool {
+    let changes = |classes| word.windows(2).filter(|pair| is(pair[0], classes) != is(pair[1], classes)).count();
+    let (to_digit, to_capital) = (changes(DIGIT), changes(UPPER));
+    let capitals = word.iter().filter(|byte| is(**byte, UPPER)).count();
+    // `sha256sum` and `v2` are words; `a1b2` and `xK9p4Rt` are not. `CamelCase` has fewer capitals than chance would give.
+    let cased = word.len() >= 16 && to_capital * 5 >= word.len() * 2 && capitals * 10 >= word.len() * 3;
+    to_digit >= 3 || (to_digit >= 2 && word.len() > 8) || cased
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // Fake secrets are put together from pieces, so that no scanner of a host takes this file for a leak.
+    const BODY: &str = "aB3dE5gH7jK9mN1pQ4sT6vW8yZ0bC2dF4hJ6kL8nP0rS2tV4xY6zA8cE1gI3kM5oQ7sU9wX1zB3dF5hJ7lN9pR1tV3xZ5";
+    const HEXES: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
+    const CAPS: &str = "Q2W3E4R5T6Y7U2I3O4P5A6S7D2F3G4H5J6K7L2Z3X4C5V6B7N2M3Q4W5E6R7T2Y3";
+
+    fn hides(before: &str, secret: &str, after: &str, kind: &str) {
+        let text = format!("{before}{secret}{after}");
+        let redacted = redact(&text);
+        let mark = format!("[secret:{kind}:{}]", Hash::of(secret.as_bytes()).short());
+        assert_eq!(redacted.text, format!("{before}{mark}{after}"), "in {text:?}");
+        assert_eq!(redacted.hidden.iter().map(|hidden| hidden.mark.as_str()).collect::<Vec<_>>(), [mark], "in {text:?}");
+        assert_eq!(redact(&redacted.text).hidden, [], "again in {}", redacted.text);
+    }
+
+    /// A key of this anchor that could be real.
+    fn made(anchor: &Anchor) -> Option<String> {
+        let Sign::Vendor { body, least, .. } = anchor.sign else { return None };
+        let source = match body {
+            _ if body & LOWER != 0 => BODY,
+            _ if body & HEX != 0 => HEXES,
+            _ => CAPS,
+        };
+        Some(format!("{}{}", anchor.text, source.chars().cycle().take(least).collect::<String>()))
+    }
+
+    #[test]
+    fn keys_of_vendors_are_hidden_wherever_they_stand() {
+        for anchor in ANCHORS {
+            let (Some(key), Sign::Vendor { kind, .. }) = (made(anchor), anchor.sign) else { continue };
+            hides("", &key, "", kind);
+            hides("Use ", &key, ".", kind);
+            hides("Schlüssel „", &key, "“ für später", kind);
+            hides("这是", &key, "，谢谢", kind);
+            hides(r#"{"text":"see \""#, &key, r#"\" there"}"#, kind);
+            hides(r#"{"text":"line\n"#, &key, r#"\nline"}"#, kind);
+            hides("API_TOKEN=", &key, "\nDEBUG=1", kind);
+            hides(r#""token": ""#, &key, r#"","#, kind);
+        }
+    }
+
+    #[test]
+    fn shapes_that_speak_for_themselves_are_hidden() {
+        let jwt = format!("{}{BODY}.eyJ{BODY}.{BODY}", concat!("ey", "J"));
+        hides("session ", &jwt, " expired", "jwt");
+        hides("Authorization: Bearer ", &jwt, "", "jwt");
+        let telegram = format!("123456789:{}{}", "AA", &BODY[..33]);
+        hides("https://api.telegram.org/bot", &telegram, "/getMe", "telegram-token");
+        hides("postgres://app:", "s3cret", "@db.internal:5432/app?sslmode=require", "url-password");
+        hides("redis://:", "hunter", "@10.0.0.1", "url-password");
+        hides("amqps://üser:", "p@ßw:rd", "@host/vhost", "url-password");
+        hides(r#"{"dsn":"mysql:\/\/root:"#, "toor", r#"@localhost\/db"}"#, "url-password");
+        hides("Authorization: Bearer ", "abc123", "", "bearer");
+        hides("curl -H 'Authorization: Bearer ", &BODY[..40], "' https://example.com", "bearer");
+        hides("it sent Bearer ", &BODY[..24], " in the header", "bearer");
+        hides("Authorization: Basic ", "dXNlcjpwYXNz", "", "basic-auth");
+        hides("use basic ", "YWRtaW46aHVudGVyMg==", " there", "basic-auth");
+        let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+        hides("aws_secret_access_key = ", secret, "", "aws-secret-key");
+        hides("\"SecretAccessKey\": \"", secret, "\"", "aws-secret-key");
+    }
+
+    #[test]
+    fn private_keys_are_hidden_as_a_block() {
+        let (begin, end) = (concat!("-----BEGIN RSA PRIV", "ATE KEY-----"), concat!("-----END RSA PRIV", "ATE KEY-----"));
+        let (line, last) = (&BODY[..64], "x9Q=");
+        hides("my key:\n", &format!("{begin}\n{line}\n{line}\n{last}\n{end}"), "\nplease", "private-key");
+        hides("{\"key\":\"", &format!("{begin}\\n{line}\\n{last}\\n{end}"), "\\n\"}", "private-key");
+        hides("cut off: ", &format!("{begin}\n{line}\n{line}\n{last}"), "\n\nwhat is wrong with it?", "private-key");
+        hides("{\"key\":\"", &format!("{begin}\\n{line}\\n{line}"), "\"}", "private-key");
+        hides("", &format!("{begin}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0F1E\n\n{line}"), "", "private-key");
+        let ssh = concat!("-----BEGIN OPENSSH PRIV", "ATE KEY-----");
+        hides("> ", &format!("{ssh}\n> {line}\n> {}", concat!("-----END OPENSSH PRIV", "ATE KEY-----")), "\n> ok", "private-key");
+    }
+
+    #[test]
+    fn values_after_telling_words_are_hidden() {
+        let long = "k7Gq2ZxW9vRt4LmP";
+        hides("password: ", "hunter2", "", "password");
+        hides("The password is ", "hunter2", ", ok?", "password");
+        hides("password = '", "Tr0ub4dor&3", "'", "password");
+        hides("PASSWORD=", "p@ssword", " ./run", "password");
+        hides(r#"{"user": "bob", "password": ""#, "a;b,c1", r#""}"#, "password");
+        hides(r#"{\"password\": \""#, "hunter2", r#"\"}"#, "password");
+        hides("Passwort: ", "geheim99", "", "password");
+        hides("Das Passwort lautet ", "geheim99", ".", "password");
+        hides("la contraseña es ", "clave2024", "", "password");
+        hides("le mot de passe est ", "soleil77", "", "password");
+        hides("пароль: ", "qwerty12", "", "password");
+        hides("密码：", "abc12345", "，谢谢", "password");
+        hides("**Password:** ", "hunter2", "", "password");
+        hides("Password - ", "hunter2", "", "password");
+        hides("the password for the office wifi is ", "blue42sky", " by the way", "password");
+        hides("I set the password to ", "blue42sky", " now", "password");
+        hides("mysql --password ", "hunter2", " -u root", "password");
+        hides("<password>", "hunter2", "</password>", "password");
+        hides("Server=db;User=sa;Password=", "x9!yz", ";Encrypt=yes", "password");
+        hides("https://x.test/?user=a&password=", "hunter2", "&next=/", "password");
+        hides("DB_PASS=", "hunter2", "", "password");
+        hides("my pin and password: ", "482913", "", "password");
+        hides("token: ", long, "", "token");
+        hides("auth_token = \"", long, "\"", "token");
+        hides("accessToken: '", long, "',", "token");
+        hides("https://x.test/cb?access_token=", long, "&state=1", "token");
+        hides("the token ", "k7Gq2ZxW9vRt4LmP8sYb", " leaked", "token");
+        hides("client_secret=", HEXES, "", "secret");
+        hides("api key: ", &HEXES[..32], "", "api-key");
+        hides("X-Api-Key: ", long, "", "api-key");
+        hides("apiKey=", "550e8400-e29b-41d4-a716-446655440000", "", "api-key");
+        hides("Our API key:\n\n`", "k7Gq2ZxW9vRt4LmP8sYb", "`", "api-key");
+        hides("ENCRYPTION_KEY=", long, "", "key");
+        hides("STRANGE_KEY=", "k7Gq2ZxW9vRt4LmP8sYb", "", "key");
+        hides("AccountKey=", "k7Gq2ZxW9v/Rt4LmP8sYb+Q1==", ";EndpointSuffix=core", "key");
+        hides("credentials: ", long, "", "credential");
+    }
+
+    fn check_kept(text: &str) {
+        let redacted = redact(text);
+        assert_eq!(redacted.text, text);
+        assert!(matches!(redacted.text, Cow::Borrowed(_)), "{text:?}");
+        assert_eq!(redacted.hidden, []);
+    }
+
+    // Y1
+    #[test]
+    fn text_without_secrets_is_kept_exactly() {
+        for text in [
+            "",
+            "password: required",
+            "password is wrong!",
+            "The password is 12 characters long, the passphrase is case-sensitive.",
+            "password: string; token: Option<String>, secret: &'static str",
+            "pub log_passwd: __u32, password: uint8_t",
+            "password = getpass.getpass()",
+            "password: z.string().min(8)",
+            "let password = args[1];",
+            "password: user.password2",
+            "\"password\": \"must have at least 8 characters\"",
+            "password: 8-16 characters, 2048-bit",
+            "password: sha256",
+            "Password:",
+            "password=$DB_PASSWORD password=${DB_PASS1} password=<your-pw1> password: {{ pw1 }} password=%s",
+            "password: ******** token: xxxxxxxxxxxxxxxx",
+            "password_file: /run/secrets/db1",
+            "password: /run/secrets/db1",
+            "passwordless login2 and secretary: k7Gq2ZxW9vRt4LmP",
+            "token budget: 20000",
+            "tokens: 1500, max_tokens=4096, token_count: 128000",
+            "tokenizer: cl100k_base",
+            "token: EVT-20260213-001, password: EVT-20260213-001",
+            "see EVT-20260213-001 and EVT-20260213-1000",
+            "commit 4b825dc642cb6eb9a060e54bf8d69288fbee4904 fixes it",
+            "id 550e8400-e29b-41d4-a716-446655440000",
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  notes.txt",
+            "primary key: 550e8400-e29b-41d4-a716-446655440000",
+            "cache key: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            "\"key\": \"uploads/2026/02/ab12cd34ef56ab78.png\"",
+            "the key decision: ship v1.2.3 on 2026-02-13T10:15:00Z",
+            "key=value, key: value2, monkey: k7Gq2ZxW9vRt4LmP8sYb",
+            "secret: sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            "ssh key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0bC2dF4hJ6kL8nP0rS2tV4xY6z me@host",
+            "https://example.com:8080/a/b?c=d#e and https://bob@example.com/@alice",
+            "git@github.com:icecore/icecore.git, ssh://git@github.com:22/x",
+            "postgres://app:$DB_PASSWORD@host and postgres://app:***@host",
+            "bearer of good news, Bearer authentication, Authorization: Bearer $TOKEN",
+            "basic understanding of Basic authentication, basic arithmetic1",
+            "the task-runner and sk-learn-pipeline-version-2-of-the-old-one",
+            "risk-0123456789012345678901234 disk-usage hf_transfer npm_config_registry",
+            "ghp_ is GitHub's prefix, AKIA is Amazon's, sk-... is OpenAI's",
+            "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+            "ASIAPACIFICHEADQUARTERS",
+            "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA\n-----END PUBLIC KEY-----",
+            concat!("it starts with -----BEGIN PRIV", "ATE KEY----- and then comes base64"),
+            "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+            "eyJhbGciOiJIUzI1NiJ9 alone is only a header",
+            "/usr/lib/x86_64-linux-gnu/libssl.so.3 and C:\\Users\\bob\\token1.txt",
+            "token::Kind1 and secrets.json: 4b825dc642cb",
+            "tests pass: 1500, PASS: test_login_2, two-pass: 3x faster",
+            "Das Passwort ist erforderlich. La contraseña es obligatoria. 密码是必填项。",
+            "a mark [secret:token:0f1e2d3c] and password: [secret:password:0f1e2d3c]",
+            "Wir haben „Token“ und «clés» besprochen — naïve café 🎯",
+        ] {
+            check_kept(text);
+        }
+    }
+
+    #[test]
+    fn the_same_secret_has_the_same_mark() {
+        let redacted = redact("password: hunter2\nPasswort=hunter2\npassword: hunter3");
+        let marks: Vec<_> = redacted.hidden.iter().map(|hidden| &hidden.mark).collect();
+        assert_eq!(marks.len(), 3);
+        assert_eq!(marks[0], marks[1]);
+        assert_ne!(marks[0], marks[2]);
+    }
+
+    /// Text that is full of beginnings: random characters alone would hardly ever reach the rules.
+    fn telling_text() -> impl Strategy<Value = String> {
+        let pieces = ANCHORS.iter().map(|anchor| anchor.text).chain([
+            ": ",
+            "=",
+            " is ",
+            "\"",
+            "\\\"",
+            "'",
+            "\\n",
+            "\n",
+            " for the ",
+            "hunter2",
+            "k7Gq2ZxW9vRt4LmP8sYb",
+            "[secret:token:0f1e2d3c]",
+            "[secret:",
+            "@",
+            "/",
+            "-----",
+            " PRIVATE KEY-----",
+            "-----END ",
+            ".",
+            "é",
+            "，",
+            "„",
+            "“",
+            " ",
+            "A",
+            "1",
+            BODY,
+            HEXES,
+        ]);
+        let piece = prop_oneof![3 => prop::sample::select(pieces.collect::<Vec<_>>()).prop_map(str::to_owned), 1 => "\\PC{0,3}"];
+        prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_hidden_twice(text in prop_oneof![telling_text(), any::<String>()]) {
+            let once = redact(&text);
+            let twice = redact(&once.text);
+            prop_assert_eq!(&twice.text, &once.text);
+            prop_assert_eq!(twice.hidden, []);
+            prop_assert_eq!(once.hidden.is_empty(), once.text == text);
+        }
+
+        // Y1
+        #[test]
+        fn words_and_numbers_are_borrowed(words in prop::collection::vec("[a-zäé]{1,9}|[0-9]{1,3}|[A-Z][a-z]{2,8}[.,]", 0..40)) {
+            let text = words.join(" ");
+            prop_assert!(matches!(redact(&text).text, Cow::Borrowed(kept) if kept == text));
+        }
+
+        #[test]
+        fn no_vendor_key_survives(
+            before in "\\PC{0,40}", after in "\\PC{0,40}", anchor in prop::sample::select((0..ANCHORS.len()).collect::<Vec<_>>()),
+            turn in 0..BODY.len(), telling in telling_text(), json in any::<bool>(),
+        ) {
+            let anchor = &ANCHORS[anchor];
+            if let Sign::Vendor { body: classes, least, wary, .. } = anchor.sign {
+                let body: String = match classes {
+                    _ if classes & LOWER != 0 => BODY.chars().cycle().skip(turn).take(least).collect(),
+                    _ if classes & HEX != 0 => HEXES[..least].into(),
+                    _ => CAPS[..least].into(),
+                };
+                let key = format!("{}{body}", anchor.text);
+                let gap = if wary { " " } else { "" };
+                // Its own body would be found again if it stood there for another reason.
+                let telling = telling.replace(BODY, "").replace(HEXES, "");
+                for before in [&before, &telling] {
+                    let text = format!("{before}{gap}{key}{after}");
+                    let text = if json { serde_json::to_string(&text).unwrap() } else { text };
+                    let redacted = redact(&text);
+                    prop_assert!(!redacted.text.contains(&body), "{} in {}", key, redacted.text);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hostile_text_takes_no_longer_than_a_long_one() {
+        for piece in [
+            "glpat-",
+            "sk-",
+            "ghp_",
+            "eyJ-",
+            "password:",
+            "password for ",
+            "://a:",
+            "-----BEGIN PRIVATE KEY-----",
+            "key ",
+            "Bearer a.",
+            "token=a,",
+            "eyJaaaaaaaaaa.",
+        ] {
+            let text = piece.repeat(200_000 / piece.len());
+            redact(&text);
+        }
+    }
+}

@@ -1,0 +1,1980 @@
+//! The transcript: a conversation that a person or a program hands over, read into what was said (P1).
+//!
+//! It comes as lines of JSON, as Markdown or as plain text, from programs that change their forms without notice. So
+//! nothing here is an error: a line that cannot be read is a complaint with its number, what is passed over is counted
+//! by what it is, and a text in which nobody is seen to speak is one turn of the person who handed it over. Turns
+//! keep the order of the file and their own words; the time to read it grows with its length and no faster.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use jiff::civil::{Date, Time};
+use jiff::tz::Offset;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::calendar::Moment;
+use crate::plain::one_line;
+use crate::record::{Role, Said};
+use crate::words::words;
+
+/// The longest line, or message of a list, that is read.
+pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
+/// How deep the JSON of a line may nest; what is kept of it must still be readable one level further in.
+pub const MAX_DEPTH: usize = 100;
+/// How many complaints are told one by one; what comes after is counted as skipped.
+pub const MAX_COMPLAINTS: usize = 1_000;
+/// How many kinds of skipped things are told apart.
+const MAX_KINDS: usize = 64;
+/// A picture or file inside a message is kept in `parts` up to this size, above it only its description.
+const MAX_EMBEDDED_BYTES: usize = 2_048;
+/// How many lines front matter may have.
+const MAX_FRONT_MATTER_LINES: usize = 200;
+/// A name longer than this is a sentence.
+const MAX_SPEAKER_BYTES: usize = 64;
+
+words! {
+    /// How a transcript is written.
+    Shape: "a shape of transcript" {
+        /// One JSON object a line, or one JSON list of them.
+        Jsonl = "jsonl",
+        /// Markdown, turns under headings or after names in bold.
+        Markdown = "markdown",
+        /// Plain text, turns after names at the start of a line.
+        Text = "text",
+    }
+}
+
+/// A transcript as far as it could be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transcript {
+    /// How it is written.
+    pub shape: Shape,
+    /// Its title, if it has one.
+    pub title: Option<String>,
+    /// The session it names itself; the first one if it names several.
+    pub session: Option<String>,
+    /// What was said, in the order of the file.
+    pub turns: Vec<Said>,
+    /// Lines that could not be read, by their number from 1 on, as the end of the sentence "this line …".
+    pub complaints: Vec<(usize, String)>,
+    /// What was passed over on purpose, and how often.
+    pub skipped: Vec<(String, usize)>,
+}
+
+impl Transcript {
+    fn new(shape: Shape) -> Self {
+        Self { shape, title: None, session: None, turns: Vec::new(), complaints: Vec::new(), skipped: Vec::new() }
+    }
+
+    fn skip(&mut self, what: &str, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let what = one_line(&what.chars().take(40).collect::<String>());
+        let known = self.skipped.iter().position(|(name, _)| *name == what);
+        let full = self.skipped.len() >= MAX_KINDS;
+        match known.or_else(|| full.then_some(MAX_KINDS - 1)) {
+            Some(place) => self.skipped[place].1 += count,
+            None if self.skipped.len() == MAX_KINDS - 1 => self.skipped.push(("other kinds".into(), count)),
+            None => self.skipped.push((what, count)),
+        }
+    }
+
+    fn complain(&mut self, line: usize, what: impl Into<String>) {
+        if self.complaints.len() < MAX_COMPLAINTS {
+            self.complaints.push((line, what.into()));
+        } else {
+            self.skip("further complaints", 1);
+        }
+    }
+}
+
+/// Reads a transcript. Without a `shape` it is guessed. `day` is the day of clock times without a date, `offset` that
+/// of times without one.
+pub fn read(text: &str, shape: Option<Shape>, day: Date, offset: Offset) -> Transcript {
+    match shape.unwrap_or_else(|| guess(text)) {
+        Shape::Jsonl => Lines::read(unmarked(text), offset),
+        shape => {
+            let text = line_feeds(unmarked(text));
+            written(&text, shape, day, offset)
+        }
+    }
+}
+
+/// How a text seems to be written.
+pub fn guess(text: &str) -> Shape {
+    let text = unmarked(text);
+    let start = text.trim_start();
+    let opens = start.strip_prefix('{').or_else(|| start.strip_prefix('['));
+    if let Some(inner) = opens {
+        let listed = start.starts_with('[') && inner.trim_start().starts_with('{');
+        let named = start.starts_with('{') && inner.trim_start().starts_with('"');
+        let mut first = start.lines().filter(|line| !line.trim().is_empty()).take(16);
+        if listed || named || first.any(|line| line.trim_start().starts_with('{') && Object::read(line.trim()).is_ok()) {
+            return Shape::Jsonl;
+        }
+    }
+    let text = line_feeds(text);
+    let front = FrontMatter::read(&text);
+    let body = &text[front.bytes..];
+    let (marked, plain) = (Body::read(body, Style::Marked).marks.len(), Body::read(body, Style::Plain).marks.len());
+    let dressed = front.bytes > 0 || body.lines().any(|line| line.starts_with("```") || heading(line).is_some());
+    if if marked.max(plain) > 0 { marked >= plain } else { dressed } { Shape::Markdown } else { Shape::Text }
+}
+
+fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+fn line_feeds(text: &str) -> Cow<'_, str> {
+    if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
+}
+
+fn in_zone(date: Date, clock: Option<Time>, offset: Offset) -> Option<Moment> {
+    let at = offset.to_timestamp(date.to_datetime(clock.unwrap_or_default())).ok()?;
+    Some(Moment::new(at, offset))
+}
+
+// ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// A JSON object: its fields in their order, each as it was written.
+struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+#[derive(Deserialize)]
+struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some((Borrowed(name), value)) = map.next_entry()? {
+                    fields.push((name, value));
+                }
+                Ok(Object(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+impl<'a> Object<'a> {
+    fn read(json: &'a str) -> serde_json::Result<Self> {
+        serde_json::from_str(json)
+    }
+
+    fn raw(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, raw)| raw.get()).filter(|json| *json != "null")
+    }
+
+    fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.raw(name).and_then(text)
+    }
+
+    /// The first of these fields that has something to say.
+    fn first(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|name| self.text(name).filter(|text| !text.trim().is_empty())).map(Cow::into_owned)
+    }
+
+    fn object(&self, name: &str) -> Option<Object<'a>> {
+        self.raw(name).filter(|json| json.starts_with('{')).and_then(|json| Self::read(json).ok())
+    }
+
+    fn list(&self, name: &str) -> Option<Vec<&'a RawValue>> {
+        self.raw(name).and_then(list)
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        self.raw(name) == Some("true")
+    }
+}
+
+/// A string, or a number as it is written.
+fn text(json: &str) -> Option<Cow<'_, str>> {
+    match json.as_bytes().first()? {
+        b'"' => match serde_json::from_str(json) {
+            Ok(Borrowed(text)) => Some(text),
+            // Half of a surrogate pair, which some programs cut a text at, is no reason to lose the rest.
+            Err(_) => serde_json::from_str(json).ok().map(|Bytes(bytes)| String::from_utf8_lossy(&bytes).into_owned().into()),
+        },
+        b'-' | b'0'..=b'9' => Some(json.into()),
+        _ => None,
+    }
+}
+
+struct Bytes(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Loose;
+        impl Visitor<'_> for Loose {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+                Ok(Bytes(bytes.to_owned()))
+            }
+        }
+        deserializer.deserialize_bytes(Loose)
+    }
+}
+
+fn list(json: &str) -> Option<Vec<&RawValue>> {
+    json.starts_with('[').then(|| serde_json::from_str(json).ok()).flatten()
+}
+
+/// JSON on one line, as a record needs it. Line breaks stand between its tokens only, never inside a string.
+fn compact(json: &str) -> String {
+    if json.contains(['\n', '\r']) { json.split(['\n', '\r']).map(str::trim).collect() } else { json.to_owned() }
+}
+
+fn is_too_deep(json: &str) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for byte in json.bytes() {
+        if quoted {
+            (quoted, escaped) = (escaped || byte != b'"', !escaped && byte == b'\\');
+            continue;
+        }
+        match byte {
+            b'"' => quoted = true,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return true;
+        }
+    }
+    false
+}
+
+fn reason(error: &serde_json::Error) -> String {
+    error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// Which strand of a transcript a turn belongs to; some repeat what others say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strand {
+    /// What is certainly part of it.
+    Main,
+    /// Messages of a Codex rollout.
+    Item,
+    /// What Codex showed of its messages: told again, unless the messages are missing.
+    Echo,
+    /// A main conversation of Claude Code.
+    Talk,
+    /// A helper's conversation beside it, unless the file holds nothing else.
+    Side,
+}
+
+/// Words and parts of a message, gathered block by block.
+#[derive(Default)]
+struct Block {
+    text: String,
+    parts: Vec<String>,
+    /// Parts that came apart from the content, as they were written.
+    given: Option<String>,
+    ends_in_words: bool,
+}
+
+impl Block {
+    fn say(&mut self, text: &str, words: bool) {
+        if text.trim().is_empty() {
+            return;
+        }
+        if !self.text.is_empty() {
+            self.text.push_str(if self.ends_in_words && words { "\n\n" } else { "\n" });
+        }
+        self.text.push_str(text);
+        self.ends_in_words = words;
+    }
+
+    fn parts(&self) -> Option<String> {
+        match &self.given {
+            given if self.parts.is_empty() => given.clone(),
+            given => Some(format!("[{}]", given.iter().chain(&self.parts).map(String::as_str).collect::<Vec<_>>().join(","))),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.trim().is_empty() && self.parts.is_empty() && self.given.is_none()
+    }
+}
+
+/// A message's content: what its author says, and what tools answered in the same message.
+#[derive(Default)]
+struct Content {
+    said: Block,
+    results: Block,
+    /// What was left out of it.
+    left_out: Vec<String>,
+    /// It comes from a program that puts words of its own among the person's.
+    mixed: bool,
+}
+
+impl Content {
+    fn of(json: Option<&str>, mixed: bool) -> Self {
+        let mut content = Self { mixed, ..Self::default() };
+        if let Some(json) = json {
+            match list(json) {
+                Some(parts) => parts.into_iter().for_each(|part| content.add(part.get())),
+                None => content.add(json),
+            }
+        }
+        content
+    }
+
+    fn add(&mut self, json: &str) {
+        if let Some(text) = text(json) {
+            if self.mixed && is_injected(&text) {
+                self.left_out.push("injected context".into());
+            } else {
+                self.said.say(&text, true);
+            }
+            return;
+        }
+        let Ok(part) = Object::read(json) else { return self.left_out.push("content of no known form".into()) };
+        let kind = part.text("type").unwrap_or_default();
+        match kind.as_ref() {
+            "" | "text" | "input_text" | "output_text" if part.raw("text").is_some() => self.add(part.raw("text").unwrap_or_default()),
+            "thinking" | "redacted_thinking" | "reasoning" => self.left_out.push("thinking".into()),
+            _ if kind.ends_with("tool_result") => {
+                let said = words_of(part.raw("content").unwrap_or_default(), &mut self.left_out);
+                self.results.say(&said, true);
+                // Its words are the text; the part only says which call they answer.
+                let described = part.0.iter().filter(|(name, _)| name != "content").map(|(name, raw)| (name.as_ref(), raw.get()));
+                self.results.parts.push(described_by(described));
+            }
+            _ if kind.ends_with("tool_use") || kind.ends_with("_call") => self.call(&part, json),
+            _ => {
+                let kind = if kind.is_empty() { "part" } else { kind.as_ref() };
+                self.said.say(&format!("[{}]", short(kind)), false);
+                let part = self.embedded(kind, &part, json);
+                self.said.parts.push(part);
+            }
+        }
+    }
+
+    fn call(&mut self, part: &Object<'_>, json: &str) {
+        let name = part.first(&["name"]).or_else(|| part.object("function").and_then(|function| function.first(&["name"])));
+        let name = name.or_else(|| part.first(&["type"])).unwrap_or_else(|| "unnamed".into());
+        self.said.say(&format!("[tool: {}]", short(&name)), false);
+        self.said.parts.push(compact(json));
+    }
+
+    fn embedded(&mut self, kind: &str, part: &Object<'_>, json: &str) -> String {
+        if json.len() <= MAX_EMBEDDED_BYTES {
+            return compact(json);
+        }
+        self.left_out.push(format!("{kind} data"));
+        let bytes = json.len().to_string();
+        let small = part.0.iter().map(|(name, raw)| (name.as_ref(), raw.get())).filter(|(_, raw)| raw.len() <= 256);
+        described_by(small.chain([("left_out_bytes", bytes.as_str())]))
+    }
+}
+
+fn described_by<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let fields: Vec<String> = fields.map(|(name, raw)| format!("{}:{}", serde_json::Value::from(name), compact(raw))).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// What a tool answered, as words: a text, or a list of blocks of which only the texts can be told.
+fn words_of(json: &str, left_out: &mut Vec<String>) -> String {
+    if let Some(text) = text(json) {
+        return text.into_owned();
+    }
+    let mut block = Block::default();
+    let parts = list(json).map_or_else(|| vec![json], |parts| parts.iter().map(|part| part.get()).collect());
+    for part in parts {
+        let object = Object::read(part);
+        let known = object.as_ref().ok().and_then(|part| part.first(&["text", "content", "output"]));
+        match (known.or_else(|| text(part).map(Cow::into_owned)), object) {
+            (Some(text), _) => block.say(&text, true),
+            (None, Ok(part)) => {
+                let kind = part.first(&["type"]).unwrap_or_else(|| "part".into());
+                block.say(&format!("[{}]", short(&kind)), false);
+                left_out.push(format!("{kind} data"));
+            }
+            // A tool may well answer `null` or `true`.
+            (None, Err(_)) => block.say(part, true),
+        }
+    }
+    block.text
+}
+
+fn short(name: &str) -> String {
+    one_line(&name.chars().take(80).collect::<String>())
+}
+
+/// What programs put before a person's words without the person having said it.
+fn is_injected(text: &str) -> bool {
+    let start = text.trim_start();
+    let alone = |tag: &str| start.starts_with(&format!("<{tag}>")) && start.trim_end().ends_with(&format!("</{tag}>"));
+    start.starts_with("# AGENTS.md instructions")
+        || ["environment_context", "user_instructions", "INSTRUCTIONS", "system-reminder"].into_iter().any(alone)
+}
+
+/// What a program printed when the person ran a command in it; it comes as if the person had said it.
+fn is_command_output(text: &str) -> bool {
+    ["<local-command-stdout>", "<local-command-stderr>", "<bash-stdout>", "<bash-stderr>", "<task-notification>"]
+        .into_iter()
+        .any(|tag| text.trim_start().starts_with(tag))
+}
+
+/// The fields a line of a record file has of its own; a stranger's field of that name must not pass for one.
+const OWN_FIELDS: [&str; 13] =
+    ["ts", "conversation", "session", "id", "role", "name", "kind", "title", "text", "origin", "captured", "parts", "trust"];
+const TIMES: [&str; 8] = ["ts", "timestamp", "created_at", "createdAt", "create_time", "time", "sent_at", "date"];
+const ROLES: [&str; 6] = ["role", "sender", "author", "from", "speaker", "type"];
+const CONTENTS: [&str; 5] = ["text", "content", "message", "value", "parts"];
+const IDS: [&str; 3] = ["id", "uuid", "message_id"];
+const SESSIONS: [&str; 3] = ["session", "sessionId", "session_id"];
+const MESSAGES: [&str; 5] = ["messages", "chat_messages", "turns", "conversation", "history"];
+
+/// A reading of JSON lines that is under way.
+struct Lines {
+    out: Transcript,
+    strands: Vec<Strand>,
+    offset: Offset,
+    /// How much the title weighs that was found so far.
+    title_weight: u8,
+    /// The session that lines without one belong to.
+    within: Option<String>,
+}
+
+impl Lines {
+    fn read(text: &str, offset: Offset) -> Transcript {
+        let mut lines = Self { out: Transcript::new(Shape::Jsonl), strands: Vec::new(), offset, title_weight: 0, within: None };
+        let start = text.trim();
+        let whole = match start.as_bytes().first() {
+            Some(b'[') => lines.whole_list(text, start),
+            Some(b'{') => lines.whole_object(text, start),
+            _ => false,
+        };
+        if !whole {
+            for (at, line) in text.lines().enumerate() {
+                let line = line.trim();
+                if !line.is_empty() {
+                    lines.line(at + 1, line);
+                }
+            }
+        }
+        lines.finish()
+    }
+
+    /// Reads a file that is one JSON list, as far as it goes. Says whether it is one.
+    fn whole_list(&mut self, text: &str, start: &str) -> bool {
+        struct Elements<'a, 'b>(&'b mut Vec<&'a RawValue>);
+        impl<'de> Visitor<'de> for Elements<'de, '_> {
+            type Value = ();
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+                while let Some(element) = list.next_element()? {
+                    self.0.push(element);
+                }
+                Ok(())
+            }
+        }
+        let mut elements = Vec::new();
+        let mut json = serde_json::Deserializer::from_str(start);
+        let outcome = json.deserialize_seq(Elements(&mut elements)).and_then(|()| json.end());
+        if outcome.is_err() && !elements.iter().any(|element| element.get().starts_with('{')) {
+            return false;
+        }
+        self.elements(text, &elements);
+        if let Err(error) = outcome {
+            let before = text[..text.len() - text.trim_start().len()].matches('\n').count();
+            self.out.complain(before + error.line().max(1), format!("breaks off the list it belongs to: {}", reason(&error)));
+        }
+        true
+    }
+
+    /// Reads a file that is one JSON object with the messages inside. Says whether it is one.
+    fn whole_object(&mut self, text: &str, start: &str) -> bool {
+        let Ok(object) = Object::read(start) else { return false };
+        match messages(&object) {
+            Some(elements) => {
+                self.open(&object);
+                self.elements(text, &elements);
+            }
+            None => self.line(text[..text.len() - text.trim_start().len()].matches('\n').count() + 1, start),
+        }
+        true
+    }
+
+    fn elements(&mut self, text: &str, elements: &[&RawValue]) {
+        let (mut number, mut counted) = (1, 0);
+        for element in elements {
+            let json = element.get();
+            let at = json.as_ptr().addr().saturating_sub(text.as_ptr().addr());
+            number += memchr::memchr_iter(b'\n', text.as_bytes().get(counted..at).unwrap_or_default()).count();
+            counted = at;
+            self.line(number, json);
+        }
+    }
+
+    /// Takes title and session from what holds the messages.
+    fn open(&mut self, object: &Object<'_>) {
+        self.entitle(object.first(&["title", "name"]), 1);
+        self.within = object.first(&["session", "sessionId", "session_id", "conversation_id", "uuid", "id"]);
+        self.name_session(self.within.clone());
+    }
+
+    fn line(&mut self, number: usize, json: &str) {
+        if json.len() > MAX_LINE_BYTES {
+            return self.out.complain(number, format!("has {} bytes; at most {MAX_LINE_BYTES} are read", json.len()));
+        }
+        if is_too_deep(json) {
+            return self.out.complain(number, format!("nests deeper than {MAX_DEPTH} levels"));
+        }
+        match Object::read(json) {
+            Ok(object) => self.object(number, &object),
+            Err(error) => self.out.complain(number, format!("is not a JSON object: {}", reason(&error))),
+        }
+    }
+
+    fn object(&mut self, number: usize, object: &Object<'_>) {
+        let kind = object.text("type").unwrap_or_default();
+        if let Some(payload) = object.object("payload") {
+            return self.rollout(number, &kind, object, &payload);
+        }
+        let speaks = speaks(object);
+        let spoken = CONTENTS.iter().any(|name| object.raw(name).is_some()) || object.raw("tool_calls").is_some();
+        // Notices of a program have a type that could be a role, and something that could be content.
+        let program = ["subtype", "parentUuid", "sessionId", "operation"].iter().any(|name| object.raw(name).is_some());
+        match kind.as_ref() {
+            "user" | "assistant" if object.raw("message").is_some() => self.claude(number, object),
+            "custom-title" => self.entitle(object.first(&["customTitle", "title"]), 4),
+            "ai-title" => self.entitle(object.first(&["aiTitle", "title"]), 3),
+            "summary" if object.raw("summary").is_some() => self.entitle(object.first(&["summary"]), 2),
+            _ if object.raw("mapping").is_some() => {
+                self.out.complain(number, "is a ChatGPT export, not a transcript; use `icecore import` for it");
+            }
+            _ if messages(object).is_some() => {
+                let outer = self.within.take();
+                self.open(object);
+                for element in messages(object).unwrap_or_default() {
+                    match Object::read(element.get()) {
+                        // Messages hold no messages; what nests further is read as the fields it has.
+                        Ok(message) => self.chat(number, &message),
+                        Err(error) => self.out.complain(number, format!("has a message that is not a JSON object: {}", reason(&error))),
+                    }
+                }
+                self.within = outer;
+            }
+            _ if !speaks && (kind.ends_with("_call") || kind.ends_with("_call_output")) => self.item(number, object, object),
+            _ if spoken && (speaks || kind.is_empty() || (!program && Role::meant(&kind).is_some())) => {
+                self.chat(number, object);
+            }
+            "" => self.out.complain(number, "has neither text nor content; a message needs one of them"),
+            kind => self.out.skip(kind, 1),
+        }
+    }
+
+    /// A line of a generic chat or of an import.
+    fn chat(&mut self, number: usize, object: &Object<'_>) {
+        let mut used = Vec::new();
+        let mut pick = |names: &[&'static str]| -> Option<&str> {
+            let name = names.iter().find(|name| object.raw(name).is_some_and(|json| json != "\"\""))?;
+            used.push(*name);
+            object.raw(name)
+        };
+        let time = pick(&TIMES);
+        let author = pick(&ROLES);
+        // Where both are there, the text is a shorter telling of the blocks.
+        let content = pick(if object.list("content").is_some() { &["content"] } else { &CONTENTS });
+        let id = pick(&IDS).and_then(text).filter(|id| !id.trim().is_empty()).map(Cow::into_owned);
+        let session = pick(&SESSIONS).and_then(text).filter(|name| !name.trim().is_empty()).map(Cow::into_owned);
+        let conversation = object.first(&["conversation"]).or_else(|| pick(&["conversation_id"]).and_then(text).map(Cow::into_owned));
+        let calls = pick(&["tool_calls"]).and_then(list).unwrap_or_default();
+        let author_object = author.filter(|json| json.starts_with('{')).and_then(|json| Object::read(json).ok());
+        let word = match &author_object {
+            Some(author) => author.first(&["role", "name"]),
+            None => author.and_then(text).map(Cow::into_owned),
+        };
+        // The type of a Responses item says what it is, not who speaks.
+        let word = word.filter(|word| word != "message" && !word.trim().is_empty());
+        let role = word.as_deref().map_or(Some(Role::User), Role::meant);
+        let named = object.first(&["name"]).or_else(|| author_object.and_then(|author| author.first(&["name"])));
+        let name = named.or_else(|| if role.is_none() { word } else { None });
+        let mut content = Content::of(content, role == Some(Role::User) && object.text("type").is_some_and(|kind| kind == "message"));
+        for call in calls {
+            if let Ok(part) = Object::read(call.get()) {
+                content.call(&part, call.get());
+            }
+        }
+        if !used.contains(&"parts") {
+            content.said.given = object.raw("parts").map(compact);
+        }
+        let extra = object.0.iter().filter(|(name, _)| !OWN_FIELDS.contains(&name.as_ref()) && !used.contains(&name.as_ref()));
+        let extra: Vec<_> = extra.map(|(name, raw)| (name.as_ref().to_owned(), compact(raw.get()))).collect();
+        let ts = self.time(number, time);
+        self.name_session(session.clone());
+        let said = Said {
+            ts,
+            conversation,
+            session: session.or_else(|| self.within.clone()),
+            id,
+            role: Some(role.unwrap_or(Role::User)),
+            name,
+            extra,
+            ..Said::default()
+        };
+        self.turn(said, content, Strand::Main);
+    }
+
+    /// A message of a Claude Code transcript.
+    fn claude(&mut self, number: usize, object: &Object<'_>) {
+        for (flag, what) in [("isMeta", "meta"), ("isCompactSummary", "compact summary")] {
+            if object.holds(flag) {
+                return self.out.skip(what, 1);
+            }
+        }
+        let Some(message) = object.object("message") else {
+            return self.out.complain(number, "has a `message` that is not a JSON object");
+        };
+        if message.raw("content").is_none() {
+            return self.out.complain(number, "has a `message` without `content`");
+        }
+        let ts = self.time(number, object.raw("timestamp"));
+        let session = object.first(&SESSIONS);
+        self.name_session(session.clone());
+        let word = message.first(&["role"]).or_else(|| object.first(&["type"]));
+        let role = word.as_deref().and_then(Role::meant).unwrap_or(Role::User);
+        let content = Content::of(message.raw("content"), role == Role::User);
+        let role = match role {
+            Role::User if is_command_output(&content.said.text) => Role::Tool,
+            role => role,
+        };
+        let said = Said { ts, session, id: object.first(&["uuid"]), role: Some(role), ..Said::default() };
+        self.turn(said, content, if object.holds("isSidechain") { Strand::Side } else { Strand::Talk });
+    }
+
+    /// A line of a Codex rollout.
+    fn rollout(&mut self, number: usize, kind: &str, line: &Object<'_>, payload: &Object<'_>) {
+        let inner = payload.text("type").unwrap_or_default();
+        match (kind, inner.as_ref()) {
+            ("session_meta", _) => {
+                self.within = payload.first(&["session_id", "id"]);
+                self.name_session(self.within.clone());
+            }
+            ("response_item", _) => self.item(number, line, payload),
+            ("event_msg", "user_message" | "agent_message") => {
+                let role = if inner == "user_message" { Role::User } else { Role::Assistant };
+                let said = Said {
+                    ts: self.time(number, line.raw("timestamp")),
+                    session: self.within.clone(),
+                    role: Some(role),
+                    ..Said::default()
+                };
+                self.turn(said, Content::of(payload.raw("message"), role == Role::User), Strand::Echo);
+            }
+            ("event_msg", inner) if !inner.is_empty() => self.out.skip(inner, 1),
+            (kind, _) => self.out.skip(if kind.is_empty() { "payload without a type" } else { kind }, 1),
+        }
+    }
+
+    /// A message, a tool's call or its output.
+    fn item(&mut self, number: usize, line: &Object<'_>, item: &Object<'_>) {
+        let kind = item.text("type").unwrap_or_default();
+        let call = item.first(&["call_id"]);
+        let mut said = Said { session: self.within.clone(), ..Said::default() };
+        let (content, strand) = match kind.as_ref() {
+            "message" => {
+                let role = item.first(&["role"]).as_deref().and_then(Role::meant).unwrap_or(Role::User);
+                (said.role, said.id) = (Some(role), item.first(&["id"]));
+                let strand = if matches!(role, Role::User | Role::Assistant) { Strand::Item } else { Strand::Main };
+                (Content::of(item.raw("content"), role == Role::User), strand)
+            }
+            kind if kind.ends_with("_call") => {
+                (said.role, said.id) = (Some(Role::Assistant), call);
+                let mut content = Content::default();
+                let fields = item.0.iter().map(|(name, raw)| (name.as_ref(), raw.get()));
+                content.call(item, &described_by(fields));
+                (content, Strand::Main)
+            }
+            kind if kind.ends_with("_output") => {
+                (said.role, said.id) = (Some(Role::Tool), call.map(|call| format!("{call}.output")));
+                let mut content = Content::default();
+                let output = words_of(item.raw("output").unwrap_or_default(), &mut content.left_out);
+                content.said.say(&output, true);
+                let described = item.0.iter().filter(|(name, _)| name != "output").map(|(name, raw)| (name.as_ref(), raw.get()));
+                content.said.parts.push(described_by(described));
+                (content, Strand::Main)
+            }
+            "" => return self.out.skip("item without a type", 1),
+            kind => return self.out.skip(kind, 1),
+        };
+        said.ts = self.time(number, line.raw("timestamp"));
+        self.turn(said, content, strand);
+    }
+
+    /// Keeps what was said. What tools answered within it becomes a turn of its own, so that it is not taken for the
+    /// person's words.
+    fn turn(&mut self, said: Said, content: Content, strand: Strand) {
+        let Content { said: own, results, left_out, .. } = content;
+        if own.is_empty() && results.is_empty() && left_out.is_empty() {
+            return self.out.skip("empty", 1);
+        }
+        left_out.iter().for_each(|what| self.out.skip(what, 1));
+        if !results.is_empty() {
+            let id = if own.is_empty() { said.id.clone() } else { said.id.as_ref().map(|id| format!("{id}.tool")) };
+            let text = trim_blank_lines(&results.text).to_owned();
+            self.keep(Said { id, role: Some(Role::Tool), parts: results.parts(), text, ..said.clone() }, strand);
+        }
+        if !own.is_empty() {
+            self.keep(Said { parts: own.parts(), text: trim_blank_lines(&own.text).to_owned(), ..said }, strand);
+        }
+    }
+
+    fn keep(&mut self, said: Said, strand: Strand) {
+        self.out.turns.push(said);
+        self.strands.push(strand);
+    }
+
+    /// The time in that field: RFC 3339, or seconds or milliseconds since 1970.
+    fn time(&mut self, number: usize, json: Option<&str>) -> Option<Moment> {
+        let json = json?;
+        let found = text(json).and_then(|text| {
+            let read = Moment::read(&text).and_then(|read| match read.offset_assumed {
+                true => {
+                    let civil = Offset::UTC.to_datetime(read.moment.at());
+                    in_zone(civil.date(), Some(civil.time()), self.offset)
+                }
+                false => Some(read.moment),
+            });
+            read.or_else(|| since_1970(&text, self.offset))
+        });
+        if found.is_none() && json != "\"\"" {
+            let shown: String = json.chars().take(40).collect();
+            self.out.complain(number, format!("has a time that is none: {}", one_line(&shown)));
+        }
+        found
+    }
+
+    fn name_session(&mut self, session: Option<String>) {
+        if self.out.session.is_none() {
+            self.out.session = session;
+        }
+    }
+
+    fn entitle(&mut self, title: Option<String>, weight: u8) {
+        if let Some(title) = title.filter(|_| weight >= self.title_weight) {
+            self.out.title = Some(one_line(title.trim()));
+            self.title_weight = weight;
+        }
+    }
+
+    fn finish(mut self) -> Transcript {
+        let has = |strand| self.strands.contains(&strand);
+        let (no_echo, no_side) = (has(Strand::Item), has(Strand::Talk));
+        let (mut echoes, mut sides) = (0, 0);
+        let mut strands = self.strands.iter();
+        self.out.turns.retain(|_| match strands.next() {
+            Some(Strand::Echo) if no_echo => {
+                echoes += 1;
+                false
+            }
+            Some(Strand::Side) if no_side => {
+                sides += 1;
+                false
+            }
+            _ => true,
+        });
+        self.out.skip("event_msg", echoes);
+        self.out.skip("sidechain", sides);
+        self.out
+    }
+}
+
+/// The messages inside an object that holds a conversation, and is none of them itself.
+fn messages<'a>(object: &Object<'a>) -> Option<Vec<&'a RawValue>> {
+    if speaks(object) { None } else { MESSAGES.iter().find_map(|name| object.list(name)) }
+}
+
+fn speaks(object: &Object<'_>) -> bool {
+    ["role", "sender", "author", "from", "speaker"].iter().any(|name| object.raw(name).is_some())
+}
+
+fn since_1970(text: &str, offset: Offset) -> Option<Moment> {
+    let number: f64 = text.trim().parse().ok()?;
+    let seconds = if number.abs() > 1e11 { number / 1_000.0 } else { number };
+    if !(0.0..=253_402_300_799.0).contains(&seconds) {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "in the range that was just checked")]
+    let at = Timestamp::from_second(seconds as i64).ok()?;
+    Some(Moment::new(at, offset))
+}
+
+// ── Markdown and text ───────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Which marks of a speaker are looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Headings and names in bold.
+    Marked,
+    /// Names at the start of a line.
+    Plain,
+}
+
+fn written(text: &str, shape: Shape, day: Date, offset: Offset) -> Transcript {
+    let mut out = Transcript::new(shape);
+    let mut day = day;
+    let mut front = FrontMatter::default();
+    if shape == Shape::Markdown {
+        front = FrontMatter::read(text);
+        out.skip("front matter", usize::from(front.bytes > 0));
+        day = front.date.unwrap_or(day);
+        (out.title, out.session) = (front.title, front.session);
+    }
+    let text = &text[front.bytes..];
+    let body = match shape {
+        Shape::Markdown => {
+            let marked = Body::read(text, Style::Marked);
+            // People write plain names into Markdown files as well.
+            if marked.marks.is_empty() { Body::read(text, Style::Plain) } else { marked }
+        }
+        _ => Body::read(text, Style::Plain),
+    };
+    let markdown = shape == Shape::Markdown;
+    // Where the front matter has a title already, the heading stays among the words.
+    let title = body.title.clone().filter(|_| markdown && out.title.is_none());
+    if let Some(title) = &title {
+        out.title = heading(&text[title.clone()]).map(|(_, title)| one_line(title.trim()));
+    }
+    let nobody = Said { role: Some(Role::User), ..Said::default() };
+    let Some(first) = body.marks.first() else {
+        let whole = trim_blank_lines(text);
+        if !whole.is_empty() {
+            out.turns.push(Said { text: whole.to_owned(), ..nobody });
+        }
+        return out;
+    };
+    let from = title.map_or(0, |title| title.end).min(first.start);
+    let before = block(&text[from..first.start], markdown);
+    if !before.is_empty() {
+        out.turns.push(Said { text: before.to_owned(), ..nobody });
+    }
+    let month_first = month_comes_first(&body.marks);
+    for (at, mark) in body.marks.iter().enumerate() {
+        let end = body.marks.get(at + 1).map_or(text.len(), |next| next.start);
+        let said = block(&text[mark.end..end], markdown);
+        if said.is_empty() {
+            out.skip("empty", 1);
+            continue;
+        }
+        let (role, name) = match mark.who {
+            Who::Role { role, name, .. } => (role, name),
+            Who::Name(name) => (Role::User, Some(name)),
+            Who::Nobody => (Role::System, None),
+        };
+        let ts = mark.stamp.as_ref().and_then(|stamp| stamp.moment(day, offset, month_first));
+        out.turns.push(Said { ts, role: Some(role), name: name.map(str::to_owned), text: said.to_owned(), ..Said::default() });
+    }
+    out
+}
+
+/// What stands before a document between two lines of `---`.
+#[derive(Default)]
+struct FrontMatter {
+    bytes: usize,
+    title: Option<String>,
+    session: Option<String>,
+    date: Option<Date>,
+}
+
+impl FrontMatter {
+    fn read(text: &str) -> Self {
+        let mut front = Self::default();
+        let mut lines = text.split_inclusive('\n').take(MAX_FRONT_MATTER_LINES);
+        let Some(first) = lines.next().filter(|line| line.trim_end() == "---") else { return front };
+        let (mut bytes, mut keys) = (first.len(), 0);
+        for line in lines {
+            bytes += line.len();
+            let content = line.trim_end();
+            if matches!(content, "---" | "...") {
+                front.bytes = if keys > 0 { bytes } else { 0 };
+                break;
+            }
+            if content.is_empty() || content.starts_with([' ', '\t', '#', '-']) {
+                continue;
+            }
+            // Two rules with a sentence between them are no front matter.
+            let Some((key, value)) = content.split_once(':').filter(|(key, _)| !key.trim().contains(char::is_whitespace)) else { break };
+            keys += 1;
+            let value = value.trim().trim_matches(['"', '\'']).trim();
+            let filled = (!value.is_empty()).then(|| value.to_owned());
+            match key.trim().to_ascii_lowercase().as_str() {
+                "title" => front.title = filled.map(|title| one_line(&title)),
+                "session" | "session_id" | "sessionid" => front.session = filled,
+                "date" => front.date = value.get(..10).and_then(|day| day.parse().ok()),
+                _ => {}
+            }
+        }
+        if front.bytes == 0 { Self::default() } else { front }
+    }
+}
+
+fn trim_blank_lines(text: &str) -> &str {
+    trim_blank_end(trim_blank_start(text))
+}
+
+fn trim_blank_start(mut text: &str) -> &str {
+    while let Some((first, rest)) = text.split_once('\n')
+        && first.trim().is_empty()
+    {
+        text = rest;
+    }
+    text
+}
+
+fn trim_blank_end(mut text: &str) -> &str {
+    loop {
+        let (rest, last) = text.rsplit_once('\n').unwrap_or(("", text));
+        if !last.trim().is_empty() {
+            return text;
+        }
+        if rest.is_empty() {
+            return "";
+        }
+        text = rest;
+    }
+}
+
+/// A turn's text: without blank lines around it and, in Markdown, without the rules that part it from its neighbours.
+fn block(text: &str, markdown: bool) -> &str {
+    let mut text = trim_blank_lines(text);
+    while markdown
+        && let (rest, last) = text.rsplit_once('\n').unwrap_or(("", text))
+        && is_rule(last)
+    {
+        text = trim_blank_end(rest);
+    }
+    while markdown
+        && let Some((first, rest)) = text.split_once('\n')
+        && is_rule(first)
+    {
+        text = trim_blank_start(rest);
+    }
+    text
+}
+
+fn is_rule(line: &str) -> bool {
+    let line = line.trim();
+    line.len() >= 3 && ["-", "*", "_"].iter().any(|mark| line.replace(' ', "").trim_matches(|c| mark.starts_with(c)).is_empty())
+}
+
+/// A heading's level and what it says.
+fn heading(line: &str) -> Option<(u8, &str)> {
+    let content = line.trim_start_matches('#');
+    let level = line.len() - content.len();
+    let says = content.strip_prefix([' ', '\t'])?.trim().trim_end_matches('#').trim_end();
+    ((1..=6).contains(&level) && !says.is_empty()).then(|| (u8::try_from(level).unwrap_or(6), says))
+}
+
+/// Where code is fenced off: the fence that a line opens, as its mark and length.
+fn fence(line: &str) -> Option<(u8, usize)> {
+    let line = line.trim_start();
+    let mark = *line.as_bytes().first().filter(|byte| matches!(byte, b'`' | b'~'))?;
+    let length = line.bytes().take_while(|byte| *byte == mark).count();
+    (length >= 3 && !(mark == b'`' && line[length..].contains('`'))).then_some((mark, length))
+}
+
+fn closes(line: &str, (mark, length): (u8, usize)) -> bool {
+    let line = line.trim();
+    line.len() >= length && line.bytes().all(|byte| byte == mark)
+}
+
+/// Who speaks after a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who<'a> {
+    /// A word for a role, which is `plain` if it can hardly mean anything else.
+    Role { role: Role, plain: bool, name: Option<&'a str> },
+    /// Somebody.
+    Name(&'a str),
+    /// Nobody: a dated line among dated lines of speakers.
+    Nobody,
+}
+
+/// How a mark is made; marks of one make are judged together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Make {
+    Heading(u8),
+    Bold,
+    /// `Anna: …` or `anna> …`
+    Name,
+    /// `<anna> …`
+    Angle,
+}
+
+impl Make {
+    fn group(self) -> usize {
+        match self {
+            Self::Heading(level) => usize::from(level),
+            Self::Bold => 0,
+            Self::Name | Self::Angle => 7,
+        }
+    }
+}
+
+/// A place where somebody seems to begin to speak.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mark<'a> {
+    /// Where its line begins.
+    start: usize,
+    /// Where the words begin.
+    end: usize,
+    who: Who<'a>,
+    stamp: Option<Stamp>,
+    make: Make,
+}
+
+/// A document without its front matter.
+struct Body<'a> {
+    marks: Vec<Mark<'a>>,
+    /// Where the leading heading is that names the document.
+    title: Option<std::ops::Range<usize>>,
+}
+
+impl<'a> Body<'a> {
+    fn read(text: &'a str, style: Style) -> Self {
+        let mut places = Vec::new();
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            places.push((start, line.trim_end_matches('\n')));
+            start += line.len();
+        }
+        // The longest fence of each kind that could still be closed by what follows a line: one that nothing closes
+        // must not swallow the rest of the conversation.
+        let mut ahead = vec![(0, 0); places.len() + 1];
+        for (at, (_, line)) in places.iter().enumerate().rev() {
+            let (ticks, tildes) = ahead[at + 1];
+            let length = line.trim().len();
+            ahead[at] = match fence(line) {
+                Some((b'`', _)) if closes(line, (b'`', 3)) => (length.max(ticks), tildes),
+                Some((b'~', _)) if closes(line, (b'~', 3)) => (ticks, length.max(tildes)),
+                _ => (ticks, tildes),
+            };
+        }
+        let mut marks: Vec<Mark<'a>> = Vec::new();
+        let mut open = None;
+        let mut opening: Option<usize> = None;
+        let mut title = None;
+        for (at, &(start, line)) in places.iter().enumerate() {
+            if let Some(fence) = open {
+                if closes(line, fence) {
+                    open = None;
+                }
+                continue;
+            }
+            let mark = match style {
+                Style::Marked => marked(line),
+                Style::Plain => plainly(line),
+            };
+            let words = mark.as_ref().map_or(line, |mark| &line[mark.end..]);
+            open = fence(words).filter(|&(kind, length)| length <= if kind == b'`' { ahead[at + 1].0 } else { ahead[at + 1].1 });
+            let speaks = mark.as_ref().is_some_and(|mark| mark.stamp.is_some() || matches!(mark.who, Who::Role { .. }));
+            if opening.is_none() && !line.trim().is_empty() && !is_rule(line) {
+                if title.is_none() && !speaks && heading(line).is_some_and(|(level, _)| level == 1) {
+                    title = Some(start..start + line.len());
+                    continue;
+                }
+                opening = Some(start);
+            }
+            marks.extend(mark.map(|mark| Mark { start: start + mark.start, end: start + mark.end, ..mark }));
+        }
+        if style == Style::Plain {
+            let tags = closed_tags(text);
+            marks.retain(|mark| !matches!((mark.make, mark.who), (Make::Angle, Who::Name(name)) if tags.contains(name)));
+        }
+        let opening = opening.unwrap_or_default();
+        let marks = choose(marks, |mark| mark.start == opening);
+        let speakers = marks.iter().filter(|mark| mark.who != Who::Nobody).count();
+        let alone = style == Style::Marked && marks.first().is_some_and(|mark| mark.start == opening || mark.stamp.is_some());
+        let marks = if speakers >= 2 || (speakers == 1 && alone) { marks } else { Vec::new() };
+        Self { marks, title }
+    }
+}
+
+/// The names between `</` and `>`: what is closed like this was a tag, not somebody.
+fn closed_tags(text: &str) -> HashSet<&str> {
+    let ends = memchr::memmem::find_iter(text.as_bytes(), "</").map(|at| &text[at + 2..]);
+    ends.filter_map(|rest| {
+        let length = rest.bytes().take(MAX_SPEAKER_BYTES).position(|byte| byte == b'>')?;
+        rest.get(..length)
+    })
+    .collect()
+}
+
+/// Of all places where somebody may begin to speak, those where somebody does. Answers are full of lines such as
+/// `Budget: 5`, so what is no word for a role must prove itself: by a time, by opening the conversation, by coming again.
+fn choose<'a>(marks: Vec<Mark<'a>>, opens: impl Fn(&Mark<'a>) -> bool) -> Vec<Mark<'a>> {
+    let opener = marks.first().filter(|mark| opens(mark)).cloned();
+    let is_name = |mark: &Mark<'_>| matches!(mark.who, Who::Name(_));
+    let lines = |mark: &Mark<'_>| matches!(mark.make, Make::Name | Make::Angle);
+    let timed = marks.iter().filter(|mark| lines(mark) && mark.who != Who::Nobody && mark.stamp.is_some()).count() >= 2;
+    let only_timed = timed && opener.as_ref().is_some_and(|mark| lines(mark) && mark.stamp.is_some());
+    let angled = opener.as_ref().is_some_and(|mark| mark.make == Make::Angle);
+    let bit = |role: Role| 1_u8 << (role as u8);
+    let both = bit(Role::User) | bit(Role::Assistant);
+    let (mut plain, mut any) = ([0_u8; 8], [0_u8; 8]);
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for mark in &marks {
+        match mark.who {
+            Who::Role { role, plain: sure, .. } => {
+                any[mark.make.group()] |= bit(role);
+                plain[mark.make.group()] |= if sure { bit(role) } else { 0 };
+            }
+            Who::Name(name) => *counts.entry(name).or_default() += 1,
+            Who::Nobody => {}
+        }
+    }
+    let roles = plain.iter().any(|roles| *roles != 0) || any.iter().any(|roles| roles & both == both);
+    let repeated = counts.values().any(|count| *count >= 2);
+    let opened_by_name = opener.as_ref().is_some_and(is_name);
+    let first_role = marks.iter().position(|mark| matches!(mark.who, Who::Role { .. })).unwrap_or(marks.len());
+    let early: HashSet<&str> = marks[..first_role]
+        .iter()
+        .filter_map(|mark| if let Who::Name(name) = mark.who { Some(name) } else { None })
+        .filter(|_| opened_by_name)
+        .collect();
+    let speaks = |mark: &Mark<'a>| {
+        if only_timed && lines(mark) && mark.stamp.is_none() {
+            return false;
+        }
+        if mark.make == Make::Angle && !angled && mark.stamp.is_none() {
+            return false;
+        }
+        match mark.who {
+            Who::Role { plain: true, .. } => true,
+            _ if mark.stamp.is_some() && mark.who != Who::Nobody => true,
+            Who::Role { role, .. } => {
+                let group = mark.make.group();
+                let talked = plain[group] != 0 || any[group] & both == both;
+                talked && (plain[group] & bit(role) == 0 || opens(mark))
+            }
+            Who::Name(name) => {
+                let again = counts.get(name).is_some_and(|count| *count >= 2);
+                let small = name.starts_with(char::is_lowercase);
+                match mark.make {
+                    Make::Heading(_) => false,
+                    Make::Angle => true,
+                    _ if small && !again => false,
+                    Make::Bold if roles => early.contains(name),
+                    Make::Bold => opened_by_name,
+                    Make::Name if roles => again || early.contains(name),
+                    Make::Name => opened_by_name || repeated,
+                }
+            }
+            Who::Nobody => timed,
+        }
+    };
+    let chosen: Vec<bool> = marks.iter().map(speaks).collect();
+    marks.into_iter().zip(chosen).filter_map(|(mark, speaks)| speaks.then_some(mark)).collect()
+}
+
+/// The mark of a Markdown line: a heading that names a speaker, or a name in bold.
+fn marked(line: &str) -> Option<Mark<'_>> {
+    if let Some((level, says)) = heading(line) {
+        let (label, end) = match who(says.trim_end_matches([':', '：'])) {
+            Some(found) => (Some(found), line.len()),
+            None => {
+                let (label, _) = says.split_once(": ")?;
+                let end = label.as_ptr().addr() - line.as_ptr().addr() + label.len() + 2;
+                (who(label), end)
+            }
+        };
+        let (who, stamp) = label?;
+        return Some(Mark { start: 0, end, who, stamp, make: Make::Heading(level) });
+    }
+    let (before, rest) = match leading_stamp(line) {
+        Some((stamp, rest)) => (Some(stamp), rest),
+        None => (None, line),
+    };
+    let marker = ["**", "__"].into_iter().find(|marker| rest.starts_with(marker))?;
+    let (inner, after) = rest[2..].split_once(marker)?;
+    if inner.len() > MAX_SPEAKER_BYTES {
+        return None;
+    }
+    let label = inner.trim().trim_end_matches([':', '：']);
+    let mut ended = label.len() < inner.trim().len();
+    let (who, within) = who(label)?;
+    let mut after = after;
+    let mut stamp = before.or(within);
+    if let Some((found, rest)) = bracketed_stamp(after.trim_start()) {
+        stamp = stamp.or(Some(found));
+        after = rest;
+        ended = true;
+    }
+    if let Some(rest) = after.trim_start().strip_prefix([':', '：']).filter(|_| !ended || stamp.is_some()) {
+        after = rest;
+        ended = true;
+    }
+    // A role in bold alone on its line stands over the words that follow.
+    let alone = after.trim().is_empty() && matches!(who, Who::Role { plain: true, .. });
+    if !(ended || alone) {
+        return None;
+    }
+    Some(Mark { start: 0, end: line.len() - after.trim_start_matches([' ', '\t']).len(), who, stamp, make: Make::Bold })
+}
+
+/// The mark of a plain line: `Anna: …`, `[09:31] Anna: …`, `<anna> …` and the like.
+fn plainly(line: &str) -> Option<Mark<'_>> {
+    // Messengers put marks of writing direction before a line.
+    let indented = line.trim_start_matches(['\u{200e}', '\u{200f}', '\u{feff}']);
+    let text = indented.trim_start_matches(' ');
+    if indented.len() - text.len() > 3 {
+        return None;
+    }
+    let (before, rest) = match leading_stamp(text) {
+        Some((stamp, rest)) => (Some(stamp), rest),
+        None => (None, text),
+    };
+    let found = named(rest, before.is_some());
+    let Some((who, after, words, make)) = found else {
+        let stamp = before.filter(|stamp| stamp.date.is_some() && stamp.clock.is_some() && stamp.parted)?;
+        return Some(Mark { start: 0, end: line.len() - rest.len(), who: Who::Nobody, stamp: Some(stamp), make: Make::Name });
+    };
+    let end = line.len() - words.trim_start_matches([' ', '\t']).len();
+    Some(Mark { start: 0, end, who, stamp: before.or(after), make })
+}
+
+/// A name and what ends it, at the start of a text; with the words after it.
+fn named(text: &str, timed: bool) -> Option<(Who<'_>, Option<Stamp>, &str, Make)> {
+    let free = |words: &str| words.is_empty() || words.starts_with(char::is_whitespace);
+    if let Some(inner) = text.strip_prefix('<') {
+        let (name, words) = inner.split_at_checked(inner.bytes().take(MAX_SPEAKER_BYTES).position(|byte| byte == b'>')?)?;
+        let words = &words[1..];
+        let nick = name.trim_start_matches([' ', '@', '+', '%', '&', '~']);
+        let fits = !nick.is_empty()
+            && nick.starts_with(|c: char| c.is_alphabetic() || "_[]\\`^{}|".contains(c))
+            && !nick.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '<' | '/' | '=' | '"' | '!'))
+            && !["br", "hr", "p", "li", "img", "input", "td", "tr", "th"].iter().any(|tag| nick.eq_ignore_ascii_case(tag));
+        let who = role_of(nick).unwrap_or(Who::Name(nick));
+        return (fits && free(words)).then_some((who, None, words, Make::Angle));
+    }
+    let near = &text[..text.char_indices().map(|(at, _)| at).find(|at| *at > MAX_SPEAKER_BYTES).unwrap_or(text.len())];
+    let at = near.find([':', '：', '>', '(', '['])?;
+    let label = text[..at].trim_end();
+    // A bullet makes a list of what follows it.
+    if label.starts_with(|c: char| c.is_ascii_punctuation() && !matches!(c, '@' | '~' | '+')) {
+        return None;
+    }
+    let (stamp, rest) = match bracketed_stamp(&text[at..]) {
+        Some((stamp, rest)) => (Some(stamp), rest),
+        None => (None, &text[at..]),
+    };
+    let (words, arrow) = match rest.strip_prefix([':', '：']) {
+        Some(words) => (words, false),
+        None => (rest.strip_prefix('>')?, true),
+    };
+    if !free(words) && !rest.starts_with('：') {
+        return None;
+    }
+    if arrow && label.contains(char::is_whitespace) {
+        return None;
+    }
+    let who = speaker(label).or_else(|| {
+        let number = timed && label.starts_with('+') && label.chars().all(|c| c.is_ascii_digit() || " +-()".contains(c));
+        number.then_some(Who::Name(label))
+    })?;
+    Some((who, stamp, words, Make::Name))
+}
+
+/// A label with or without a time: `Anna`, `[10:31] Anna`, `Anna (10:31)`, `Anna — 10:31`, `Assistant (gpt-x)`.
+fn who(label: &str) -> Option<(Who<'_>, Option<Stamp>)> {
+    let label = label.trim().trim_matches(['*', '_', '`']).trim();
+    if label.len() > 2 * MAX_SPEAKER_BYTES {
+        return None;
+    }
+    if let Some((stamp, rest)) = leading_stamp(label) {
+        return Some((speaker(rest)?, Some(stamp)));
+    }
+    if let Some(open) = label.rfind(['(', '[']).filter(|open| *open > 0) {
+        let (name, tail) = (label[..open].trim(), &label[open..]);
+        if let Some((stamp, "")) = bracketed_stamp(tail) {
+            return Some((speaker(name)?, Some(stamp)));
+        }
+        let inner = tail.strip_prefix('(')?.strip_suffix(')')?.trim();
+        return match speaker(name)? {
+            Who::Role { role, plain, .. } if !inner.is_empty() => Some((Who::Role { role, plain, name: Some(inner) }, None)),
+            _ => None,
+        };
+    }
+    for separator in [" — ", " – ", " - ", " | ", ", ", " @ ", " at "] {
+        if let Some((name, tail)) = label.split_once(separator)
+            && let Some((stamp, rest)) = Stamp::read(tail.trim())
+            && rest.trim().is_empty()
+        {
+            return Some((speaker(name)?, Some(stamp)));
+        }
+    }
+    Some((speaker(label)?, None))
+}
+
+fn role_of(label: &str) -> Option<Who<'_>> {
+    let word = label.trim_matches(|c: char| !c.is_alphanumeric());
+    let word = word.strip_suffix(" said").unwrap_or(word);
+    let role = Role::meant(word).filter(|_| word.len() <= 16)?;
+    let sure = ["user", "human", "me", "you", "assistant", "ai", "claude", "chatgpt", "codex"];
+    Some(Who::Role { role, plain: sure.iter().any(|sure| word.eq_ignore_ascii_case(sure)), name: None })
+}
+
+/// What stands before a colon without being anybody.
+static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    "note notes nb ps todo todos fixme decision decisions error errors warning warn info debug trace fatal exception \
+    traceback hint tip tips example examples summary tldr question questions answer answers result results output input \
+    step steps option options phase part chapter section figure table item items reason reasons date time day week month \
+    year title subject cc bcc re fwd fw status state goal goals context background conclusion update updated edit edited \
+    attendees participants present agenda action actions next project topic topics location place where when what why how \
+    who deadline due owner priority tag tags link links url source sources reference references version author file files \
+    path line name description usage pro pros con cons important caution danger attention success failure http https ftp \
+    mailto host port key value type id budget timeline plan problem solution cause fix total cost price email phone \
+    address language ingredients instructions expected actual before after default optional required the this here there \
+    and or but if then for in on at a an my our your to from notiz notizen hinweis frage fragen antwort entscheidung \
+    fehler warnung datum uhrzeit thema ziel beispiel zusammenfassung ergebnis wichtig achtung aufgabe aufgaben betreff \
+    teilnehmer ort schritt grund"
+        .split(' ')
+        .collect()
+});
+
+/// Small words inside names of people.
+const PARTICLES: [&str; 19] =
+    ["van", "von", "der", "den", "de", "da", "di", "del", "du", "dos", "la", "le", "el", "al", "bin", "zu", "zur", "und", "and"];
+
+/// Who a label names, if it can be somebody: a word for a role, or a name of at most four words.
+fn speaker(label: &str) -> Option<Who<'_>> {
+    let label = label.trim();
+    if label.is_empty() || label.len() > MAX_SPEAKER_BYTES {
+        return None;
+    }
+    if let Some(role) = role_of(label) {
+        return Some(role);
+    }
+    let name = label.trim_start_matches(['@', '~', ' ', '\u{202f}', '\u{a0}']);
+    let fits =
+        |c: char| c.is_alphanumeric() || matches!(c, ' ' | '\'' | '’' | '.' | '-' | '_' | '\u{a0}') || !(c.is_ascii() || c.is_control());
+    if !name.starts_with(char::is_alphabetic) || !name.chars().all(fits) || name.contains("  ") {
+        return None;
+    }
+    let mut words = 0;
+    for word in name.split_whitespace() {
+        let lower = word.to_lowercase();
+        let bare = lower.trim_matches(|c: char| !c.is_alphanumeric());
+        if words == 0 && LABELS.contains(bare) {
+            return None;
+        }
+        let small = words > 0 && word.starts_with(char::is_lowercase) && !PARTICLES.contains(&bare);
+        words += 1;
+        if small || words > 4 {
+            return None;
+        }
+    }
+    let particle = |word: &str| PARTICLES.contains(&word);
+    let small_sentence = words > 1 && name.starts_with(char::is_lowercase) && !name.split_whitespace().next().is_some_and(particle);
+    (!small_sentence).then_some(Who::Name(name))
+}
+
+/// A time as people write it, as far as it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    date: Option<Written>,
+    clock: Option<Time>,
+    offset: Option<Offset>,
+    /// Told with am or pm.
+    halves: bool,
+    /// Set apart from what follows by brackets or a dash.
+    parted: bool,
+}
+
+/// A date as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Day(Date),
+    /// `1/2/2026`, of which one cannot say which number is the day.
+    Slashed(i8, i8, i16),
+}
+
+/// Whether dates with slashes begin with the month: told by a day that is no month, else by clocks with am and pm.
+fn month_comes_first(marks: &[Mark<'_>]) -> bool {
+    let slashed = || {
+        marks.iter().filter_map(|mark| mark.stamp).filter_map(|stamp| match stamp.date {
+            Some(Written::Slashed(first, second, _)) => Some((first, second, stamp.halves)),
+            _ => None,
+        })
+    };
+    slashed().any(|(_, second, _)| second > 12) || (!slashed().any(|(first, ..)| first > 12) && slashed().any(|(.., halves)| halves))
+}
+
+/// A number of at most so many digits, how many it has, and what follows.
+fn number(text: &str, most: usize) -> Option<(i16, usize, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    ((1..=most).contains(&digits)).then(|| text[..digits].parse().ok().map(|number| (number, digits, &text[digits..]))).flatten()
+}
+
+impl Stamp {
+    fn moment(&self, day: Date, offset: Offset, month_first: bool) -> Option<Moment> {
+        let date = match self.date {
+            None => day,
+            Some(Written::Day(date)) => date,
+            Some(Written::Slashed(first, second, year)) => {
+                let (month, day) = if month_first { (first, second) } else { (second, first) };
+                Date::new(year, month, day).or_else(|_| Date::new(year, day, month)).ok()?
+            }
+        };
+        in_zone(date, self.clock, self.offset.unwrap_or(offset))
+    }
+
+    /// A date, a clock time or both at the start of a text, and what follows.
+    fn read(text: &str) -> Option<(Self, &str)> {
+        let none = Self { date: None, clock: None, offset: None, halves: false, parted: false };
+        let Some((date, rest)) = read_date(text) else {
+            return read_clock(text, none);
+        };
+        let dated = Self { date: Some(date), ..none };
+        let after = rest.strip_prefix(['T', 't']).unwrap_or_else(|| rest.trim_start_matches([',', ' ', '\u{202f}', '\u{a0}']));
+        read_clock(after, dated).or_else(|| (!rest.starts_with(|c: char| c.is_alphanumeric())).then_some((dated, rest)))
+    }
+}
+
+fn read_date(text: &str) -> Option<(Written, &str)> {
+    let (first, digits, rest) = number(text, 4)?;
+    let separator = rest.chars().next().filter(|c| matches!(c, '-' | '/' | '.'))?;
+    let (second, _, rest) = number(&rest[1..], 2)?;
+    let (third, last, rest) = number(rest.strip_prefix(separator)?, 4)?;
+    let small = |number: i16| i8::try_from(number).ok();
+    let year = |number: i16, digits: usize| match digits {
+        4 => Some(number),
+        2 => Some(2_000 + number),
+        _ => None,
+    };
+    let date = match (digits, separator) {
+        (4, _) => Written::Day(Date::new(first, small(second)?, small(third).filter(|_| last <= 2)?).ok()?),
+        (1 | 2, '/') => {
+            let (first, second, year) = (small(first)?, small(second)?, year(third, last)?);
+            // One of the two ways must be a day.
+            Date::new(year, second, first).or_else(|_| Date::new(year, first, second)).ok()?;
+            Written::Slashed(first, second, year)
+        }
+        (1 | 2, _) => Written::Day(Date::new(year(third, last)?, small(second)?, small(first)?).ok()?),
+        _ => return None,
+    };
+    Some((date, rest))
+}
+
+fn read_clock(text: &str, stamp: Stamp) -> Option<(Stamp, &str)> {
+    let (hour, _, rest) = number(text, 2)?;
+    let (minute, _, rest) = number(rest.strip_prefix(':')?, 2).filter(|(_, digits, _)| *digits == 2)?;
+    let (mut second, mut rest) = (0, rest);
+    if let Some((found, 2, after)) = rest.strip_prefix(':').and_then(|after| number(after, 2)) {
+        (second, rest) = (found.min(59), after);
+        if let Some(fraction) = rest.strip_prefix(['.', ',']).filter(|after| after.starts_with(|c: char| c.is_ascii_digit())) {
+            rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+        }
+    }
+    let mut hour = hour;
+    let mut halves = false;
+    let after = rest.trim_start_matches([' ', '\u{202f}', '\u{a0}']);
+    for (word, afternoon) in [("am", false), ("a.m.", false), ("pm", true), ("p.m.", true)] {
+        let found = after.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+        let ends = || !after[word.len()..].starts_with(char::is_alphanumeric);
+        if found && ends() && (1..=12).contains(&hour) {
+            hour = hour % 12 + if afternoon { 12 } else { 0 };
+            halves = true;
+            rest = &after[word.len()..];
+            break;
+        }
+    }
+    let mut offset = None;
+    if let Some(after) = rest.strip_prefix(['Z', 'z']).or_else(|| rest.strip_prefix(" UTC")) {
+        (offset, rest) = (Some(Offset::UTC), after);
+    } else if let Some(sign) = rest.bytes().next().filter(|byte| matches!(byte, b'+' | b'-'))
+        && let Some((hours, 2, after)) =
+            number(rest[1..].get(..2).unwrap_or_default(), 2).map(|(hours, digits, _)| (hours, digits, &rest[3..]))
+        && let Some((minutes, 2, after)) = number(after.strip_prefix(':').unwrap_or(after), 2)
+    {
+        let seconds = i32::from(hours) * 3_600 + i32::from(minutes) * 60;
+        offset = Some(Offset::from_seconds(if sign == b'-' { -seconds } else { seconds }).ok()?);
+        rest = after;
+    }
+    if rest.starts_with(|c: char| c.is_alphanumeric()) {
+        return None;
+    }
+    let narrow = |number: i16| i8::try_from(number).ok();
+    let clock = Time::new(narrow(hour)?, narrow(minute)?, narrow(second)?, 0).ok()?;
+    Some((Stamp { clock: Some(clock), offset, halves, ..stamp }, rest))
+}
+
+/// A time in brackets, and what follows.
+fn bracketed_stamp(text: &str) -> Option<(Stamp, &str)> {
+    let close = match text.chars().next()? {
+        '[' => ']',
+        '(' => ')',
+        _ => return None,
+    };
+    let (stamp, rest) = Stamp::read(text[1..].trim_start())?;
+    Some((Stamp { parted: true, ..stamp }, rest.trim_start().strip_prefix(close)?))
+}
+
+/// A time at the start of a line and what follows it, past a dash.
+fn leading_stamp(text: &str) -> Option<(Stamp, &str)> {
+    let (mut stamp, rest) = bracketed_stamp(text).or_else(|| Stamp::read(text))?;
+    let after = rest.trim_start();
+    if !stamp.parted && after.len() == rest.len() {
+        return None;
+    }
+    let past = after.strip_prefix(['-', '–', '—', '|']).filter(|past| past.starts_with(' '));
+    stamp.parted |= past.is_some();
+    Some((stamp, past.map_or(after, str::trim_start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    const DAY: Date = date(2026, 2, 13);
+
+    fn berlin() -> Offset {
+        Offset::from_seconds(3_600).unwrap()
+    }
+
+    fn reading(text: &str, shape: Option<Shape>) -> Transcript {
+        read(text, shape, DAY, berlin())
+    }
+
+    /// A turn on one line: time, role, name, id, text, parts; what is not there is left out.
+    fn shown(said: &Said) -> String {
+        let mut line = said.ts.map_or(String::new(), |ts| format!("{ts} "));
+        line.push_str(said.role.unwrap().word());
+        said.name.iter().for_each(|name| line.push_str(&format!(" {name}")));
+        said.id.iter().for_each(|id| line.push_str(&format!(" #{id}")));
+        line.push_str(&format!(": {}", said.text.replace('\n', "⏎")));
+        said.parts.iter().for_each(|parts| line.push_str(&format!(" {parts}")));
+        line
+    }
+
+    fn check_as(shape: Shape, text: &str, turns: &[&str]) -> Transcript {
+        let read = reading(text, Some(shape));
+        assert_eq!(read.turns.iter().map(shown).collect::<Vec<_>>(), turns, "{text}");
+        // The same with the line ends and the mark of another system.
+        let foreign = reading(&format!("\u{feff}{}", text.replace('\n', "\r\n")), Some(shape));
+        assert_eq!(foreign.turns, read.turns, "{text}");
+        read
+    }
+
+    /// Read as that shape, which is also the one that is guessed.
+    fn check(shape: Shape, text: &str, turns: &[&str]) -> Transcript {
+        assert_eq!(guess(text), shape, "{text}");
+        check_as(shape, text, turns)
+    }
+
+    fn skipped(read: &Transcript) -> Vec<(&str, usize)> {
+        read.skipped.iter().map(|(what, count)| (what.as_str(), *count)).collect()
+    }
+
+    // P1
+    #[test]
+    fn lines_of_a_chat_become_turns() {
+        let read = check(
+            Shape::Jsonl,
+            concat!(
+                r#"{"ts":"2026-02-13T09:30:00+01:00","role":"human","id":"m1","session":"s1","text":"which port?","mood":"calm","trust":"high"}"#,
+                "\n\n",
+                r#"{"role":"assistant","content":"7431","timestamp":1770975000}"#,
+                "\n",
+                r#"{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"text","text":"Now."},{"type":"tool_use","id":"t1","name":"Read","input":{"path":"a"}},{"type":"image","source":{"type":"url","url":"u"}}],"created_at":"2026-02-13T09:31:00"}"#,
+                "\n",
+                r#"{"role":"user","id":7,"content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"port = 7431"},{"type":"image","source":{}}]},{"type":"text","text":"thanks"}]}"#,
+                "\n",
+                r#"{"role":"Caroline","content":"half a pair \ud83d here","time":1770975000123}"#,
+                "\n",
+                r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c1","function":{"name":"search","arguments":"{}"}}]}"#,
+                "\n",
+                r#"{"text":"bare","parts":{"file": 1},"ts":"soon"}"#,
+            ),
+            &[
+                "2026-02-13T09:30:00+01:00 user #m1: which port?",
+                "2026-02-13T10:30:00+01:00 assistant: 7431",
+                r#"2026-02-13T09:31:00+01:00 assistant: I look.⏎⏎Now.⏎[tool: Read]⏎[image] [{"type":"tool_use","id":"t1","name":"Read","input":{"path":"a"}},{"type":"image","source":{"type":"url","url":"u"}}]"#,
+                r#"tool #7.tool: port = 7431⏎[image] [{"type":"tool_result","tool_use_id":"t1"}]"#,
+                "user #7: thanks",
+                "2026-02-13T10:30:00+01:00 user Caroline: half a pair \u{fffd}\u{fffd}\u{fffd} here",
+                r#"assistant: [tool: search] [{"id":"c1","function":{"name":"search","arguments":"{}"}}]"#,
+                r#"user: bare {"file": 1}"#,
+            ],
+        );
+        assert_eq!(read.session.as_deref(), Some("s1"));
+        assert_eq!(read.turns[0].extra, [("mood".to_owned(), "\"calm\"".to_owned())]);
+        assert_eq!(read.complaints, [(8, "has a time that is none: \"soon\"".to_owned())]);
+        assert_eq!(skipped(&read), [("image data", 1)]);
+    }
+
+    // P1
+    #[test]
+    fn a_claude_code_transcript_becomes_turns() {
+        let line = |kind: &str, uuid: &str, rest: &str| {
+            format!(r#"{{"type":"{kind}","uuid":"{uuid}","sessionId":"s1","timestamp":"2026-11-02T09:00:00.000Z",{rest}}}"#) + "\n"
+        };
+        let text = [
+            r#"{"type":"summary","summary":"Ports","leafUuid":"a9"}"#.to_owned() + "\n",
+            line("user", "a1", r#""isSidechain":false,"message":{"role":"user","content":"use port 7431"}"#),
+            line("assistant", "a2", r#""message":{"id":"m","role":"assistant","content":[{"type":"thinking","thinking":"hm"}]}"#),
+            line("assistant", "a3", r#""message":{"id":"m","role":"assistant","content":[{"type":"text","text":"\n\nI edit it.\n"}]}"#),
+            line(
+                "assistant",
+                "a4",
+                r#""message":{"id":"m","role":"assistant","content":[{"type":"tool_use","id":"t","name":"Edit","input":{}}]}"#,
+            ),
+            line(
+                "user",
+                "a5",
+                r#""message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"ok"}]},"toolUseResult":{"x":1}"#,
+            ),
+            line("user", "a6", r#""isMeta":true,"message":{"role":"user","content":"Caveat"}"#),
+            line("user", "a7", r#""isSidechain":true,"message":{"role":"user","content":"to a helper"}"#),
+            line("user", "a8", r#""isCompactSummary":true,"message":{"role":"user","content":"so far"}"#),
+            line("user", "a9", r#""message":{"role":"user","content":"<local-command-stdout>done</local-command-stdout>"}"#),
+            line("system", "b1", r#""subtype":"informational","content":"noise""#),
+            line("user", "b2", r#""message":"error""#),
+            "{\"type\":\"progress\",\"data\":{}}\n{\"type\":\"progress\"}\n{\"type\":\"custom-title\",\"customTitle\":\"My ports\"}\n"
+                .into(),
+            "{\"type\":\"ai-title\",\"aiTitle\":\"Other\"}\n{broken\n42\n{\"silly\":1}\n".into(),
+        ]
+        .concat();
+        let read = check(
+            Shape::Jsonl,
+            &text,
+            &[
+                "2026-11-02T09:00:00+00:00 user #a1: use port 7431",
+                "2026-11-02T09:00:00+00:00 assistant #a3: I edit it.",
+                r#"2026-11-02T09:00:00+00:00 assistant #a4: [tool: Edit] [{"type":"tool_use","id":"t","name":"Edit","input":{}}]"#,
+                r#"2026-11-02T09:00:00+00:00 tool #a5: ok [{"type":"tool_result","tool_use_id":"t"}]"#,
+                "2026-11-02T09:00:00+00:00 tool #a9: <local-command-stdout>done</local-command-stdout>",
+            ],
+        );
+        assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("My ports"), Some("s1")));
+        assert!(read.turns.iter().all(|said| said.session.as_deref() == Some("s1") && said.extra.is_empty()));
+        assert_eq!(
+            skipped(&read),
+            [("thinking", 1), ("meta", 1), ("compact summary", 1), ("system", 1), ("progress", 2), ("sidechain", 1)]
+        );
+        assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [12, 17, 18, 19]);
+        // A helper's own file is told, though all of it stands beside the main conversation.
+        let helper = line("user", "a7", r#""isSidechain":true,"message":{"role":"user","content":"to a helper"}"#);
+        check(Shape::Jsonl, &helper, &["2026-11-02T09:00:00+00:00 user #a7: to a helper"]);
+    }
+
+    // P1
+    #[test]
+    fn a_codex_rollout_becomes_turns() {
+        let line =
+            |kind: &str, payload: &str| format!(r#"{{"timestamp":"2026-11-02T09:00:00.000Z","type":"{kind}","payload":{payload}}}"#) + "\n";
+        let said =
+            |role: &str, text: &str| format!(r#"{{"type":"message","role":"{role}","content":[{{"type":"input_text","text":"{text}"}}]}}"#);
+        let meta = line("session_meta", r#"{"id":"t1","cwd":"/home/u/app"}"#);
+        let events = line("event_msg", r#"{"type":"user_message","message":"use port 7431"}"#)
+            + &line("event_msg", r#"{"type":"token_count"}"#)
+            + &line("event_msg", r#"{"type":"agent_message","message":"Done."}"#);
+        let items = [
+            line("response_item", &said("user", "# AGENTS.md instructions for /home/u/app\\n\\n<INSTRUCTIONS>x</INSTRUCTIONS>")),
+            line("response_item", &said("user", "<environment_context>x</environment_context>")),
+            line("response_item", &said("user", "use port 7431")),
+            line("response_item", r#"{"type":"reasoning","summary":[]}"#),
+            line("response_item", r#"{"type":"function_call","name":"shell","arguments":"{}","call_id":"c1"}"#),
+            line("response_item", r#"{"type":"function_call_output","call_id":"c1","output":"a\nb"}"#),
+            line("response_item", &said("assistant", "Done.")),
+            line("turn_context", "{}"),
+        ]
+        .concat();
+        let read = check(
+            Shape::Jsonl,
+            &(meta.clone() + &items + &events),
+            &[
+                "2026-11-02T09:00:00+00:00 user: use port 7431",
+                r#"2026-11-02T09:00:00+00:00 assistant #c1: [tool: shell] [{"type":"function_call","name":"shell","arguments":"{}","call_id":"c1"}]"#,
+                r#"2026-11-02T09:00:00+00:00 tool #c1.output: a⏎b [{"type":"function_call_output","call_id":"c1"}]"#,
+                "2026-11-02T09:00:00+00:00 assistant: Done.",
+            ],
+        );
+        assert_eq!(read.session.as_deref(), Some("t1"));
+        assert_eq!(skipped(&read), [("injected context", 2), ("reasoning", 1), ("turn_context", 1), ("token_count", 1), ("event_msg", 2)]);
+        check(
+            Shape::Jsonl,
+            &(meta + &events),
+            &["2026-11-02T09:00:00+00:00 user: use port 7431", "2026-11-02T09:00:00+00:00 assistant: Done."],
+        );
+    }
+
+    // P1
+    #[test]
+    fn a_file_may_be_one_list_or_one_object() {
+        let turns = ["user: hi", r#"assistant: [tool: Read] [{"type": "tool_use","name": "Read"}]"#];
+        let list = "[\n  {\"role\": \"user\", \"content\": \"hi\"},\n  {\"role\": \"assistant\", \"content\": [{\"type\": \"tool_use\",\n    \"name\": \"Read\"}]}";
+        check(Shape::Jsonl, &format!("{list}\n]\n"), &turns);
+        let read = check(Shape::Jsonl, &format!("{{\"title\": \"T\", \"id\": \"s9\", \"messages\": {list}\n,\n7]\n}}"), &turns);
+        assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("T"), Some("s9")));
+        assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6]);
+        // A list that breaks off is read as far as it goes.
+        let read = check(Shape::Jsonl, &format!("\n{list},\n {{\"role\":"), &turns);
+        assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6]);
+        let export = r#"[{"uuid":"c1","name":"N","chat_messages":[{"uuid":"m1","sender":"human","text":"hi","content":[{"type":"text","text":"hi there"}],"created_at":"2026-10-02T09:00:00.000000Z"}]},{"mapping":{}}]"#;
+        let read = check(Shape::Jsonl, export, &["2026-10-02T09:00:00+00:00 user #m1: hi there"]);
+        assert_eq!(read.turns[0].session.as_deref(), Some("c1"));
+        assert!(read.complaints[0].1.contains("icecore import"));
+    }
+
+    #[test]
+    fn what_is_too_long_or_too_deep_is_passed_over_and_told() {
+        let long = format!("{{\"role\":\"user\",\"content\":\"{}\"}}", "x".repeat(MAX_LINE_BYTES));
+        let deep = format!("{{\"role\":\"user\",\"content\":{}{}}}", "[".repeat(200_000), "]".repeat(200_000));
+        let read = check(Shape::Jsonl, &format!("{{\"text\":\"a\"}}\n{long}\n{deep}\n{{\"text\":\"b\"}}"), &["user: a", "user: b"]);
+        let complaints: Vec<_> = read.complaints.iter().map(|(line, what)| format!("{line} {what}")).collect();
+        assert!(complaints[0].starts_with("2 has 4194"), "{complaints:?}");
+        assert!(complaints[1].starts_with("3 nests deeper"), "{complaints:?}");
+        let read = reading(&"{\n".repeat(MAX_COMPLAINTS + 5), Some(Shape::Jsonl));
+        assert_eq!((read.complaints.len(), skipped(&read)), (MAX_COMPLAINTS, vec![("further complaints", 5)]));
+        let kinds: String = (0..200).map(|kind| format!("{{\"type\":\"k{kind}\"}}\n")).collect();
+        let read = reading(&kinds, None);
+        assert_eq!((read.skipped.len(), read.skipped.iter().map(|(_, count)| count).sum::<usize>()), (MAX_KINDS, 200));
+        // The bytes of a picture are not words; that they are gone is told.
+        let picture = format!(r#"{{"role":"user","content":[{{"type":"image","data":"{}","name":"a.png"}}]}}"#, "A".repeat(9_000));
+        let read = check(Shape::Jsonl, &picture, &[r#"user: [image] [{"type":"image","name":"a.png","left_out_bytes":9041}]"#]);
+        assert_eq!(skipped(&read), [("image data", 1)]);
+    }
+
+    // P1
+    #[test]
+    fn markdown_with_headings_becomes_turns() {
+        let read = check(
+            Shape::Markdown,
+            "---\ntitle: \"Ports\"\nsession: s7\ndate: 2026-03-01\ntags: [a]\n---\n\n# Export\n\nSome words before.\n\n---\n\n## User\n\nwhich port?\n\n---\n\n\
+             ### Assistant (10:31)\n\n  7431, see:\n\n```\n## User\nnot a turn\n```\n\n### Model\n\nmore\n\n---\n## 🧑 You said:\nok\n\n## Tool\n## Anna — 10:32\nhi\n",
+            &[
+                "user: # Export⏎⏎Some words before.",
+                "user: which port?",
+                "2026-03-01T10:31:00+01:00 assistant:   7431, see:⏎⏎```⏎## User⏎not a turn⏎```⏎⏎### Model⏎⏎more",
+                "user: ok",
+                "2026-03-01T10:32:00+01:00 user Anna: hi",
+            ],
+        );
+        assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("Ports"), Some("s7")));
+        assert_eq!(skipped(&read), [("front matter", 1), ("empty", 1)]);
+        check(Shape::Markdown, "# Human\nhi\n\n# Assistant (gpt-x)\nhello\n", &["user: hi", "assistant gpt-x: hello"]);
+        check(Shape::Markdown, "## User: hi there\n## Assistant\nhello", &["user: hi there", "assistant: hello"]);
+        check(Shape::Markdown, "# Talk\n## User\nalone", &["user: alone"]);
+    }
+
+    // P1
+    #[test]
+    fn markdown_with_names_in_bold_becomes_turns() {
+        let read = check(
+            Shape::Markdown,
+            "# Talk\n\n**User:** what now?\n\nmore\n\n**Assistant:** ```\n**User:** quoted\n```\n**Note:** keep\n\n**Budget:** 5\n\n**Budget:** 6\n\n***\n\n\
+             **Anna** (2026-02-13 09:31): hi\n> **User:** cited\n\n[10:00] **Ben:** ho\n",
+            &[
+                "user: what now?⏎⏎more",
+                "assistant: ```⏎**User:** quoted⏎```⏎**Note:** keep⏎⏎**Budget:** 5⏎⏎**Budget:** 6",
+                "2026-02-13T09:31:00+01:00 user Anna: hi⏎> **User:** cited",
+                "2026-02-13T10:00:00+01:00 user Ben: ho",
+            ],
+        );
+        assert_eq!(read.title.as_deref(), Some("Talk"));
+        check(
+            Shape::Markdown,
+            "**Anna:** hi\n\n**Ben**: ho\n\n**Assistant:** so\n\n**Ben**: ok",
+            &["user Anna: hi", "user Ben: ho", "assistant: so", "user Ben: ok"],
+        );
+        // A fence that nobody closes swallows nothing.
+        check(Shape::Markdown, "**User:** a\n```\n\n**Assistant:** b", &["user: a⏎```", "assistant: b"]);
+    }
+
+    // P1
+    #[test]
+    fn a_document_in_which_nobody_speaks_is_one_turn() {
+        let notes = "# Notes\n\n**Note:** a\n\n## Model\n\nb: c\n\n---\n";
+        let read = check(Shape::Markdown, notes, &["user: # Notes⏎⏎**Note:** a⏎⏎## Model⏎⏎b: c⏎⏎---"]);
+        assert_eq!(read.title.as_deref(), Some("Notes"));
+        for text in [
+            "Just words.\n\nNote: a\nTODO: b\nDecision: c\nError: d",
+            "https://example.org: see\nhttp://example.org",
+            "2026-02-13 09:31:05 ERROR: a\n2026-02-13 09:31:06 INFO: b",
+            "Anna: only one",
+            "Here is the plan: go\nThen we rest: home",
+            "<div> a\n</div>\n<div> b\n</div>",
+            "- User: a\n- Assistant: b",
+        ] {
+            check(Shape::Text, text, &[&format!("user: {}", text.replace('\n', "⏎"))]);
+        }
+        for shape in Shape::ALL {
+            check_as(*shape, " \n\n", &[]);
+        }
+    }
+
+    // P1
+    #[test]
+    fn plain_text_becomes_turns() {
+        let cases: &[(&str, &[&str])] = &[
+            (
+                "User: hi\n\n  indented\nNote: this\nAssistant: ho\nBudget: 5",
+                &["user: hi⏎⏎  indented⏎Note: this", "assistant: ho⏎Budget: 5"],
+            ),
+            ("Before.\n\nUser:\nhi\nASSISTANT: ho\nTool: out", &["user: Before.", "user: hi", "assistant: ho", "tool: out"]),
+            ("Anna: hi\nBen van Dyk: ho\nAnna: so", &["user Anna: hi", "user Ben van Dyk: ho", "user Anna: so"]),
+            ("anna: hi\nben: ho\nanna: so\nben: go", &["user anna: hi", "user ben: ho", "user anna: so", "user ben: go"]),
+            ("Customer: hi\nAgent: ho", &["user: hi", "assistant: ho"]),
+            ("User: see\n```\nUser: code\n```\nAssistant: ok", &["user: see⏎```⏎User: code⏎```", "assistant: ok"]),
+            (
+                "[09:31] Anna: hi\nUser: quoted\n[09:30] Assistant: ho",
+                &["2026-02-13T09:31:00+01:00 user Anna: hi⏎User: quoted", "2026-02-13T09:30:00+01:00 assistant: ho"],
+            ),
+            (
+                "2026-02-14 09:31 Anna: hi\n2026-02-14 09:32:10 Ben: see https://a.b/c: d",
+                &["2026-02-14T09:31:00+01:00 user Anna: hi", "2026-02-14T09:32:10+01:00 user Ben: see https://a.b/c: d"],
+            ),
+            (
+                "[2026-02-13T09:31:00Z] user> hi\n[2026-02-13T09:31:00.5-05:00] assistant> ho",
+                &["2026-02-13T09:31:00+00:00 user: hi", "2026-02-13T09:31:00-05:00 assistant: ho"],
+            ),
+            ("<anna> hi\n<@ben_> ho: yes", &["user anna: hi", "user ben_: ho: yes"]),
+            ("09:31 <anna> hi\n09:32 <ben> ho", &["2026-02-13T09:31:00+01:00 user anna: hi", "2026-02-13T09:32:00+01:00 user ben: ho"]),
+            (
+                "13.02.26, 09:30 - Messages are private.\n13.02.26, 09:31 - Anna: hi\nmore: yes\n13.02.26, 09:32 - +49 170 1234: ho",
+                &[
+                    "2026-02-13T09:30:00+01:00 system: Messages are private.",
+                    "2026-02-13T09:31:00+01:00 user Anna: hi⏎more: yes",
+                    "2026-02-13T09:32:00+01:00 user +49 170 1234: ho",
+                ],
+            ),
+            (
+                "[13/02/2026, 09:31:05] Anna: hi\n\u{200e}[01/03/2026, 09:32:05] Ben: ho",
+                &["2026-02-13T09:31:05+01:00 user Anna: hi", "2026-03-01T09:32:05+01:00 user Ben: ho"],
+            ),
+            (
+                "1/3/26, 9:31\u{202f}PM - Anna: hi\n1/4/26, 12:05 AM - Ben: ho",
+                &["2026-01-03T21:31:00+01:00 user Anna: hi", "2026-01-04T00:05:00+01:00 user Ben: ho"],
+            ),
+            ("Anna (10:31): hi\nBen (10:32): ho", &["2026-02-13T10:31:00+01:00 user Anna: hi", "2026-02-13T10:32:00+01:00 user Ben: ho"]),
+        ];
+        for (text, turns) in cases {
+            check(Shape::Text, text, turns);
+        }
+        // A Markdown file may have plain names as well.
+        check_as(Shape::Markdown, "# Talk\n\nUser: hi\n\n---\n\nAssistant: ho", &["user: hi", "assistant: ho"]);
+    }
+
+    #[test]
+    fn times_that_are_none_are_no_times() {
+        for text in [
+            "[25:00] Anna: a",
+            "[09:61] Anna: a",
+            "2026-13-40 09:31 Anna: a",
+            "99/99/2026, 09:31 - Anna: a",
+            "09:3 Anna: a",
+            "[09:31 Anna: a",
+        ] {
+            assert!(
+                plainly(text).is_none_or(|mark| mark.stamp.is_none_or(|stamp| stamp.date.is_none() && text.starts_with('2'))),
+                "{text}"
+            );
+        }
+    }
+
+    /// A conversation: who speaks, at which minute, in which words.
+    fn talk() -> impl Strategy<Value = Vec<(usize, u8, Vec<String>)>> {
+        let lines = proptest::collection::vec("[a-zäß日]{1,6}( [a-z0-9é.,!?*_`~#\\-]{1,6}){0,4}", 1..4);
+        proptest::collection::vec((0..4_usize, 0..60_u8, lines), 2..12)
+    }
+
+    proptest! {
+        // P1
+        #[test]
+        fn of_a_written_conversation_nothing_is_lost(talk in talk(), form in 0..8_usize, gap in "\n{1,3}") {
+            let names = ["User", "Assistant", "Anna", "Jan van Dyk"];
+            let mut text = String::new();
+            for (who, minute, lines) in &talk {
+                let (name, clock) = (names[*who], format!("09:{minute:02}"));
+                text += &match form {
+                    0 => format!("## {name} ({clock})\n\n"),
+                    1 => format!("**{name}** ({clock}): "),
+                    2 => format!("---\n\n**{name} ({clock}):**\n"),
+                    3 => format!("[{clock}] {name}: "),
+                    4 => format!("2026-02-13 {clock} {name}: "),
+                    5 => format!("13.02.26, {clock} - {name}: "),
+                    6 => format!("[13/02/2026, {clock}:00] {name}:\n"),
+                    _ => format!("{name} ({clock}): "),
+                };
+                text += &lines.join("\n");
+                text += &gap;
+            }
+            let shape = if form < 3 { Shape::Markdown } else { Shape::Text };
+            prop_assert_eq!(guess(&text), shape);
+            let read = reading(&text, None);
+            prop_assert_eq!(read.turns.len(), talk.len(), "{}", text);
+            for (said, (who, minute, lines)) in read.turns.iter().zip(&talk) {
+                prop_assert_eq!(&said.text, &lines.join("\n"));
+                prop_assert_eq!(said.ts.unwrap().clock(), format!("09:{minute:02}"));
+                prop_assert_eq!(said.name.as_deref(), [None, None, Some("Anna"), Some("Jan van Dyk")][*who]);
+                prop_assert_eq!(said.role, Some(if *who == 1 { Role::Assistant } else { Role::User }));
+            }
+        }
+
+        // P1
+        #[test]
+        fn of_any_text_every_word_is_kept(
+            lines in proptest::collection::vec(
+                "(User: |Assistant: |Anna: |\\*\\*User:\\*\\* |## Assistant\n|\\[09:31\\] Ben: |Note: |<eve> |```\n|# |- |    |---\n|)[a-z]{2,8}x( [a-z]{2,8}x){0,3}\n{1,2}",
+                0..20,
+            ),
+            shape in proptest::option::of(prop_oneof![Just(Shape::Markdown), Just(Shape::Text)]),
+        ) {
+            let text = lines.concat();
+            let read = reading(&text, shape);
+            let words = |text: &str| -> Vec<String> {
+                text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.ends_with('x')).map(str::to_owned).collect()
+            };
+            let mut kept: Vec<String> = read.turns.iter().flat_map(|said| words(&said.text)).collect();
+            // A heading that names the document stands in the title, unless the document is one turn.
+            let mut expected = words(&text);
+            if kept.len() < expected.len() {
+                kept.splice(0..0, words(read.title.as_deref().unwrap_or_default()));
+            }
+            expected.sort();
+            kept.sort();
+            prop_assert_eq!(kept, expected, "{}", text);
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_fall(text in any::<String>(), odd in "([-\\[\\](){}<>:#*_`~\"\\\\0-9/., \n\ta-cA-CTZ日é\u{202f}]|User|null|\"role\":|\"content\":){0,60}", shape in 0..4_usize) {
+            let shape = Shape::ALL.get(shape).copied();
+            for text in [&text, &odd, &format!("{{\"role\":\"user\",\"content\":{odd}}}"), &format!("[{{{odd}")] {
+                guess(text);
+                for said in reading(text, shape).turns {
+                    prop_assert!(said.role.is_some());
+                    prop_assert!(said.parts.is_none_or(|parts| !parts.contains('\n')));
+                }
+            }
+        }
+    }
+}

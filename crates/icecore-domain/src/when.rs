@@ -1,0 +1,810 @@
+//! Times as people ask for them: `yesterday`, `last tuesday`, `2026-W07`, `feb 2026`, `last month` (Y6).
+//!
+//! Memory is asked about the past, so a bare name is always the latest one that has begun: on the 13th of February
+//! `february` is this month, `feb 20` last year's, and `tuesday` the one before today. Only `this`, `next`,
+//! `tomorrow` and dates with a year reach ahead. What was understood is told by `Display`, in a form that reads
+//! back to the same value.
+//!
+//! Conventions that could have been others:
+//! - Seasons are the meteorological ones of the northern half: spring begins on March 1. A winter has the year it
+//!   begins in; `last winter` is the latest that is over.
+//! - `last 7 days` and `past two weeks` end today and count it; `last week` is the week before this one.
+//! - `two weeks ago` is that whole week, `three months ago` that whole month.
+//! - `this week last year` is the week that holds the day a year ago.
+
+use std::fmt;
+
+use jiff::civil::{Date, Weekday};
+use jiff::{Span, ToSpan};
+
+use crate::calendar::{Days, Month, Week, weekday};
+use crate::plain;
+
+/// The longest text that is looked at, in bytes; nobody needs more to name a time.
+const MAX_TEXT_BYTES: usize = 300;
+/// The largest count in `3 days ago` or `last 7 days`.
+const MAX_COUNT: i32 = 9_999;
+
+/// A time that somebody asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum When {
+    /// One day.
+    Day(Date),
+    /// An ISO week.
+    Week(Week),
+    /// A month of the calendar, from its first day to its last.
+    Month(Month),
+    /// A year of the calendar.
+    Year(i16),
+    /// Any other span of days.
+    Days(Days),
+}
+
+impl When {
+    /// The days it covers.
+    pub fn span(self) -> Days {
+        match self {
+            Self::Day(day) => Days { first: day, last: day },
+            Self::Week(week) => week.days(),
+            Self::Month(month) => month.days(),
+            Self::Year(year) => {
+                Days { first: Date::new(year, 1, 1).unwrap_or(Date::MIN), last: Date::new(year, 12, 31).unwrap_or(Date::MAX) }
+            }
+            Self::Days(days) => days,
+        }
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Day(day) => write!(f, "{day}"),
+            Self::Week(week) => write!(f, "{week}"),
+            Self::Month(month) => write!(f, "{month}"),
+            Self::Year(year) => write!(f, "{year:04}"),
+            Self::Days(days) => write!(f, "{days}"),
+        }
+    }
+}
+
+/// Why a text names no time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotADate {
+    /// It cannot be read.
+    #[error(
+        "`{text}` names no time; write a day (2026-02-13, feb 13, yesterday, last tuesday, 3 days ago), a week (2026-W07, last week, \
+         two weeks ago), a month (2026-02, feb 2026, last month), a year, a season (last summer) or a span (2026-02-01..2026-02-10, \
+         from feb 3 to feb 9, last 7 days, since monday)"
+    )]
+    Unknown {
+        /// What was given.
+        text: String,
+    },
+    /// Day and month may stand in either order.
+    #[error("`{text}` may be {month_first} or {day_first}; write the one that is meant in that form")]
+    TwoReadings {
+        /// What was given.
+        text: String,
+        /// If the month stands first.
+        month_first: Date,
+        /// If the day stands first.
+        day_first: Date,
+    },
+    /// The day has another name.
+    #[error("`{text}` contradicts itself: {day} is a {}; leave the weekday out or correct it", weekday(*.day))]
+    OtherWeekday {
+        /// What was given.
+        text: String,
+        /// The day it gives.
+        day: Date,
+    },
+    /// It is a span that runs backwards.
+    #[error("`{text}` ends before it begins ({first} to {last}); write the earlier day first, such as 2026-02-01..2026-02-10")]
+    Backwards {
+        /// What was given.
+        text: String,
+        /// The day it begins.
+        first: Date,
+        /// The day it ends.
+        last: Date,
+    },
+}
+
+/// Reads a time the way a person asks for one, in any case and with the words that usually stand around it.
+pub fn read(text: &str, today: Date) -> Result<When, NotADate> {
+    let shown: String = plain::one_line(text.trim()).chars().take(80).collect();
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(NotADate::Unknown { text: shown });
+    }
+    let folded = plain::sameness_key(text).replace('\u{2010}', "-").replace("...", "..").replace("..", " .. ");
+    let folded = folded.replace(['–', '—'], " .. ");
+    let words: Vec<&str> = folded
+        .split_whitespace()
+        .map(|word| if word == ".." { word } else { word.trim_matches(['?', '!', ',', ';', ':', '.', '"', '\'', '(', ')']) })
+        .filter(|word| !word.is_empty() && !FILLER.contains(word))
+        .map(common_word)
+        .collect();
+    let reader = Reader { text: &shown, today };
+    let when = reader.span(&words)?;
+    // Outside these years the written form has a sign, and nobody's memory has anything.
+    let span = when.span();
+    if span.first.year() < 1 || span.is_empty() { Err(reader.unknown()) } else { Ok(when) }
+}
+
+/// Words around a time that say nothing about it.
+const FILLER: &[&str] = &[
+    "what",
+    "what's",
+    "did",
+    "do",
+    "done",
+    "was",
+    "were",
+    "is",
+    "have",
+    "had",
+    "we",
+    "i",
+    "me",
+    "my",
+    "our",
+    "you",
+    "happened",
+    "happen",
+    "worked",
+    "talked",
+    "on",
+    "in",
+    "at",
+    "the",
+    "during",
+    "back",
+    "over",
+    "within",
+    "of",
+    "for",
+    "about",
+    "show",
+    "tell",
+    "please",
+    "all",
+    "everything",
+    "am",
+    "im",
+    "der",
+    "die",
+    "das",
+    "den",
+    "dem",
+    "haben",
+    "habe",
+    "ich",
+    "wir",
+    "gemacht",
+    "war",
+    "passiert",
+];
+
+/// One word for each of its inflections, numbers and German counterparts.
+fn common_word(word: &str) -> &str {
+    match word {
+        "days" | "tag" | "tage" => "day",
+        "weeks" | "woche" | "wochen" | "kw" => "week",
+        "weekends" | "wochenende" => "weekend",
+        "months" | "monat" | "monate" => "month",
+        "quarters" | "quartal" => "quarter",
+        "years" | "jahr" | "jahre" => "year",
+        "previous" | "letzte" | "letzten" | "letzter" | "letztes" | "letztem" => "last",
+        "current" | "diese" | "diesen" | "dieser" | "dieses" | "diesem" => "this",
+        "heute" => "today",
+        "gestern" => "yesterday",
+        "seit" => "since",
+        "von" => "from",
+        "bis" | "until" | "till" | "through" | "-" => "to",
+        "zwischen" => "between",
+        "und" => "and",
+        "fall" | "herbst" => "autumn",
+        "frühling" | "frühjahr" => "spring",
+        "sommer" => "summer",
+        "a" | "an" | "one" => "1",
+        "two" | "zwei" => "2",
+        "three" | "drei" => "3",
+        "four" => "4",
+        "five" => "5",
+        "six" => "6",
+        "seven" => "7",
+        "eight" => "8",
+        "nine" => "9",
+        "ten" => "10",
+        "eleven" => "11",
+        "twelve" => "12",
+        other => other,
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    today: Date,
+}
+
+impl Reader<'_> {
+    fn unknown(&self) -> NotADate {
+        NotADate::Unknown { text: self.text.into() }
+    }
+
+    /// A span with two ends, or else a plain time.
+    fn span(&self, words: &[&str]) -> Result<When, NotADate> {
+        if let ["since", from @ ..] = words {
+            let from = self.plain(from)?;
+            return self.days(from, When::Day(self.today));
+        }
+        let (words, between) = match words {
+            ["between", rest @ ..] => (rest, "and"),
+            ["from", rest @ ..] => (rest, "to"),
+            _ => (words, "to"),
+        };
+        let Some(middle) = words.iter().position(|word| *word == between || *word == "..") else { return self.plain(words) };
+        let last = self.plain(&words[middle + 1..])?;
+        let mut first = self.plain(&words[..middle])?;
+        if first.span().first > last.span().last {
+            // "from monday to friday", asked on a Saturday or on a Thursday: the Monday that led up to that Friday.
+            let then = Self { text: self.text, today: last.span().last };
+            first = then.bare(&words[..middle]).unwrap_or(first);
+        }
+        self.days(first, last)
+    }
+
+    fn days(&self, first: When, last: When) -> Result<When, NotADate> {
+        let (first, last) = (first.span().first, last.span().last);
+        if first > last { Err(NotADate::Backwards { text: self.text.into(), first, last }) } else { Ok(When::Days(Days { first, last })) }
+    }
+
+    /// A time without ends of its own.
+    fn plain(&self, words: &[&str]) -> Result<When, NotADate> {
+        if let Some(when) = self.relative(words).or_else(|| self.named(words)) {
+            return Ok(when);
+        }
+        match words {
+            [name, rest @ ..] if weekday_named(name).is_some() && !rest.is_empty() => self.weekday_in(name, rest),
+            ["week", rest @ ..] if !rest.is_empty() => match self.plain(rest)? {
+                When::Day(day) => Ok(When::Week(Week::of(day))),
+                _ => Err(self.unknown()),
+            },
+            [rest @ .., which @ ("last" | "this"), "year"] if !rest.is_empty() => {
+                let year = self.today.year().saturating_sub(i16::from(*which == "last"));
+                let year = format!("{year:04}");
+                let words: Vec<&str> = rest.iter().copied().chain([year.as_str()]).collect();
+                self.named(&words).ok_or_else(|| self.unknown())
+            }
+            [date] => self.slashed(date),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    /// A name that today only helps to place, unlike `yesterday`.
+    fn bare(&self, words: &[&str]) -> Option<When> {
+        match words {
+            [name] if weekday_named(name).is_some() => self.relative(words),
+            _ => self.named(words),
+        }
+    }
+
+    /// `tuesday last week`, `friday feb 13`.
+    fn weekday_in(&self, name: &str, rest: &[&str]) -> Result<When, NotADate> {
+        let wanted = weekday_named(name).ok_or_else(|| self.unknown())?;
+        match self.plain(rest)? {
+            When::Week(week) => Ok(When::Day(week.day(wanted))),
+            When::Day(day) if day.weekday() == wanted => Ok(When::Day(day)),
+            When::Day(day) => Err(NotADate::OtherWeekday { text: self.text.into(), day }),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    /// Times that are told from today.
+    fn relative(&self, words: &[&str]) -> Option<When> {
+        let today = self.today;
+        let day = |step: i32| today.saturating_add(step.days());
+        let year = |step: i16| When::Year(today.year().saturating_add(step));
+        let week = Week::of(today);
+        let month = Month::of(today);
+        Some(match words {
+            ["today"] | ["this", "day"] => When::Day(today),
+            ["yesterday"] | ["last", "day"] => When::Day(day(-1)),
+            ["day", "before", "yesterday"] | ["vorgestern"] => When::Day(day(-2)),
+            ["tomorrow" | "morgen"] => When::Day(day(1)),
+            ["this", "week", "last", "year"] => When::Week(Week::of(today.saturating_sub(1.year()))),
+            ["this", "month", "last", "year"] => When::Month(Month::of(today.saturating_sub(1.year()))),
+            ["today", "last", "year"] | ["this", "day", "last", "year"] => When::Day(today.saturating_sub(1.year())),
+            ["this", "week"] => When::Week(week),
+            ["last", "week"] => When::Week(week.previous()),
+            ["next", "week"] => When::Week(week.next()),
+            ["this", "month"] => When::Month(month),
+            ["last", "month"] => When::Month(month.previous()),
+            ["next", "month"] => When::Month(month.next()),
+            ["this", "year"] => year(0),
+            ["last", "year"] => year(-1),
+            ["next", "year"] => year(1),
+            [unit @ ("week" | "month" | "year"), "before", "last"] => ago(2, unit, today)?,
+            [count, unit, "ago"] => ago(number(count)?, unit, today)?,
+            ["last" | "past", count, unit] => lately(number(count)?, unit, today)?,
+            ["past", unit] => lately(1, unit, today)?,
+            ["weekend"] => self.weekend(|weekend| weekend.first <= today),
+            ["last", "weekend"] => self.weekend(|weekend| weekend.last < today),
+            ["this", "weekend"] => When::Days(weekend(week)),
+            ["next", "weekend"] => When::Days(weekend(week.next())),
+            ["this", "quarter"] => quarter(today.year(), quarter_of(today))?,
+            ["last", "quarter"] => ago(1, "quarter", today)?,
+            [name] | ["last", name] if weekday_named(name).is_some() => {
+                let wanted = weekday_named(name)?;
+                let back = today.weekday().since(wanted);
+                When::Day(day(-i32::from(if back == 0 { 7 } else { back })))
+            }
+            ["this", name] if weekday_named(name).is_some() => When::Day(week.day(weekday_named(name)?)),
+            ["next", name] if weekday_named(name).is_some() => {
+                let ahead = weekday_named(name)?.since(today.weekday());
+                When::Day(day(i32::from(if ahead == 0 { 7 } else { ahead })))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Times that have a name of their own; without a year, the latest that has begun.
+    fn named(&self, words: &[&str]) -> Option<When> {
+        let (words, over) = match words {
+            ["last", rest @ ..] => (rest, true),
+            _ => (words, false),
+        };
+        if let ["this", name] = words {
+            let year = self.today.year();
+            let running = name_in(name, year.saturating_sub(1)).filter(|when| when.span().contains(self.today));
+            return running.or_else(|| name_in(name, year));
+        }
+        let (name, year) = match words {
+            [single] if !over => match iso(single) {
+                Some(when) => return Some(when),
+                None => (words, None),
+            },
+            [name @ .., year] if name.len() == 1 || name.len() == 2 => match full_year(year) {
+                Some(_) if over => return None,
+                Some(year) => (name, Some(year)),
+                None => (words, None),
+            },
+            _ => (words, None),
+        };
+        let in_year = |year: i16| match name {
+            ["week", number] => Some(When::Week(Week::new(year, small(number, 2)?)?)),
+            [month, day] if month_named(month).is_some() => day_of_month(year, month, day),
+            [day, month] if month_named(month).is_some() => day_of_month(year, month, day),
+            [name] => name_in(name, year),
+            _ => None,
+        };
+        if let Some(year) = year {
+            return in_year(year);
+        }
+        if let [ordinal] = name
+            && let Some(wanted) = ordinal_day(ordinal)
+        {
+            let months = std::iter::successors(Some(Month::of(self.today)), |month| Some(month.previous()));
+            let mut days = months.take(3).filter_map(|month| Date::new(month.year(), month.number(), wanted).ok());
+            return days.find(|day| if over { *day < self.today } else { *day <= self.today }).map(When::Day);
+        }
+        let begun = |when: &When| if over { when.span().last < self.today } else { when.span().first <= self.today };
+        // Ten years, since neither the 29th of February nor week 53 is in every one.
+        (0..10).filter_map(|back| in_year(self.today.year().saturating_sub(back))).find(begun)
+    }
+
+    fn weekend(&self, fits: impl Fn(Days) -> bool) -> When {
+        let this = weekend(Week::of(self.today));
+        When::Days(if fits(this) { this } else { weekend(Week::of(self.today).previous()) })
+    }
+
+    /// `02/13/2026`, where only one order of day and month makes a day.
+    fn slashed(&self, text: &str) -> Result<When, NotADate> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let [one, other, year] = parts.as_slice() else { return Err(self.unknown()) };
+        if let Some(year) = full_year(one) {
+            let day = date(year, small(other, 2), small(parts[2], 2));
+            return day.map(When::Day).ok_or_else(|| self.unknown());
+        }
+        let year = full_year(year).ok_or_else(|| self.unknown())?;
+        let (one, other) = (small(one, 2), small(other, 2));
+        match (date(year, one, other), date(year, other, one)) {
+            (Some(month_first), Some(day_first)) if month_first != day_first => {
+                Err(NotADate::TwoReadings { text: self.text.into(), month_first, day_first })
+            }
+            (Some(day), _) | (None, Some(day)) => Ok(When::Day(day)),
+            (None, None) => Err(self.unknown()),
+        }
+    }
+}
+
+/// Forms that stand for themselves: `2026-02-13`, `13.02.2026`, `2026-W07`, `2026-02`, `2026`.
+fn iso(text: &str) -> Option<When> {
+    let upper = text.to_ascii_uppercase();
+    if let Ok(week) = upper.parse() {
+        return Some(When::Week(week));
+    }
+    if let Ok(month) = text.parse() {
+        return Some(When::Month(month));
+    }
+    if let Some(year) = full_year(text) {
+        return Some(When::Year(year));
+    }
+    let dashed: Vec<&str> = text.split('-').collect();
+    let dotted: Vec<&str> = text.split('.').collect();
+    match (dashed.as_slice(), dotted.as_slice()) {
+        ([year, month, day], _) | (_, [day, month, year]) => Some(When::Day(date(full_year(year)?, small(month, 2), small(day, 2))?)),
+        _ => None,
+    }
+}
+
+/// Names of one word that every year has once.
+fn name_in(name: &str, year: i16) -> Option<When> {
+    if let Some(month) = month_named(name) {
+        return Month::new(year, month).map(When::Month);
+    }
+    if let Some(number) = name.strip_prefix('w').and_then(|number| small(number, 2)) {
+        return Week::new(year, number).map(When::Week);
+    }
+    if let Some(number) = name.strip_prefix('q').and_then(|number| small(number, 1)) {
+        return quarter(year, number);
+    }
+    if let Some((day, month)) = name.split_once('.') {
+        return date(year, small(month, 2), small(day, 2)).map(When::Day);
+    }
+    let first = match name {
+        "spring" => 3,
+        "summer" => 6,
+        "autumn" => 9,
+        "winter" => 12,
+        _ => return None,
+    };
+    three_months(Month::new(year, first)?)
+}
+
+fn quarter(year: i16, number: i8) -> Option<When> {
+    (1..=4).contains(&number).then(|| three_months(Month::new(year, number * 3 - 2)?)).flatten()
+}
+
+fn quarter_of(day: Date) -> i8 {
+    (day.month() - 1) / 3 + 1
+}
+
+fn three_months(first: Month) -> Option<When> {
+    Some(When::Days(Days { first: first.first(), last: first.next().next().last() }))
+}
+
+fn weekend(week: Week) -> Days {
+    Days { first: week.day(Weekday::Saturday), last: week.sunday() }
+}
+
+fn steps(count: i32, unit: &str) -> Option<Span> {
+    Some(match unit {
+        "day" => count.days(),
+        "week" => count.weeks(),
+        "month" => count.months(),
+        "quarter" => (count * 3).months(),
+        "year" => count.years(),
+        _ => return None,
+    })
+}
+
+/// The day, week, month or year so long ago.
+fn ago(count: i32, unit: &str, today: Date) -> Option<When> {
+    let then = today.checked_sub(steps(count, unit)?).ok()?;
+    Some(match unit {
+        "day" => When::Day(then),
+        "week" => When::Week(Week::of(then)),
+        "month" => When::Month(Month::of(then)),
+        "quarter" => quarter(then.year(), quarter_of(then))?,
+        _ => When::Year(then.year()),
+    })
+}
+
+/// The days from so long ago to today.
+fn lately(count: i32, unit: &str, today: Date) -> Option<When> {
+    let before = today.checked_sub(steps(count, unit)?).ok()?;
+    Some(When::Days(Days { first: before.tomorrow().ok()?.min(today), last: today }))
+}
+
+fn number(text: &str) -> Option<i32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten().filter(|count| (1..=MAX_COUNT).contains(count))
+}
+
+fn small(text: &str, most_digits: usize) -> Option<i8> {
+    (text.len() <= most_digits).then(|| number(text)).flatten().and_then(|number| i8::try_from(number).ok())
+}
+
+fn full_year(text: &str) -> Option<i16> {
+    (text.len() == 4).then(|| number(text)).flatten().and_then(|year| i16::try_from(year).ok())
+}
+
+fn date(year: i16, month: Option<i8>, day: Option<i8>) -> Option<Date> {
+    Date::new(year, month?, day?).ok()
+}
+
+fn ordinal_day(text: &str) -> Option<i8> {
+    ["st", "nd", "rd", "th"].iter().find_map(|ending| small(text.strip_suffix(ending)?, 2))
+}
+
+fn day_of_month(year: i16, month: &str, day: &str) -> Option<When> {
+    date(year, month_named(month), ordinal_day(day).or_else(|| small(day, 2))).map(When::Day)
+}
+
+/// Whether `text` is the name or a usual beginning of it.
+fn stands_for(text: &str, name: &str) -> bool {
+    text == name || (name.starts_with(text) && (text.len() == 3 || (text.len() == 4 && "tues thur sept".contains(text)) || text == "thurs"))
+}
+
+fn month_named(text: &str) -> Option<i8> {
+    let english =
+        ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"];
+    let german = ["januar", "februar", "märz", "april", "mai", "juni", "juli", "august", "september", "oktober", "november", "dezember"];
+    let number =
+        english.iter().position(|name| stands_for(text, name)).or_else(|| german.iter().position(|name| stands_for(text, name)))?;
+    i8::try_from(number + 1).ok()
+}
+
+fn weekday_named(text: &str) -> Option<Weekday> {
+    let english = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    let german = ["montag", "dienstag", "mittwoch", "donnerstag", "freitag", "samstag", "sonntag"];
+    let text = if text == "sonnabend" { "samstag" } else { text };
+    let number = english.iter().position(|name| stands_for(text, name)).or_else(|| german.iter().position(|name| text == *name))?;
+    Weekday::from_monday_zero_offset(i8::try_from(number).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    /// A Friday.
+    const TODAY: Date = date(2026, 2, 13);
+
+    fn check_on(today: Date, text: &str, written: &str) {
+        assert_eq!(read(text, today).map(|when| when.to_string()).map_err(|error| error.to_string()), Ok(written.to_owned()), "{text}");
+    }
+
+    // Y6
+    #[test]
+    fn times_are_read_as_people_ask_for_them() {
+        for (text, written) in [
+            ("2026-02-13", "2026-02-13"),
+            ("2026-2-3", "2026-02-03"),
+            ("2027-05-01", "2027-05-01"),
+            ("13.02.2026", "2026-02-13"),
+            ("3.2.2026", "2026-02-03"),
+            ("24.12.", "2025-12-24"),
+            ("02/13/2026", "2026-02-13"),
+            ("13/02/2026", "2026-02-13"),
+            ("02/02/2026", "2026-02-02"),
+            ("2026/02/13", "2026-02-13"),
+            ("Feb 13", "2026-02-13"),
+            ("feb 14", "2025-02-14"),
+            ("13 Feb 2026", "2026-02-13"),
+            ("February 13th", "2026-02-13"),
+            ("the 3rd of March, 2024", "2024-03-03"),
+            ("Feb 29", "2024-02-29"),
+            ("on the 9th", "2026-02-09"),
+            ("the 31st", "2026-01-31"),
+            ("friday, february 13th 2026", "2026-02-13"),
+            ("today", "2026-02-13"),
+            ("  TODAY ?", "2026-02-13"),
+            ("yesterday", "2026-02-12"),
+            ("the day before yesterday", "2026-02-11"),
+            ("tomorrow", "2026-02-14"),
+            ("tuesday", "2026-02-10"),
+            ("What did we do on Tuesday?", "2026-02-10"),
+            ("last tuesday", "2026-02-10"),
+            ("tues", "2026-02-10"),
+            ("friday", "2026-02-06"),
+            ("last friday", "2026-02-06"),
+            ("saturday", "2026-02-07"),
+            ("this saturday", "2026-02-14"),
+            ("this tuesday", "2026-02-10"),
+            ("next tuesday", "2026-02-17"),
+            ("tuesday last week", "2026-02-03"),
+            ("2026-W07", "2026-W07"),
+            ("2026-w53", "2026-W53"),
+            ("week 7", "2026-W07"),
+            ("week 8", "2025-W08"),
+            ("week 53", "2020-W53"),
+            ("week 7 of 2024", "2024-W07"),
+            ("W07", "2026-W07"),
+            ("this week", "2026-W07"),
+            ("during the last week", "2026-W06"),
+            ("week of 2026-02-13", "2026-W07"),
+            ("the week of jan 1", "2026-W01"),
+            ("the week before last", "2026-W05"),
+            ("two weeks ago", "2026-W05"),
+            ("a week ago", "2026-W06"),
+            ("3 days ago", "2026-02-10"),
+            ("last 7 days", "2026-02-07..2026-02-13"),
+            ("over the past two weeks", "2026-01-31..2026-02-13"),
+            ("past week", "2026-02-07..2026-02-13"),
+            ("past month", "2026-01-14..2026-02-13"),
+            ("feb 2026", "2026-02"),
+            ("February", "2026-02"),
+            ("in february", "2026-02"),
+            ("back in March", "2025-03"),
+            ("last february", "2025-02"),
+            ("february last year", "2025-02"),
+            ("feb 20 last year", "2025-02-20"),
+            ("may", "2025-05"),
+            ("Sept", "2025-09"),
+            ("2026-02", "2026-02"),
+            ("this month", "2026-02"),
+            ("last month", "2026-01"),
+            ("What happened last month?", "2026-01"),
+            ("three months ago", "2025-11"),
+            ("2026", "2026"),
+            ("in 2024", "2024"),
+            ("this year", "2026"),
+            ("last year", "2025"),
+            ("2 years ago", "2024"),
+            ("last spring", "2025-03-01..2025-05-31"),
+            ("last summer", "2025-06-01..2025-08-31"),
+            ("fall", "2025-09-01..2025-11-30"),
+            ("winter", "2025-12-01..2026-02-28"),
+            ("this winter", "2025-12-01..2026-02-28"),
+            ("last winter", "2024-12-01..2025-02-28"),
+            ("summer 2023", "2023-06-01..2023-08-31"),
+            ("this week last year", "2025-W07"),
+            ("today last year", "2025-02-13"),
+            ("Q1 2026", "2026-01-01..2026-03-31"),
+            ("q4", "2025-10-01..2025-12-31"),
+            ("last quarter", "2025-10-01..2025-12-31"),
+            ("weekend", "2026-02-07..2026-02-08"),
+            ("last weekend", "2026-02-07..2026-02-08"),
+            ("this weekend", "2026-02-14..2026-02-15"),
+            ("2026-02-01..2026-02-10", "2026-02-01..2026-02-10"),
+            ("2026-02-01 … 2026-02-10", "2026-02-01..2026-02-10"),
+            ("feb 3 – feb 9", "2026-02-03..2026-02-09"),
+            ("from feb 3 to feb 9", "2026-02-03..2026-02-09"),
+            ("from feb 10 to feb 20", "2025-02-10..2025-02-20"),
+            ("from dec 20 until jan 5", "2025-12-20..2026-01-05"),
+            ("from monday to friday", "2026-02-02..2026-02-06"),
+            ("between last week and yesterday", "2026-02-02..2026-02-12"),
+            ("2025..2026-01", "2025-01-01..2026-01-31"),
+            ("since monday", "2026-02-09..2026-02-13"),
+            ("since last month", "2026-01-01..2026-02-13"),
+            ("heute", "2026-02-13"),
+            ("gestern", "2026-02-12"),
+            ("vorgestern", "2026-02-11"),
+            ("letzte Woche", "2026-W06"),
+            ("letzten Monat", "2026-01"),
+            ("Was haben wir am Dienstag gemacht?", "2026-02-10"),
+            ("letzten Sonnabend", "2026-02-07"),
+            ("im M\u{e4}rz", "2025-03"),
+            ("im Ma\u{308}rz", "2025-03"),
+            ("13. Februar", "2026-02-13"),
+        ] {
+            check_on(TODAY, text, written);
+        }
+    }
+
+    // Y6
+    #[test]
+    fn the_same_words_move_with_the_day() {
+        check_on(date(2026, 2, 15), "weekend", "2026-02-14..2026-02-15");
+        check_on(date(2026, 2, 15), "last weekend", "2026-02-07..2026-02-08");
+        check_on(date(2026, 1, 1), "last month", "2025-12");
+        check_on(date(2026, 1, 1), "last week", "2025-W52");
+        check_on(date(2027, 1, 1), "this week", "2026-W53");
+        check_on(date(2027, 1, 1), "this week last year", "2026-W01");
+        check_on(date(2026, 3, 31), "1 month ago", "2026-02");
+        check_on(date(2024, 2, 29), "today last year", "2023-02-28");
+        check_on(date(2026, 12, 5), "this winter", "2026-12-01..2027-02-28");
+        check_on(date(2026, 5, 31), "last quarter", "2026-01-01..2026-03-31");
+        check_on(date(2026, 2, 5), "from feb 3 to feb 9", "2025-02-03..2025-02-09");
+    }
+
+    // Y6
+    #[test]
+    fn what_cannot_be_read_is_told_with_what_can_be_written() {
+        for text in [
+            "",
+            "soon",
+            "2026-02-30",
+            "feb 30",
+            "2025-W53",
+            "week 54",
+            "week 0",
+            "0000",
+            "13",
+            "32nd",
+            "0 days ago",
+            "99999 days ago",
+            "9999 years ago",
+            "from to",
+            "since",
+            "between",
+            "..",
+            "q5",
+            "this",
+            "last",
+            "week",
+            "W",
+            "w\u{e9}",
+            "31.02.2026",
+            "1/2/3",
+            "tuesday in february",
+            "what did we do",
+        ] {
+            let error = read(text, TODAY).expect_err(text);
+            assert_eq!(error, NotADate::Unknown { text: text.into() });
+            for example in ["2026-02-13", "last tuesday", "2026-W07", "feb 2026", "last month", "since monday"] {
+                assert!(error.to_string().contains(example), "{error}");
+            }
+        }
+        let ambiguous = read("on 02/03/2026", TODAY).unwrap_err();
+        assert!(ambiguous.to_string().contains("2026-02-03 or 2026-03-02"), "{ambiguous}");
+        let backwards = read("2026-02-10..2026-02-01", TODAY).unwrap_err();
+        assert!(backwards.to_string().contains("ends before it begins"), "{backwards}");
+        assert!(matches!(read("from yesterday to 2026-02-01", TODAY), Err(NotADate::Backwards { .. })));
+        let contradiction = read("tuesday 2026-02-13", TODAY).unwrap_err();
+        assert!(contradiction.to_string().contains("2026-02-13 is a Friday"), "{contradiction}");
+        let long = read(&"tuesday ".repeat(1_000), TODAY).unwrap_err();
+        assert!(long.to_string().len() < 600, "{long}");
+    }
+
+    /// Every example that an error gives can be written.
+    #[test]
+    fn the_examples_of_the_error_are_read() {
+        let help = read("soon", TODAY).unwrap_err().to_string();
+        let examples: Vec<&str> = help.split(['(', ')']).skip(1).step_by(2).flat_map(|list| list.split(", ")).collect();
+        assert!(examples.len() > 12);
+        for example in examples {
+            assert!(read(example, TODAY).is_ok(), "{example}");
+        }
+    }
+
+    fn any_day() -> impl Strategy<Value = Date> {
+        (1_i16..=9_999, 1_i8..=12, 1_i8..=28).prop_map(|(year, month, day)| date(year, month, day))
+    }
+
+    fn any_when() -> impl Strategy<Value = When> {
+        prop_oneof![
+            any_day().prop_map(When::Day),
+            any_day().prop_map(|day| When::Week(Week::of(day))),
+            any_day().prop_map(|day| When::Month(Month::of(day))),
+            any_day().prop_map(|day| When::Year(day.year())),
+            (any_day(), any_day()).prop_map(|(one, other)| When::Days(Days { first: one.min(other), last: one.max(other) })),
+        ]
+    }
+
+    /// Sentences out of the words that mean something here, so that the grammar's far corners are reached.
+    fn word_soup() -> impl Strategy<Value = String> {
+        let words = "last this next past week weekend month year quarter day days weeks ago before yesterday today since from to between and \
+                     .. tuesday feb february may 13 29 13th 2026 1 0 9999 53 two a q1 w07 w53 2026-w07 2026-02 0001-01-01 9999-12-31 02/03/2026 \
+                     13.02. spring winter of on ? - heute letzte woche \u{e4} vorgestern";
+        let words: Vec<&'static str> = words.split_whitespace().collect();
+        prop::collection::vec(prop::sample::select(words), 0..7).prop_map(|words| words.join(" "))
+    }
+
+    proptest! {
+        // Y6
+        #[test]
+        fn what_is_written_reads_back_on_any_day(when in any_when(), today in any_day()) {
+            prop_assert_eq!(read(&when.to_string(), today), Ok(when));
+        }
+
+        // Y6
+        #[test]
+        fn no_text_is_too_strange(text in prop_oneof![".*", word_soup()], today in prop_oneof![any_day(), Just(Date::MIN), Just(Date::MAX)]) {
+            if let Ok(when) = read(&text, today) {
+                prop_assert!(!when.span().is_empty());
+                prop_assert_eq!(read(&when.to_string(), TODAY), Ok(when), "{}", text);
+            }
+        }
+
+        // Y6
+        #[test]
+        fn a_bare_name_has_always_begun(name in "(monday|tue|sunday|january|may|dec|feb 29|13 feb|the 31st|w53|week 7|q3|spring|winter|weekend)", today in any_day()) {
+            prop_assume!(today.year() > 20);
+            let span = read(&name, today).unwrap().span();
+            prop_assert!(span.first <= today, "{}", span);
+        }
+    }
+}

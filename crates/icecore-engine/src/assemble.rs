@@ -1,0 +1,276 @@
+//! Putting packs together, and going back to the raw words of any day.
+//!
+//! Packs are pure functions of the domain; here only what they need is read, as it was known at the moment asked for.
+
+use std::collections::BTreeSet;
+
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::cascade::plan::{Due, Heads, Known, Why};
+use icecore_domain::packs::Pack;
+use icecore_domain::packs::pyramid::{self, Pyramid};
+use icecore_domain::packs::upload::{self, Upload};
+use icecore_domain::record::{self, Record, SessionStat};
+use icecore_domain::summary::{Importance, Maker, Period, Summary, SummaryQuery, Tier};
+use icecore_domain::when::When;
+use jiff::civil::{Date, Time};
+use jiff::{Timestamp, ToSpan};
+
+use crate::config::MOST_PYRAMID_TOKENS;
+use crate::{Error, Memory, Result};
+
+/// From where a pack looks: a moment, and what is newer is not known.
+#[derive(Debug, Clone, Copy)]
+struct Vantage {
+    now: Moment,
+    until: Option<Timestamp>,
+}
+
+/// How many weeks stand in for a month that is not there yet, and days for a week (P7).
+const FALLBACK_WEEKS: usize = 4;
+const FALLBACK_DAYS: usize = 7;
+/// Sessions that no week tells of yet are looked for so many days back.
+const OPEN_DAYS: i32 = 21;
+
+/// What somebody wants to have before the history.
+#[derive(Debug, Clone, Default)]
+pub struct Before {
+    /// Instructions.
+    pub system: Option<String>,
+    /// Files, by name.
+    pub files: Vec<(String, String)>,
+}
+
+/// What `zoom` found.
+#[derive(Debug, Clone)]
+pub struct Zoomed {
+    /// What was meant.
+    pub when: When,
+    /// The days.
+    pub days: Days,
+    /// What was said.
+    pub records: Vec<Record>,
+    /// What it came to.
+    pub summaries: Vec<Summary>,
+}
+
+impl Memory {
+    fn vantage(&self, date: Option<Date>) -> Result<Vantage> {
+        let now = self.now();
+        match date {
+            Some(date) if date > now.day() => Err(Error::Nothing(format!("{date} has not come yet; there is no pack for it"))),
+            Some(date) if date < now.day() => {
+                let end = self.zone.moment(self.zone.at(date, Time::constant(23, 59, 59, 0)));
+                Ok(Vantage { now: end, until: Some(end.at()) })
+            }
+            _ => Ok(Vantage { now, until: self.horizon() }),
+        }
+    }
+
+    /// The records of some days, as they were known.
+    async fn records_then(&self, days: Days, vantage: Vantage) -> Result<Vec<Record>> {
+        let mut records = self.store.records(days).await?;
+        let Some(until) = vantage.until else { return Ok(records) };
+        records.retain(|record| record.ts.at() <= until);
+        // A moment before anything was captured at all lies before this memory began; then only when things were said counts.
+        if records.iter().any(|record| record.captured.at() > until) {
+            let begun = self.store.sessions(None).await?.iter().any(|stat| stat.captured.at() <= until);
+            records.retain(|record| !begun || record.captured.at() <= until);
+        }
+        Ok(records)
+    }
+
+    /// A session that has not been pressed yet, pressed on the spot from its own sentences.
+    async fn on_the_spot(&self, stat: &SessionStat, records: &[Record], number: u32, vantage: Vantage) -> Result<Summary> {
+        let period = Period::Session { day: stat.key.day, number };
+        let due = Due {
+            period,
+            session: Some(stat.key.clone()),
+            source: Known::session_source(stat),
+            children: Vec::new(),
+            log: None,
+            messages: stat.digest.records,
+            states: stat.states,
+            start: stat.first,
+            end: stat.last,
+            why: Why::New,
+            version: 0,
+            by_hand: false,
+            refused: false,
+        };
+        let own: Vec<&Record> = records.iter().filter(|record| record.session_key() == stat.key).collect();
+        let (draft, left_out) = self.extract_from(&due, &own);
+        Ok(Summary {
+            period,
+            version: 0,
+            session: due.session,
+            start: due.start,
+            end: due.end,
+            headline: draft.headline,
+            body: draft.body,
+            messages: due.messages,
+            states: due.states,
+            recorded: vantage.now,
+            source: due.source,
+            log: None,
+            sources: Vec::new(),
+            maker: Maker::Extract,
+            provisional: true,
+            importance: Importance::Ordinary,
+            left_out,
+            cost: Default::default(),
+        })
+    }
+
+    /// The upload package (P7).
+    pub async fn pack_upload(&self, date: Option<Date>, room: Option<usize>) -> Result<Pack> {
+        let vantage = self.vantage(date)?;
+        let today = vantage.now.day();
+        let before_today = |period: Period| period.days().first <= today;
+        let mut months = self.store.heads(&SummaryQuery::tier(Tier::Month).as_of(vantage.until)).await?.0;
+        months.retain(|head| head.period.days().last < today);
+        let month = match months.last() {
+            Some(head) => self.of(&[head.period], vantage).await?.pop(),
+            None => None,
+        };
+        let mut weeks: Vec<Period> =
+            self.store.heads(&SummaryQuery::tier(Tier::Week).as_of(vantage.until)).await?.0.iter().map(|head| head.period).collect();
+        weeks.retain(|&week| before_today(week) && month.as_ref().is_none_or(|month| week.days().first > month.period.days().last));
+        if month.is_none() {
+            weeks = weeks.split_off(weeks.len().saturating_sub(FALLBACK_WEEKS));
+        }
+        let weeks = self.of(&weeks, vantage).await?;
+        let days = if weeks.is_empty() {
+            let span = Days { first: Date::MIN, last: today.checked_sub(1.day()).unwrap_or(today) };
+            let query = SummaryQuery { latest: Some(FALLBACK_DAYS), ..SummaryQuery::within(Tier::Day, span) };
+            self.store.summaries(&query.as_of(vantage.until)).await?
+        } else {
+            Vec::new()
+        };
+        // Sessions that none of these tells of.
+        let told_until = weeks.last().or(days.last()).map(|summary| summary.period.days().last);
+        let told: BTreeSet<Period> = weeks.iter().chain(&days).flat_map(|summary| summary.sources.iter().copied()).collect();
+        let earliest = today.checked_sub(OPEN_DAYS.days()).unwrap_or(today);
+        let span = Days { first: earliest, last: today };
+        let sessions = self.store.summaries(&SummaryQuery::within(Tier::Session, span).as_of(vantage.until)).await?;
+        let open_sessions = sessions.iter().filter(|session| {
+            let day = session.period.days().first;
+            let covered = told.contains(&session.period)
+                || told_until.is_some_and(|until| day <= until && day < today && !is_open(&weeks, until, today));
+            day < today && !covered
+        });
+        let open_sessions: Vec<Summary> = open_sessions.cloned().collect();
+        let today_sessions = self.today_sessions(today, &sessions, vantage).await?;
+        let from = Upload { month, weeks, days, open_sessions, today: today_sessions };
+        Ok(upload::upload(today, &from, room.unwrap_or(self.policy.budget.upload_bytes)))
+    }
+
+    /// Today's sessions: as they were pressed, or pressed on the spot.
+    async fn today_sessions(&self, today: Date, pressed: &[Summary], vantage: Vantage) -> Result<Vec<Summary>> {
+        let records = self.records_then(Days { first: today, last: today }, vantage).await?;
+        let mut stats = record::sessions(&records);
+        stats.sort_by(|a, b| (a.first, &a.key).cmp(&(b.first, &b.key)));
+        let heads = Heads::new(pressed.iter().map(Summary::head));
+        let mut next = heads.next_number(today);
+        let mut found = Vec::new();
+        for stat in &stats {
+            let head = heads.session(&stat.key);
+            match head.filter(|head| head.source == Known::session_source(stat)) {
+                Some(head) => found.extend(pressed.iter().find(|summary| summary.period == head.period).cloned()),
+                None => {
+                    let number = match head.map(|head| head.period) {
+                        Some(Period::Session { number, .. }) => number,
+                        _ => {
+                            next += 1;
+                            next - 1
+                        }
+                    };
+                    found.push(self.on_the_spot(stat, &records, number, vantage).await?);
+                }
+            }
+        }
+        found.sort_by_key(|summary| summary.period);
+        Ok(found)
+    }
+
+    /// These summaries, as they were known.
+    async fn of(&self, periods: &[Period], vantage: Vantage) -> Result<Vec<Summary>> {
+        let wanted: BTreeSet<Period> = periods.iter().copied().collect();
+        let mut found = Vec::new();
+        for &tier in Tier::ALL {
+            let of_tier: Vec<Date> = wanted.iter().filter(|period| period.tier() == tier).map(|period| period.days().first).collect();
+            let (Some(&first), Some(&last)) = (of_tier.iter().min(), of_tier.iter().max()) else { continue };
+            let query = SummaryQuery::within(tier, Days { first, last }).as_of(vantage.until);
+            found.extend(self.store.summaries(&query).await?.into_iter().filter(|summary| wanted.contains(&summary.period)));
+        }
+        found.sort_by_key(|summary| (summary.period.days().first, summary.period));
+        Ok(found)
+    }
+
+    /// The pyramid (Y2, Y3, Y8).
+    pub async fn pack_pyramid(&self, date: Option<Date>, room: Option<usize>, before: &Before) -> Result<Pack> {
+        let vantage = self.vantage(date)?;
+        let today = vantage.now.day();
+        let room = room.unwrap_or(self.policy.budget.pyramid_tokens);
+        if !(200..=MOST_PYRAMID_TOKENS).contains(&room) {
+            return Err(Error::TooMuch(format!(
+                "a history of {room} tokens is not possible; choose between 200 and {MOST_PYRAMID_TOKENS}"
+            )));
+        }
+        let full = pyramid::full_from(today);
+        let records = self.records_then(Days { first: full, last: today }, vantage).await?;
+        let recorded: BTreeSet<Date> = self.store.record_days().await?.into_iter().filter(|day| *day < full).collect();
+        let reach = self.policy.pyramid.reach();
+        let tiers = vec![Tier::Day, Tier::Week, Tier::Month, Tier::Year];
+        let heads = self.store.heads(&SummaryQuery { tiers, until: vantage.until, ..SummaryQuery::default() }).await?.0;
+        let mut there: BTreeSet<Period> = heads.iter().map(|head| head.period).filter(|period| period.days().first < full).collect();
+        // Sessions stand in only for days that have not been pressed; those are recent, or few.
+        let missing: Vec<Date> = recorded.iter().copied().filter(|&day| !there.contains(&Period::Day(day))).collect();
+        if let (Some(&first), Some(&last)) = (missing.first(), missing.last()) {
+            let sessions = self.store.heads(&SummaryQuery::within(Tier::Session, Days { first, last }).as_of(vantage.until)).await?.0;
+            there.extend(sessions.iter().map(|head| head.period));
+        }
+        let telling = pyramid::choose(today, reach, &there, &recorded);
+        let told = self.of(&telling.told, vantage).await?;
+        let from = Pyramid { system: before.system.clone(), files: before.files.clone(), records, told, untold: telling.untold };
+        Ok(pyramid::pyramid(today, &from, room))
+    }
+
+    /// What was said at a time, or what it came to (Y6).
+    pub async fn zoom(&self, when: When, conversation: Option<&str>, summary: bool) -> Result<Zoomed> {
+        let vantage = self.vantage(None)?;
+        let days = when.span();
+        let mut zoomed = Zoomed { when, days, records: Vec::new(), summaries: Vec::new() };
+        if summary {
+            let period = match when {
+                When::Day(day) => Some(Period::Day(day)),
+                When::Week(week) => Some(Period::Week(week)),
+                When::Month(month) => Some(Period::Month(month)),
+                When::Year(year) => Some(Period::Year(year)),
+                When::Days(_) => None,
+            };
+            if let Some(period) = period {
+                zoomed.summaries = self.of(&[period], vantage).await?;
+            }
+            // The finest there is stands in for what has not been pressed.
+            for tier in [Tier::Week, Tier::Day, Tier::Session] {
+                if zoomed.summaries.is_empty() {
+                    zoomed.summaries = self.store.summaries(&SummaryQuery::within(tier, days).as_of(vantage.until)).await?;
+                }
+            }
+            return Ok(zoomed);
+        }
+        let recorded: Vec<Date> = self.store.record_days().await?.into_iter().filter(|day| days.contains(*day)).collect();
+        for day in recorded {
+            zoomed.records.extend(self.store.records(Days { first: day, last: day }).await?);
+        }
+        zoomed.records.retain(|record| {
+            vantage.until.is_none_or(|until| record.ts.at() <= until) && conversation.is_none_or(|wanted| record.conversation == wanted)
+        });
+        Ok(zoomed)
+    }
+}
+
+/// Whether the last week told is still going on.
+fn is_open(weeks: &[Summary], until: Date, today: Date) -> bool {
+    !weeks.is_empty() && until >= today
+}

@@ -1,0 +1,394 @@
+//! Taking in: messages, transcripts, saved states. Everything passes one gate.
+//!
+//! At the gate secrets are replaced before anything is written, the origin of the words is set, and text that icecore itself
+//! handed to a model is recognised, so that memory does not feed on itself. What was changed or passed over is told.
+
+use std::collections::{BTreeMap, HashMap};
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{Origin, Unfit};
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::packs::states;
+use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
+use icecore_domain::transcript::{self, Shape};
+use icecore_domain::{gate, plain, secrets};
+use icecore_store::Error as StoreError;
+use jiff::tz::Offset;
+use serde::Serialize;
+
+use crate::{ATTEMPTS, Error, Memory, Result};
+
+/// The conversation of what came without one.
+pub const OWN_CONVERSATION: &str = "notes";
+/// The conversation of transcripts that name none.
+const TRANSCRIPTS: &str = "sessions";
+/// The conversation of saved states.
+pub const STATES: &str = "state";
+
+/// What fills the gaps of what is handed in.
+#[derive(Debug, Clone, Default)]
+pub struct Gaps {
+    /// The conversation.
+    pub conversation: Option<String>,
+    /// The session.
+    pub session: Option<String>,
+    /// Whose words they are, if not what the role says.
+    pub origin: Option<Origin>,
+}
+
+/// What became of what was handed in.
+#[derive(Debug, Default, Serialize)]
+pub struct Taken {
+    /// Kept for the first time.
+    pub new: usize,
+    /// Known already, word for word.
+    pub same: usize,
+    /// Known with other words, by id; the new words count.
+    pub revised: Vec<String>,
+    /// Secrets that were replaced, by kind.
+    pub secrets: BTreeMap<String, usize>,
+    /// Bytes of our own text that came back and was taken out.
+    pub own_bytes: usize,
+    /// Messages that were nothing but that, or empty.
+    pub passed_over: usize,
+    /// What could not be taken, and why.
+    pub complaints: Vec<String>,
+}
+
+impl Taken {
+    /// Adds up.
+    pub fn add(&mut self, other: Self) {
+        self.new += other.new;
+        self.same += other.same;
+        self.revised.extend(other.revised);
+        for (kind, count) in other.secrets {
+            *self.secrets.entry(kind).or_default() += count;
+        }
+        self.own_bytes += other.own_bytes;
+        self.passed_over += other.passed_over;
+        let room = MAX_COMPLAINTS.saturating_sub(self.complaints.len());
+        self.complaints.extend(other.complaints.into_iter().take(room));
+    }
+}
+
+/// So many complaints are kept; more of them say nothing new.
+const MAX_COMPLAINTS: usize = 1_000;
+
+/// A transcript that was taken in.
+#[derive(Debug, Serialize)]
+pub struct SessionTaken {
+    /// What it was read as.
+    pub shape: String,
+    /// Its turns.
+    pub turns: usize,
+    /// What was passed over, and how many of it.
+    pub skipped: Vec<(String, usize)>,
+    /// What became of the turns.
+    pub taken: Taken,
+    /// The sessions it belongs to.
+    #[serde(skip)]
+    pub sessions: Vec<SessionKey>,
+}
+
+/// A state that was saved.
+#[derive(Debug, Serialize)]
+pub struct StateSaved {
+    /// When.
+    pub ts: Moment,
+    /// Its title.
+    pub title: Option<String>,
+    /// Where the state itself stands.
+    pub state: &'static str,
+    /// Where the snapshot is kept.
+    pub snapshot: String,
+    /// Whether it got an entry in `24hr.md`.
+    pub entered: bool,
+    /// If not, why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// What became of it.
+    pub taken: Taken,
+}
+
+/// A text that has passed the gate.
+struct Passed {
+    text: String,
+    own_bytes: usize,
+}
+
+impl Memory {
+    /// Takes in messages.
+    pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
+        let mut taken = Taken::default();
+        let records = self.through_the_gate(said, gaps, self.now(), &mut taken);
+        self.keep(records, &mut taken).await?;
+        Ok(taken)
+    }
+
+    async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
+        if !records.is_empty() {
+            let added = self.store.add_records(records).await?;
+            (taken.new, taken.same, taken.revised) = (added.new, added.same, added.revised);
+        }
+        Ok(())
+    }
+
+    /// The one gate.
+    fn gate(&self, text: &str, taken: &mut Taken) -> Passed {
+        let stripped = gate::strip(text);
+        let own_bytes = stripped.bytes;
+        taken.own_bytes += own_bytes;
+        let text = if own_bytes > 0 { stripped.text.trim().to_owned() } else { stripped.text.into_owned() };
+        if !self.policy.capture.hide_secrets {
+            return Passed { text, own_bytes };
+        }
+        let redacted = secrets::redact(&text);
+        for hidden in &redacted.hidden {
+            *taken.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
+        }
+        let text = match redacted.text {
+            std::borrow::Cow::Borrowed(_) => text,
+            std::borrow::Cow::Owned(text) => text,
+        };
+        Passed { text, own_bytes }
+    }
+
+    /// A text through the gate, where nobody asks what became of it.
+    pub(crate) fn gate_text(&self, text: &str) -> String {
+        self.gate(text, &mut Taken::default()).text
+    }
+
+    /// Raw JSON through the gate: it must still be JSON afterwards.
+    fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
+        let passed = self.gate(&raw, taken).text;
+        if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
+            return passed;
+        }
+        format!("\"[secret:parts:{}]\"", icecore_domain::hash::Hash::of(raw.as_bytes()).short())
+    }
+
+    /// `when` is for what came without a time.
+    fn through_the_gate(&self, said: Vec<Said>, gaps: &Gaps, when: Moment, taken: &mut Taken) -> Vec<Record> {
+        let mut records = Vec::with_capacity(said.len());
+        // How often the same was said before, among what came without an id.
+        let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
+        for (at, said) in said.into_iter().enumerate() {
+            match self.record(said, gaps, when, &mut before, taken) {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => taken.passed_over += 1,
+                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("message {} {why}", at + 1)),
+                Err(_) => {}
+            }
+        }
+        records
+    }
+
+    fn record(
+        &self,
+        said: Said,
+        gaps: &Gaps,
+        when: Moment,
+        before: &mut HashMap<(Option<String>, String), usize>,
+        taken: &mut Taken,
+    ) -> Result<Option<Record>, String> {
+        if said.text.len() > MAX_TEXT_BYTES {
+            return Err(format!("has {} bytes, at most {MAX_TEXT_BYTES} are taken; save it as a file of its own", said.text.len()));
+        }
+        let short = |name: &str, value: Option<String>| match value {
+            Some(value) if value.len() > MAX_NAME_BYTES => {
+                Err(format!("has a {name} of {} bytes, at most {MAX_NAME_BYTES} are taken", value.len()))
+            }
+            Some(value) => Ok(Some(plain::one_line(value.trim())).filter(|value| !value.is_empty())),
+            None => Ok(None),
+        };
+        let conversation =
+            short("conversation", said.conversation.or_else(|| gaps.conversation.clone()))?.unwrap_or_else(|| OWN_CONVERSATION.into());
+        let session = short("session", said.session.or_else(|| gaps.session.clone()))?;
+        let name = short("name", said.name)?;
+        let id = short("id", said.id)?;
+        let role = said.role.unwrap_or(Role::User);
+        let passed = self.gate(&said.text, taken);
+        let parts = said.parts.map(|parts| self.gate_json(parts, taken));
+        let silent = passed.text.trim().is_empty() && parts.is_none();
+        if silent && (passed.own_bytes > 0 || id.is_none()) {
+            return Ok(None);
+        }
+        let ts = match said.ts {
+            None => when,
+            // A time without an offset is meant as the clocks of this vault's zone tell it.
+            Some(ts) if said.offset_assumed => {
+                let civil = Offset::UTC.to_datetime(ts.at());
+                self.zone.moment(self.zone.at(civil.date(), civil.time()))
+            }
+            Some(ts) => self.zone.moment(ts.at()),
+        };
+        let id = id.unwrap_or_else(|| {
+            let told = said.ts.map(|_| ts);
+            let same = before
+                .entry((session.clone(), format!("{role}\0{}\0{}", told.map_or(String::new(), |ts| ts.to_string()), passed.text)))
+                .or_default();
+            *same += 1;
+            record::made_id(session.as_deref(), role, name.as_deref(), &passed.text, told, *same - 1)
+        });
+        let origin = gaps.origin.unwrap_or(match role {
+            Role::User => Origin::User,
+            Role::Assistant | Role::System => Origin::Assistant,
+            Role::Tool => Origin::Tool,
+        });
+        let extra = said.extra.into_iter().map(|(name, raw)| (name, self.gate_json(raw, taken))).collect();
+        let kind = Captured::Message;
+        Ok(Some(Record {
+            ts,
+            conversation,
+            session,
+            id,
+            role,
+            name,
+            kind,
+            title: None,
+            text: passed.text,
+            parts,
+            origin,
+            captured: self.now(),
+            extra,
+        }))
+    }
+
+    /// Takes in lines of a bulk import; `first` is the number of the first line.
+    pub async fn import(&self, lines: &[String], first: usize, gaps: &Gaps) -> Result<Taken> {
+        let mut taken = Taken::default();
+        let mut said = Vec::with_capacity(lines.len());
+        for (at, line) in lines.iter().enumerate() {
+            let line = line.trim_start_matches('\u{feff}').trim();
+            match record::read_import(line) {
+                _ if line.is_empty() => {}
+                Ok(one) => said.push(one),
+                Err(wrong) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("line {} {wrong}", first + at)),
+                Err(_) => {}
+            }
+        }
+        let complaints = std::mem::take(&mut taken.complaints);
+        let records = self.through_the_gate(said, gaps, self.now(), &mut taken);
+        taken.complaints.splice(0..0, complaints);
+        self.keep(records, &mut taken).await?;
+        Ok(taken)
+    }
+
+    /// Takes in a transcript. `name` is what it is called, such as the name of its file.
+    pub async fn add_session(&self, text: &str, name: &str, shape: Option<Shape>, at: Option<Moment>, gaps: &Gaps) -> Result<SessionTaken> {
+        let now = at.unwrap_or_else(|| self.now());
+        let offset = self.zone.offset(now.at());
+        let read = transcript::read(text, shape, now.day(), offset);
+        if read.turns.is_empty() {
+            let why = read.complaints.first().map_or(String::new(), |(line, what)| format!(" (line {line}: {what})"));
+            return Err(Error::Nothing(format!("there is nothing said in {}{why}", plain::one_line(name))));
+        }
+        // A transcript that has grown is the same session: its name and how it began tell which.
+        let begun = icecore_domain::hash::Hash::of(read.turns[0].text.as_bytes()).short();
+        let gaps = Gaps {
+            conversation: gaps.conversation.clone().or_else(|| Some(TRANSCRIPTS.into())),
+            session: gaps.session.clone().or(read.session.clone()).or_else(|| Some(format!("{name}-{begun}"))),
+            origin: gaps.origin,
+        };
+        let turns = read.turns.len();
+        let mut last = now;
+        let said: Vec<Said> = read
+            .turns
+            .into_iter()
+            .map(|mut said| {
+                // What has no time of its own was said when the turn before it was.
+                match said.ts {
+                    Some(ts) => last = ts,
+                    None if last != now => said.ts = Some(last),
+                    None => {}
+                }
+                said
+            })
+            .collect();
+        let mut taken = Taken::default();
+        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &mut taken);
+        let mut sessions: Vec<SessionKey> = records.iter().map(Record::session_key).collect();
+        sessions.sort();
+        sessions.dedup();
+        self.keep(records, &mut taken).await?;
+        taken.complaints.splice(0..0, read.complaints.iter().map(|(line, what)| format!("line {line} {what}")));
+        Ok(SessionTaken { shape: read.shape.to_string(), turns, skipped: read.skipped, taken, sessions })
+    }
+
+    /// Saves an assistant's state: as a snapshot for good, as the state to load next time, and as an entry of `24hr.md`
+    /// unless it says nothing new (K1, K2).
+    pub async fn save_state(&self, text: &str, title: Option<&str>, origin: Origin) -> Result<StateSaved> {
+        let now = self.now();
+        let mut taken = Taken::default();
+        let passed = self.gate(text, &mut taken);
+        let text = plain::clean(&passed.text).text;
+        if text.is_empty() {
+            return Err(Unfit::Empty.into());
+        }
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(Error::TooMuch(format!("the state has {} bytes, at most {MAX_TEXT_BYTES} are kept", text.len())));
+        }
+        let title = title
+            .map(|title| plain::one_line(&self.gate(title, &mut taken).text))
+            .map(|title| title.trim().to_owned())
+            .filter(|title| !title.is_empty());
+        let record = Record {
+            ts: now,
+            conversation: STATES.into(),
+            session: None,
+            id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(now), 0),
+            role: Role::Assistant,
+            name: None,
+            kind: Captured::State,
+            title: title.clone(),
+            text: text.clone(),
+            parts: None,
+            origin,
+            captured: now,
+            extra: Vec::new(),
+        };
+        self.keep(vec![record.clone()], &mut taken).await?;
+        let path: DocPath = layout::STATE.parse().map_err(StoreError::Path)?;
+        self.store.put(&path, format!("{text}\n").as_bytes()).await?;
+        let why_not = self.enter(&record).await?;
+        Ok(StateSaved {
+            ts: now,
+            title,
+            state: layout::STATE,
+            snapshot: record.path().to_string(),
+            entered: why_not.is_none(),
+            why_not,
+            taken,
+        })
+    }
+
+    /// Appends a state to `24hr.md`, unless it is the same as the last one or came too soon after it; then says so.
+    async fn enter(&self, record: &Record) -> Result<Option<String>> {
+        let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::Path)?;
+        let mut last = StoreError::Moved { what: path.to_string() };
+        for _ in 0..ATTEMPTS {
+            let so_far = self.store.document(&path).await?.unwrap_or_default();
+            let (_, entries) = states::entries(&String::from_utf8_lossy(&so_far));
+            if let Some(before) = entries.last() {
+                if before.text == record.text.trim() {
+                    return Ok(Some("it is the same as the last entry".into()));
+                }
+                let time = before.clock.parse().unwrap_or_default();
+                let apart = record.ts.at().as_second() - self.zone.at(before.day, time).as_second();
+                let least = i64::from(self.policy.capture.throttle_minutes) * 60;
+                // Entries have no seconds; an entry from the future is somebody else's.
+                if (0..least).contains(&apart) {
+                    return Ok(Some(format!("the last entry is {} minutes old, less than {}", apart / 60, least / 60)));
+                }
+            }
+            match self.store.grow(&path, states::entry(record).as_bytes(), so_far.len() as u64).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => {
+                    other?;
+                    return Ok(None);
+                }
+            }
+        }
+        Err(last.into())
+    }
+}

@@ -1,0 +1,174 @@
+//! Jobs and when they run: one timetable for the daemon, for cron and for a person who asks.
+
+use std::collections::HashMap;
+
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::schedule::{Job, Occurrence, Timetable};
+use icecore_domain::summary::Summary;
+use icecore_store::Error as StoreError;
+use jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+
+use crate::rollup::{Asking, Rolled, Watch, Wish};
+use crate::{Memory, Result};
+
+/// A job that ran, as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Line {
+    ts: String,
+    job: String,
+    date: String,
+}
+
+/// What became of the jobs that were due.
+#[derive(Debug, Serialize)]
+pub struct Ran {
+    /// The jobs, and the dates they stand for.
+    pub jobs: Vec<(String, String)>,
+    /// What was pressed.
+    pub rolled: Rolled,
+}
+
+/// One making of a summary, with what it took (P10).
+#[derive(Debug, Clone, Serialize)]
+pub struct Run {
+    /// When.
+    pub ts: String,
+    /// Of what.
+    pub period: String,
+    /// Which version.
+    pub version: u32,
+    /// Who made it.
+    pub made_by: String,
+    /// How often a model was asked.
+    pub attempts: u32,
+    /// Bytes of the sources.
+    pub bytes_in: u64,
+    /// Bytes of the summary.
+    pub bytes_out: u64,
+    /// How many times shorter it is.
+    pub ratio: f64,
+    /// Tokens that went to a model.
+    pub tokens_in: u64,
+    /// Tokens that came back.
+    pub tokens_out: u64,
+    /// How long it took.
+    pub millis: u64,
+    /// Whether the judge refused it.
+    pub refused: bool,
+}
+
+/// How much of the run log is looked at for when a job ran last.
+const TAIL_BYTES: u64 = 64 * 1024;
+/// How much of the newest summaries is looked at for each run that is asked for.
+const BYTES_PER_RUN: u64 = 24 * 1024;
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+impl Memory {
+    /// The timetable in force.
+    pub fn timetable(&self) -> Result<Timetable> {
+        Ok(self.policy.schedule.timetable()?)
+    }
+
+    /// For which date each job ran last.
+    pub async fn last_runs(&self) -> Result<HashMap<Job, Date>> {
+        let (text, _) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
+        let mut ran: HashMap<Job, Date> = HashMap::new();
+        for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+            if let (Ok(job), Ok(date)) = (line.job.parse::<Job>(), line.date.parse::<Date>()) {
+                let last = ran.entry(job).or_insert(date);
+                *last = (*last).max(date);
+            }
+        }
+        Ok(ran)
+    }
+
+    /// Jobs whose time has come and that have not run for it.
+    pub async fn due_jobs(&self) -> Result<Vec<Occurrence>> {
+        let ran = self.last_runs().await?;
+        Ok(self.timetable()?.due(&|job| ran.get(&job).copied(), self.now().at(), &self.zone))
+    }
+
+    /// What comes next, in order.
+    pub fn upcoming(&self, days: u16) -> Result<Vec<Occurrence>> {
+        Ok(self.timetable()?.upcoming(self.now().at(), days, &self.zone))
+    }
+
+    /// Does everything that is due, in one go, and writes down which jobs have thereby run.
+    ///
+    /// What is due is worked out from what is kept, so one run serves every job that was missed.
+    pub async fn run_due(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
+        let due = self.due_jobs().await?;
+        if due.iter().any(|occurrence| occurrence.job == Job::Consolidation) && self.history.available().await.is_ok() {
+            // The safety net before the work (L16); without git there is none, and that is no reason not to work.
+            let _ = self.history.snapshot("before consolidation", self.now().at()).await;
+        }
+        let rolled = self.roll(&Wish::default(), asking, watch).await?;
+        let now = self.now();
+        let mut jobs = Vec::new();
+        for occurrence in due {
+            let line = Line { ts: now.to_string(), job: occurrence.job.word().into(), date: occurrence.date.to_string() };
+            self.append_line(&path(layout::RUNS)?, &serde_json::to_string(&line).unwrap_or_default()).await?;
+            jobs.push((line.job, line.date));
+        }
+        Ok(Ran { jobs, rolled })
+    }
+
+    /// The newest makings of summaries, newest first.
+    pub async fn runs(&self, most: usize) -> Result<Vec<Run>> {
+        let wanted = BYTES_PER_RUN.saturating_mul(most as u64).clamp(BYTES_PER_RUN, 64 * 1024 * 1024);
+        let (text, _) = self.store.tail(&path(layout::SUMMARIES)?, wanted).await?;
+        let mut runs: Vec<Run> =
+            text.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line).ok()).map(|summary| made(&summary)).collect();
+        for review in self.reviews().await? {
+            runs.push(Run {
+                ts: review.ts,
+                period: review.period,
+                version: 0,
+                made_by: "refused".into(),
+                attempts: review.cost.attempts,
+                bytes_in: review.cost.bytes_in,
+                bytes_out: (review.headline.len() + review.body.len()) as u64,
+                ratio: ratio(review.cost.bytes_in, (review.headline.len() + review.body.len()) as u64),
+                tokens_in: review.cost.tokens_in,
+                tokens_out: review.cost.tokens_out,
+                millis: review.cost.millis,
+                refused: true,
+            });
+        }
+        let until = self.horizon();
+        runs.retain(|run| {
+            until.is_none_or(|until| icecore_domain::calendar::Moment::read(&run.ts).is_some_and(|read| read.moment.at() <= until))
+        });
+        runs.reverse();
+        runs.sort_by(|a, b| b.ts.cmp(&a.ts));
+        runs.truncate(most);
+        Ok(runs)
+    }
+}
+
+fn made(summary: &Summary) -> Run {
+    let bytes_out = (summary.headline.len() + summary.body.len()) as u64;
+    Run {
+        ts: summary.recorded.to_string(),
+        period: summary.period.to_string(),
+        version: summary.version,
+        made_by: summary.maker.to_string(),
+        attempts: summary.cost.attempts,
+        bytes_in: summary.cost.bytes_in,
+        bytes_out,
+        ratio: ratio(summary.cost.bytes_in, bytes_out),
+        tokens_in: summary.cost.tokens_in,
+        tokens_out: summary.cost.tokens_out,
+        millis: summary.cost.millis,
+        refused: false,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn ratio(bytes_in: u64, bytes_out: u64) -> f64 {
+    if bytes_out == 0 { 0.0 } else { (bytes_in as f64 / bytes_out as f64 * 100.0).round() / 100.0 }
+}

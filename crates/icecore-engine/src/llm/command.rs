@@ -1,0 +1,172 @@
+//! Any program that reads a prompt and prints an answer, such as a coding agent's print mode.
+//!
+//! It is the user's own program, named in the user's own settings, and started without a shell. It gets the
+//! prompt on its standard input, may print as much as an answer may be long, and is killed when its time is up.
+
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use futures_util::future::FusedFuture as _;
+use icecore_domain::plain;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::{Answer, Ask, Finish, Llm, Patience, Probe, Trouble, clip, estimated_tokens, most_bytes, probe_by_asking, with_schema};
+use crate::settings::{Mistake, Model};
+
+/// How much of what it says on the side is kept: the end.
+const MOST_ASIDE_BYTES: usize = 1024;
+/// How long a program that is done or killed may take to be gone.
+const GONE: Duration = Duration::from_millis(500);
+
+/// A program that answers.
+pub(super) struct Program {
+    program: String,
+    arguments: Vec<String>,
+    timeout: Duration,
+}
+
+impl Program {
+    pub fn open(settings: &Model) -> Result<Self, Mistake> {
+        let [program, arguments @ ..] = settings.command.as_slice() else {
+            return Err(Mistake::Value { key: format!("{}.command", settings.role), said: "names no program".into() });
+        };
+        Ok(Self { program: program.clone(), arguments: arguments.to_vec(), timeout: settings.timeout })
+    }
+
+    fn start(&self) -> Result<Child, Trouble> {
+        Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| Trouble::NoCommand { program: self.program.clone(), said: error.to_string() })
+    }
+
+    fn failed(&self, exit: &str, aside: &Mutex<Vec<u8>>) -> Trouble {
+        let aside = aside.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let said = plain::one_line(String::from_utf8_lossy(&aside).trim());
+        let said = if said.is_empty() { "it said nothing".into() } else { said };
+        Trouble::Command { program: self.program.clone(), exit: exit.into(), said }
+    }
+}
+
+#[async_trait]
+impl Llm for Program {
+    fn name(&self) -> String {
+        let name = std::path::Path::new(&self.program).file_name().map_or(self.program.as_str().into(), |name| name.to_string_lossy());
+        format!("command:{name}")
+    }
+
+    async fn complete(&self, ask: &Ask, heard: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+        let whole = Patience::new(self.timeout, ask.attempt).whole;
+        let prompt = format!("{}\n\n{}", with_schema(&ask.system, ask.schema.as_ref()), ask.user);
+        let prompt = prompt.trim_start();
+        let mut child = self.start()?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let aside = Mutex::new(Vec::new());
+
+        let feed = async {
+            if let Some(mut stdin) = stdin {
+                // A program that does not read to the end may still answer.
+                let _ = stdin.write_all(prompt.as_bytes()).await;
+                let _ = stdin.shutdown().await;
+            }
+        };
+        let overhear = keep_end(stderr, &aside);
+        let listen = async {
+            let (text, cut) = read(stdout, most_bytes(ask), heard).await;
+            let exit = if cut { None } else { child.wait().await.ok() };
+            (text, exit)
+        };
+        // Fused, because it may end before the answer does, and be asked again after it.
+        let beside = async { tokio::join!(feed, overhear) }.fuse();
+        tokio::pin!(beside);
+        let outcome = timeout(whole, async {
+            tokio::pin!(listen);
+            tokio::select! {
+                outcome = &mut listen => outcome,
+                _ = &mut beside => listen.await,
+            }
+        })
+        .await;
+        let (mut text, exit) = match outcome {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                end(&mut child).await;
+                return Err(Trouble::TimedOut { place: format!("`{}`", self.program), what: "no whole answer", after: whole });
+            }
+        };
+        let finish = match exit {
+            None => {
+                end(&mut child).await;
+                Finish::CutOff
+            }
+            Some(exit) if exit.success() => Finish::Done,
+            Some(exit) => {
+                // Its last words may still be in the pipe.
+                if !beside.is_terminated() {
+                    let _ = timeout(GONE, beside).await;
+                }
+                return Err(self.failed(&exit.to_string(), &aside));
+            }
+        };
+        clip(&mut text, most_bytes(ask));
+        if text.trim().is_empty() {
+            return Err(Trouble::Empty { place: format!("`{}`", self.program), said: "it ended normally".into() });
+        }
+        Ok(Answer {
+            tokens_in: estimated_tokens(prompt.len()),
+            tokens_out: estimated_tokens(text.len()),
+            text,
+            measured: false,
+            finish,
+            retries: 0,
+            streamed: false,
+        })
+    }
+
+    async fn check(&self) -> Vec<Probe> {
+        probe_by_asking(self).await.into_iter().filter(|probe| !matches!(probe.what, super::STREAMS | super::COUNTS)).collect()
+    }
+}
+
+/// Kills it, and waits until it is gone, so that nothing is left behind.
+async fn end(child: &mut Child) {
+    let _ = child.start_kill();
+    let _ = timeout(GONE, child.wait()).await;
+}
+
+/// What it prints, and whether that was cut because there was more than an answer may have.
+async fn read(stdout: Option<impl AsyncRead + Unpin>, most_bytes: usize, heard: &(dyn Fn(usize) + Send + Sync)) -> (String, bool) {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 8192];
+    if let Some(mut stdout) = stdout {
+        while let Ok(length @ 1..) = stdout.read(&mut piece).await {
+            bytes.extend_from_slice(&piece[..length]);
+            heard(bytes.len());
+            if bytes.len() > most_bytes {
+                return (String::from_utf8_lossy(&bytes).into_owned(), true);
+            }
+        }
+    }
+    (String::from_utf8_lossy(&bytes).into_owned(), false)
+}
+
+/// Reads to the end and keeps the last of it.
+async fn keep_end(stderr: Option<impl AsyncRead + Unpin>, kept: &Mutex<Vec<u8>>) {
+    let mut piece = [0; 1024];
+    let Some(mut stderr) = stderr else { return };
+    while let Ok(length @ 1..) = stderr.read(&mut piece).await {
+        let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        kept.extend_from_slice(&piece[..length]);
+        let spare = kept.len().saturating_sub(MOST_ASIDE_BYTES);
+        kept.drain(..spare);
+    }
+}

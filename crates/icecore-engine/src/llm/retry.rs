@@ -1,0 +1,136 @@
+//! When to ask again, and how long to wait before that.
+//!
+//! Only what certainly brought no answer is asked again: no connection, or a status that says "later". The
+//! waits are worked out from the ask itself, so two runs of the same ask wait the same and two asks do not
+//! come back in step.
+
+use std::time::Duration;
+
+use icecore_domain::hash::Hash;
+use jiff::fmt::rfc2822;
+
+use super::{Ask, Trouble};
+
+/// How often one ask is sent at most because the other side said "later".
+pub const MOST_TRIES: u32 = 3;
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// What the jitter of an ask's waits is derived from.
+pub fn seed(ask: &Ask) -> u64 {
+    let hash = Hash::of(ask.system.as_bytes()).then(ask.user.as_bytes()).then(&ask.attempt.to_be_bytes());
+    hash.bytes().iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
+}
+
+/// How long to wait before asking again after `tries` tries that ended in `trouble`; `None`: give up.
+pub fn wait(trouble: &Trouble, tries: u32, seed: u64, cap: Duration) -> Option<Duration> {
+    if tries >= MOST_TRIES {
+        return None;
+    }
+    match trouble {
+        Trouble::RateLimited { retry_after: Some(wished), .. } => (*wished <= cap).then_some(*wished),
+        Trouble::RateLimited { retry_after: None, .. } | Trouble::Unreachable { .. } => Some(backoff(tries, seed).min(cap)),
+        Trouble::Refused { status, .. } if says_later(*status) => Some(backoff(tries, seed).min(cap)),
+        _ => None,
+    }
+}
+
+/// Whether a status means that the same request may be answered later.
+pub fn says_later(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
+}
+
+/// Doubles with every try; the upper half of each wait is jitter.
+fn backoff(tries: u32, seed: u64) -> Duration {
+    let full = FIRST_WAIT * (1 << tries.saturating_sub(1).min(8));
+    let mixed = Hash::of(&[seed.to_be_bytes(), u64::from(tries).to_be_bytes()].concat());
+    let share = u32::from(mixed.bytes()[0]);
+    full / 2 + full / 2 * share / 255
+}
+
+/// The wait that a `Retry-After` header asks for. A date is read against the reply's own `Date`: that needs no
+/// clock of ours, and a clock that goes wrong here or there does no harm.
+pub fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+    }
+    if let Ok(secs) = value.parse::<f64>() {
+        return Duration::try_from_secs_f64(secs).ok();
+    }
+    let until = rfc2822::parse(value).ok()?.timestamp();
+    let from = rfc2822::parse(date?.trim()).ok()?.timestamp();
+    Some(Duration::try_from(until.duration_since(from)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: Duration = Duration::from_secs(30);
+
+    fn refused(status: u16) -> Trouble {
+        Trouble::Refused { place: String::new(), status, said: String::new() }
+    }
+
+    fn limited(secs: Option<u64>) -> Trouble {
+        let retry_after = secs.map(Duration::from_secs);
+        Trouble::RateLimited { place: String::new(), status: 429, retry_after, said: String::new() }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_asked_again() {
+        for status in [408, 429, 500, 502, 503, 504, 529] {
+            assert!(wait(&refused(status), 1, 7, CAP).is_some(), "{status}");
+        }
+        for status in [301, 400, 401, 403, 404, 422, 501] {
+            assert_eq!(wait(&refused(status), 1, 7, CAP), None, "{status}");
+        }
+        let broken = Trouble::Broken { place: String::new(), said: String::new() };
+        assert_eq!(wait(&broken, 1, 7, CAP), None);
+        assert_eq!(wait(&refused(500), MOST_TRIES, 7, CAP), None);
+    }
+
+    #[test]
+    fn a_wished_wait_is_kept_or_handed_back() {
+        assert_eq!(wait(&limited(Some(0)), 1, 7, CAP), Some(Duration::ZERO));
+        assert_eq!(wait(&limited(Some(30)), 1, 7, CAP), Some(CAP));
+        assert_eq!(wait(&limited(Some(31)), 1, 7, CAP), None);
+        assert!(wait(&limited(None), 1, 7, CAP).is_some());
+    }
+
+    #[test]
+    fn waits_grow_stay_in_bounds_and_differ_between_asks() {
+        for seed in 0..200 {
+            let (first, second) = (backoff(1, seed), backoff(2, seed));
+            assert!((FIRST_WAIT / 2..=FIRST_WAIT).contains(&first), "{first:?}");
+            assert!((FIRST_WAIT..=FIRST_WAIT * 2).contains(&second), "{second:?}");
+            assert_eq!(first, backoff(1, seed));
+        }
+        let ask = |user: &str, attempt| Ask { system: "s".into(), user: user.into(), schema: None, max_tokens: 1, attempt };
+        let seeds = [seed(&ask("one", 0)), seed(&ask("another", 0)), seed(&ask("one", 1))];
+        assert!(seeds[0] != seeds[1] && seeds[0] != seeds[2]);
+        let waits: std::collections::BTreeSet<_> = (0..200).map(|seed| backoff(1, seed)).collect();
+        assert!(waits.len() > 50, "{}", waits.len());
+        assert!(backoff(u32::MAX, 1) < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn a_retry_after_is_read_in_both_its_forms() {
+        let date = Some("Fri, 13 Feb 2026 08:00:00 GMT");
+        for (value, date, secs) in [
+            ("0", None, Some(0)),
+            (" 7 ", None, Some(7)),
+            ("99999999999999999999999", None, Some(u64::MAX)),
+            ("1.0", None, Some(1)),
+            ("Fri, 13 Feb 2026 08:00:09 GMT", date, Some(9)),
+            ("Fri, 13 Feb 2026 07:00:00 GMT", date, Some(0)),
+            ("Fri, 13 Feb 2026 08:00:09 GMT", None, None),
+            ("-3", None, None),
+            ("NaN", None, None),
+            ("soon", date, None),
+            ("", date, None),
+        ] {
+            assert_eq!(retry_after(value, date), secs.map(Duration::from_secs), "{value}");
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The wire to a model's server: one request, tried again only while nothing came back, and what comes back
+//! read piece by piece.
+//!
+//! Nothing here grows with what the other side sends: a line, an error, a whole reply each have a limit. No
+//! redirect is followed and no proxy stands before this machine itself, so a key goes where it was given for.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use icecore_domain::plain;
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Client, RequestBuilder, Response};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::{Answer, Ask, Finish, Patience, Probe, Trouble, clip, estimated_tokens, most_bytes, retry};
+use crate::settings::{Mistake, Model, is_loopback};
+
+/// The longest event of a stream.
+const MOST_EVENT_BYTES: usize = 1 << 20;
+/// How much of an error is read, and how much of it told.
+const MOST_ERROR_BYTES: usize = 8 << 10;
+const MOST_SAID_BYTES: usize = 600;
+const CONNECT: Duration = Duration::from_secs(10);
+const REACHES: &str = "it can be reached";
+const LISTS: &str = "it knows the model";
+
+/// A server that models are asked at.
+pub(super) struct Wire {
+    client: Client,
+    base: String,
+    key: Option<SecretString>,
+    timeout: Duration,
+    retry_cap: Duration,
+}
+
+/// How a provider's events and whole replies are understood. An error of the provider is an `Err` with its words.
+pub(super) struct Tongue {
+    pub event: fn(&Value, &mut Heard) -> Result<(), String>,
+    pub whole: fn(&Value, &mut Heard) -> Result<(), String>,
+}
+
+/// What has been heard of an answer so far.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub text: String,
+    /// Thinking is not kept, only counted: it is paid for too.
+    pub thought_bytes: usize,
+    pub tokens_in: Option<u64>,
+    pub tokens_out: Option<u64>,
+    pub finish: Option<Finish>,
+    /// The provider said that nothing more comes.
+    pub closed: bool,
+}
+
+/// The tries of one ask.
+#[derive(Default)]
+pub(super) struct Tries {
+    pub requests: u32,
+    setbacks: u32,
+}
+
+impl Wire {
+    /// A wire to the endpoint of `model`, with headers of the provider's; `key_header` makes the one that carries the key.
+    pub fn open(
+        model: &Model,
+        own_headers: &[(&'static str, &'static str)],
+        key_header: fn(&str) -> (HeaderName, String),
+    ) -> Result<Self, Mistake> {
+        super::install_crypto();
+        let url = model.endpoint()?;
+        let mut headers = HeaderMap::new();
+        // What is not compressed cannot swell.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.extend(own_headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))));
+        if let Some(key) = &model.api_key {
+            let (name, value) = key_header(key.expose_secret());
+            let mut value = HeaderValue::from_str(&value)
+                .map_err(|_| Mistake::Value { key: format!("{}.api_key", model.role), said: "holds what no header can carry".into() })?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        let mut client = Client::builder()
+            .user_agent(concat!("icecore/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            // A kept connection may be dead by the next ask, and nobody could tell whether that ask was heard.
+            .pool_max_idle_per_host(0)
+            .connect_timeout(CONNECT.min(model.timeout));
+        if is_loopback(&url) {
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|error| Mistake::Value {
+            key: format!("{}.base_url", model.role),
+            said: format!("cannot be used, because no client can be built: {}", causes(&error)),
+        })?;
+        let base = url.as_str().trim_end_matches('/').to_owned();
+        Ok(Self { client, base, key: model.api_key.clone(), timeout: model.timeout, retry_cap: model.retry_cap })
+    }
+
+    /// The endpoint as it is shown; there is no secret in it.
+    pub fn place(&self) -> &str {
+        &self.base
+    }
+
+    /// Asks once, and again while the other side says "later" before it has begun to answer.
+    pub async fn ask(
+        &self,
+        url: &str,
+        body: &Value,
+        ask: &Ask,
+        tongue: &Tongue,
+        tries: &mut Tries,
+        progress: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble> {
+        let patience = Patience::new(self.timeout, ask.attempt);
+        let seed = retry::seed(ask);
+        loop {
+            tries.requests += 1;
+            let request = self.client.post(url).json(body);
+            let trouble = match timeout(patience.whole, self.once(request, patience, most_bytes(ask), tongue, progress)).await {
+                Ok(Ok((heard, streamed))) => return self.answer(heard, streamed, ask, tries.requests - 1),
+                Ok(Err(trouble)) => trouble,
+                Err(_) => self.timed_out("no whole answer", patience.whole),
+            };
+            tries.setbacks += 1;
+            let Some(wait) = retry::wait(&trouble, tries.setbacks, seed, self.retry_cap) else { return Err(trouble) };
+            sleep(wait).await;
+        }
+    }
+
+    fn answer(&self, heard: Heard, streamed: bool, ask: &Ask, retries: u32) -> Result<Answer, Trouble> {
+        let Heard { mut text, thought_bytes, tokens_in, tokens_out, finish, .. } = heard;
+        let long = clip(&mut text, most_bytes(ask));
+        let finish = if long { Finish::CutOff } else { finish.unwrap_or(Finish::Done) };
+        if text.trim().is_empty() {
+            let said = match finish {
+                Finish::Done => "it ended normally".into(),
+                Finish::CutOff => "it was cut off".into(),
+                Finish::Other(word) => plain::one_line(&word),
+            };
+            return Err(Trouble::Empty { place: self.base.clone(), said });
+        }
+        let measured = tokens_in.is_some() && tokens_out.is_some();
+        let read_bytes = ask.system.len() + ask.user.len();
+        Ok(Answer {
+            tokens_in: tokens_in.unwrap_or_else(|| estimated_tokens(read_bytes)),
+            tokens_out: tokens_out.unwrap_or_else(|| estimated_tokens(text.len() + thought_bytes)),
+            text,
+            measured,
+            finish,
+            retries,
+            streamed,
+        })
+    }
+
+    async fn once(
+        &self,
+        request: RequestBuilder,
+        patience: Patience,
+        most_bytes: usize,
+        tongue: &Tongue,
+        progress: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<(Heard, bool), Trouble> {
+        let mut response = self.send(request, patience).await?;
+        let (mut heard, mut events) = (Heard::default(), Events::default());
+        // The whole of a reply that does not stream; JSON may spell one byte with six.
+        let mut whole: Option<Vec<u8>> = None;
+        let most_whole = most_bytes.saturating_mul(6).saturating_add(MOST_EVENT_BYTES);
+        let mut begun = false;
+        let mut wait = patience.first;
+        loop {
+            let piece = match timeout(wait, response.chunk()).await {
+                Ok(Ok(Some(piece))) => piece,
+                Ok(Ok(None)) => break,
+                // Whoever has said that the answer is whole need not also hang up properly.
+                _ if heard.finish.is_some() => break,
+                Ok(Err(error)) => return Err(self.broken(&format!("it broke off ({})", causes(&error)))),
+                Err(_) => return Err(self.timed_out(if begun { "no further piece of its answer" } else { "no answer" }, wait)),
+            };
+            wait = patience.idle;
+            if !begun {
+                match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                    None => continue,
+                    Some(b'{' | b'[') => whole = Some(Vec::new()),
+                    Some(b'<') => return Err(self.broken("it is a web page, so base_url leads to something else")),
+                    Some(_) => {}
+                }
+                begun = true;
+            }
+            if let Some(whole) = &mut whole {
+                if whole.len() + piece.len() > most_whole {
+                    return Err(Trouble::TooLong { place: self.base.clone(), limit_bytes: most_whole });
+                }
+                whole.extend_from_slice(&piece);
+                progress(whole.len());
+                continue;
+            }
+            let found = events.take(&piece).ok_or_else(|| Trouble::TooLong { place: self.base.clone(), limit_bytes: MOST_EVENT_BYTES })?;
+            self.understand(&found, tongue, &mut heard)?;
+            progress(heard.text.len());
+            if heard.text.len() > most_bytes {
+                // Dropping the response ends the stream, however much more would come.
+                heard.finish = Some(Finish::CutOff);
+                return Ok((heard, true));
+            }
+            if heard.closed {
+                return Ok((heard, true));
+            }
+        }
+        if let Some(whole) = whole {
+            let value: Value = serde_json::from_slice(&whole).map_err(|_| self.broken("it is not whole JSON"))?;
+            (tongue.whole)(&value, &mut heard).map_err(|said| self.broken(&said))?;
+            return Ok((heard, false));
+        }
+        self.understand(&events.rest(), tongue, &mut heard)?;
+        match heard {
+            Heard { finish: None, closed: false, .. } if events.seen => Err(self.broken("it ended before it was finished")),
+            Heard { finish: None, closed: false, .. } => Err(self.broken("it holds neither JSON nor events")),
+            _ => Ok((heard, true)),
+        }
+    }
+
+    fn understand(&self, events: &[String], tongue: &Tongue, heard: &mut Heard) -> Result<(), Trouble> {
+        for event in events {
+            if event.trim() == "[DONE]" {
+                heard.closed = true;
+                break;
+            }
+            let value: Value = serde_json::from_str(event).map_err(|_| self.broken("one of its events is not JSON"))?;
+            (tongue.event)(&value, heard).map_err(|said| self.broken(&said))?;
+        }
+        Ok(())
+    }
+
+    /// Sends, and takes anything but a good status for trouble.
+    async fn send(&self, request: RequestBuilder, patience: Patience) -> Result<Response, Trouble> {
+        let response = match timeout(patience.first, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) if error.is_connect() => {
+                return Err(Trouble::Unreachable { place: self.base.clone(), said: self.hushed(&causes(&error)) });
+            }
+            Ok(Err(error)) => return Err(self.broken(&causes(&error))),
+            Err(_) => return Err(self.timed_out("no answer", patience.first)),
+        };
+        let status = response.status().as_u16();
+        let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        if (200..300).contains(&status) {
+            return match header(CONTENT_ENCODING) {
+                Some(coding) if !coding.eq_ignore_ascii_case("identity") => Err(self.broken("it is compressed, which was not asked for")),
+                _ => Ok(response),
+            };
+        }
+        let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, header(DATE)));
+        let leads_to = header(LOCATION).map(|place| format!("it leads to {place}"));
+        let said = match leads_to {
+            Some(said) if status < 400 => self.hushed(&said),
+            _ => self.hushed(&complaint(&self.limited_body(response, MOST_ERROR_BYTES, patience.idle).await)),
+        };
+        let place = self.base.clone();
+        Err(if status == 429 || (retry::says_later(status) && retry_after.is_some()) {
+            Trouble::RateLimited { place, status, retry_after, said }
+        } else {
+            Trouble::Refused { place, status, said }
+        })
+    }
+
+    /// The start of a body, as much as comes in time and fits.
+    async fn limited_body(&self, mut response: Response, most_bytes: usize, idle: Duration) -> String {
+        let mut body = Vec::new();
+        while let Ok(Ok(Some(piece))) = timeout(idle, response.chunk()).await {
+            body.extend_from_slice(&piece[..piece.len().min(most_bytes - body.len())]);
+            if body.len() == most_bytes {
+                break;
+            }
+        }
+        String::from_utf8_lossy(&body).into_owned()
+    }
+
+    /// Whether the server is there, and whether it lists the model.
+    pub async fn probe(&self, url: &str, model: &str) -> Vec<Probe> {
+        let patience = Patience::new(self.timeout, 0);
+        let look = async {
+            let response = self.send(self.client.get(url), patience).await?;
+            Ok(self.limited_body(response, MOST_EVENT_BYTES, patience.idle).await)
+        };
+        let found = timeout(patience.whole, look).await.unwrap_or_else(|_| Err(self.timed_out("no answer", patience.whole)));
+        let text = match found {
+            Ok(text) => text,
+            Err(trouble @ (Trouble::Refused { .. } | Trouble::RateLimited { .. })) => {
+                return vec![Probe::new(REACHES, true, &self.base), Probe::new(LISTS, false, trouble.to_string())];
+            }
+            Err(trouble) => return vec![Probe::new(REACHES, false, trouble.to_string())],
+        };
+        let listed: Value = serde_json::from_str(&text).unwrap_or_default();
+        let names: Vec<&str> = listed["data"].as_array().into_iter().flatten().filter_map(|listed| listed["id"].as_str()).collect();
+        let known = names.iter().any(|name| *name == model || name.strip_suffix(":latest") == Some(model));
+        let mut said = match (known, names.is_empty()) {
+            (true, _) => model.to_owned(),
+            (false, true) => "it lists no models".into(),
+            (false, false) => plain::one_line(&format!("{model} is not among its {}: {}", names.len(), names.join(", "))),
+        };
+        clip(&mut said, MOST_SAID_BYTES);
+        vec![Probe::new(REACHES, true, &self.base), Probe::new(LISTS, known, said)]
+    }
+
+    fn timed_out(&self, what: &'static str, after: Duration) -> Trouble {
+        Trouble::TimedOut { place: self.base.clone(), what, after }
+    }
+
+    fn broken(&self, said: &str) -> Trouble {
+        Trouble::Broken { place: self.base.clone(), said: self.hushed(said) }
+    }
+
+    /// A stranger's words on one line, not too long, and without the key, which some servers repeat.
+    fn hushed(&self, said: &str) -> String {
+        let said = match &self.key {
+            Some(key) => said.replace(key.expose_secret(), "(the key)"),
+            None => said.to_owned(),
+        };
+        let mut said = plain::one_line(said.trim());
+        if clip(&mut said, MOST_SAID_BYTES) {
+            said.push('…');
+        }
+        said
+    }
+}
+
+/// An error and what caused it, without the address: it is told already.
+fn causes(error: &reqwest::Error) -> String {
+    let mut said = Vec::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        said.push(error.to_string());
+        cause = error.source();
+    }
+    if said.is_empty() { "no reason is given".into() } else { said.join(": ") }
+}
+
+/// What an error's body says, and of which parameter.
+fn complaint(body: &str) -> String {
+    let value: Value = serde_json::from_str(body).unwrap_or_default();
+    said_in(&value["error"]).unwrap_or_else(|| if body.trim().is_empty() { "no reason is given".into() } else { body.to_owned() })
+}
+
+/// The words of an error object, or of one that is just a text.
+pub(super) fn said_in(error: &Value) -> Option<String> {
+    let message = error["message"].as_str().or(error.as_str())?;
+    Some(match error["param"].as_str() {
+        Some(param) if !message.contains(param) => format!("{message} [{param}]"),
+        _ => message.to_owned(),
+    })
+}
+
+/// Server-sent events, of which only the data is looked at: both providers repeat the event's name in it.
+#[derive(Default)]
+struct Events {
+    line: Vec<u8>,
+    after_return: bool,
+    data: Option<String>,
+    seen: bool,
+}
+
+impl Events {
+    /// The data of the events that are whole now; `None` if one is longer than any may be.
+    fn take(&mut self, piece: &[u8]) -> Option<Vec<String>> {
+        let mut found = Vec::new();
+        for &byte in piece {
+            let second_half = byte == b'\n' && self.after_return;
+            self.after_return = byte == b'\r';
+            match byte {
+                _ if second_half => {}
+                b'\n' | b'\r' => found.extend(self.end_line()),
+                _ if self.line.len() + self.data.as_ref().map_or(0, String::len) >= MOST_EVENT_BYTES => return None,
+                _ => self.line.push(byte),
+            }
+        }
+        Some(found)
+    }
+
+    fn end_line(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line);
+        if line.is_empty() {
+            return self.data.take();
+        }
+        let data = line.strip_prefix(b"data:")?;
+        let data = String::from_utf8_lossy(data.strip_prefix(b" ").unwrap_or(data));
+        self.seen = true;
+        match &mut self.data {
+            Some(sofar) => {
+                sofar.push('\n');
+                sofar.push_str(&data);
+            }
+            None => self.data = Some(data.into_owned()),
+        }
+        None
+    }
+
+    /// What was not ended by an empty line.
+    fn rest(&mut self) -> Vec<String> {
+        let last = self.end_line();
+        last.or_else(|| self.data.take())
+            .into_iter()
+            .filter(|data| data.trim() == "[DONE]" || serde_json::from_str::<Value>(data).is_ok())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn events(pieces: &[&[u8]]) -> Vec<String> {
+        let mut events = Events::default();
+        let mut found: Vec<String> = pieces.iter().flat_map(|piece| events.take(piece).unwrap()).collect();
+        found.extend(events.rest());
+        found
+    }
+
+    #[test]
+    fn events_are_read_in_every_spelling() {
+        for text in
+            ["data: 1\n\ndata:2\n\n", "data: 1\r\n\r\ndata: 2\r\n\r\n", "data: 1\r\rdata: 2\r\r", "\u{feff}data: 1\n\n\n: ping\ndata: 2"]
+        {
+            assert_eq!(events(&[text.as_bytes()]), ["1", "2"], "{text:?}");
+        }
+        assert_eq!(events(&[b"event: x\nid: 3\nretry: soon\nodd\ndata: [1,\ndata: 2]\n\n"]), ["[1,\n2]"]);
+        assert_eq!(events(&[b"data: {\"cut"]), [""; 0]);
+        assert_eq!(events(&[b"data\n\n"]), [""; 0]);
+    }
+
+    #[test]
+    fn an_event_without_an_end_is_not_kept() {
+        let mut events = Events::default();
+        let piece = vec![b'x'; MOST_EVENT_BYTES];
+        assert!(events.take(&piece).is_some());
+        assert!(events.take(b"x").is_none());
+        let mut events = Events::default();
+        let line = b"data: 0123456789\n".repeat(MOST_EVENT_BYTES / 10 + 1);
+        assert!(events.take(&line).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_where_the_stream_is_cut(at in 0_usize..40, ending in prop::sample::select(vec!["\n", "\r\n", "\r"])) {
+            let text = ["data: \"h\u{e9}\"", "", "data: \"\u{1f642}\"", "", ""].join(ending);
+            let at = at.min(text.len());
+            prop_assert_eq!(events(&[&text.as_bytes()[..at], &text.as_bytes()[at..]]), ["\"h\u{e9}\"", "\"\u{1f642}\""]);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6)) {
+            let mut events = Events::default();
+            for piece in &pieces {
+                let _ = events.take(piece);
+            }
+            let _ = events.rest();
+        }
+    }
+}

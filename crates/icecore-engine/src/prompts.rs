@@ -1,0 +1,153 @@
+//! The prompts: YAML, one a tier, built in and overridable in a vault. Rust only fills them in (P4).
+
+use std::collections::BTreeMap;
+
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::DocPath;
+use icecore_domain::summary::Tier;
+use icecore_store::{Error as StoreError, Store};
+use minijinja::{Environment, Value, context};
+use serde::Deserialize;
+
+use crate::{Error, Result};
+
+const BUILT_IN: &[(&str, &str)] = &[
+    ("session", include_str!("../prompts/session.yaml")),
+    ("day", include_str!("../prompts/day.yaml")),
+    ("week", include_str!("../prompts/week.yaml")),
+    ("month", include_str!("../prompts/month.yaml")),
+    ("year", include_str!("../prompts/year.yaml")),
+    ("rules", include_str!("../prompts/rules.yaml")),
+    ("task", include_str!("../prompts/task.yaml")),
+];
+
+/// What a prompt's file says.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    system: String,
+    #[serde(default)]
+    user: String,
+    #[serde(default)]
+    text: String,
+}
+
+/// The longest prompt file, in bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// One source as a prompt shows it.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// What is filled in.
+#[derive(Debug, Clone)]
+pub struct Filling<'a> {
+    /// Which tier.
+    pub tier: Tier,
+    /// What it is called.
+    pub title: String,
+    /// The days it covers.
+    pub span: String,
+    /// How many tokens are wanted.
+    pub tokens: usize,
+    /// How many sentences the headline has.
+    pub sentences: &'static str,
+    /// What must be kept.
+    pub must: Vec<String>,
+    /// What it is made from.
+    pub sources: &'a [Shown],
+    /// Which attempt this is.
+    pub attempt: u32,
+    /// What was wrong with the last one.
+    pub complaints: String,
+}
+
+/// The prompts in force.
+pub struct Prompts {
+    files: BTreeMap<&'static str, File>,
+}
+
+fn wrong(name: &str, why: impl std::fmt::Display) -> Error {
+    Error::Prompt(format!("prompts/{name}.yaml: {}", why.to_string().lines().next().unwrap_or_default()))
+}
+
+impl Prompts {
+    /// The built-in ones, with a vault's own in their place.
+    pub async fn load(store: &dyn Store) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        for &(name, built_in) in BUILT_IN {
+            let path: DocPath = format!("prompts/{name}.yaml").parse().map_err(StoreError::Path)?;
+            let own = store.document(&path).await?;
+            let text = match &own {
+                Some(bytes) if bytes.len() > MAX_BYTES => {
+                    return Err(wrong(name, format!("it has {} bytes, at most {MAX_BYTES} are read", bytes.len())));
+                }
+                Some(bytes) => std::str::from_utf8(bytes).map_err(|error| wrong(name, error))?,
+                None => built_in,
+            };
+            let file: File = serde_saphyr::from_str(text).map_err(|error| wrong(name, error))?;
+            let complete =
+                if ["rules", "task"].contains(&name) { !file.text.is_empty() } else { !file.system.is_empty() && !file.user.is_empty() };
+            if !complete {
+                return Err(wrong(name, "it needs `system` and `user`, and a shared one `text`"));
+            }
+            files.insert(name, file);
+        }
+        let prompts = Self { files };
+        // A prompt that cannot be filled in is better found now than at night.
+        for &tier in Tier::ALL {
+            let sources = [Shown { name: "x".into(), text: "x".into() }];
+            for attempt in 0..3 {
+                prompts.fill(&Filling {
+                    tier,
+                    title: "x".into(),
+                    span: "x".into(),
+                    tokens: 1,
+                    sentences: "2 to 4",
+                    must: vec!["x".into()],
+                    sources: &sources,
+                    attempt,
+                    complaints: "x".into(),
+                })?;
+            }
+        }
+        Ok(prompts)
+    }
+
+    /// The prompt: what the model is, and what it is to do.
+    pub fn fill(&self, filling: &Filling<'_>) -> Result<(String, String)> {
+        let name = filling.tier.word();
+        let mut environment = Environment::empty();
+        for part in ["rules", "task"] {
+            let text = &self.files[part].text;
+            environment.add_template(part, text).map_err(|error| wrong(part, error))?;
+        }
+        // Nobody can write text that contains a hash of itself, so nobody can end the fence from within.
+        let fence = filling.sources.iter().fold(Hash::of(b"fence"), |hash, source| hash.then(source.text.as_bytes()));
+        let fence = format!("=== {} ===", fence.short());
+        let sources: Vec<Value> =
+            filling.sources.iter().map(|source| context! { name => source.name.as_str(), text => source.text.as_str() }).collect();
+        let values = context! {
+            title => filling.title.as_str(),
+            span => filling.span.as_str(),
+            tokens => filling.tokens,
+            tighter => filling.tokens * (10 - 3 * filling.attempt.min(2) as usize) / 10,
+            sentences => filling.sentences,
+            must => filling.must.clone(),
+            sources => sources,
+            count => filling.sources.len(),
+            attempt => filling.attempt,
+            complaints => filling.complaints.as_str(),
+            fence => fence,
+        };
+        let file = &self.files[name];
+        let render = |text: &str| environment.render_str(text, &values).map_err(|error| wrong(name, error));
+        Ok((render(&file.system)?, render(&file.user)?))
+    }
+}

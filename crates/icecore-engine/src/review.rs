@@ -1,0 +1,224 @@
+//! Drafts that were refused, and what a person makes of them; and days that somebody marked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::cascade::judge::Draft;
+use icecore_domain::cascade::plan::Due;
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::summary::{self, Cost, Importance, Maker, Period, ReadView, Summary};
+use icecore_store::Error as StoreError;
+use jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+
+use crate::rollup::{Deferred, Rolled};
+use crate::{ATTEMPTS, Error, Memory, Result};
+
+/// Where a refused draft stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nobody has looked at it yet.
+    Open,
+    /// A person let it stand.
+    Accepted,
+    /// A person wrote another.
+    Edited,
+    /// To be asked for again.
+    Retry,
+}
+
+/// A draft that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Review {
+    /// When.
+    pub ts: String,
+    /// Of what.
+    pub period: String,
+    /// A hash of its sources.
+    pub source: String,
+    /// Where it stands.
+    pub state: State,
+    /// What was wrong with it.
+    #[serde(default)]
+    pub complaint: String,
+    /// Its headline.
+    #[serde(default)]
+    pub headline: String,
+    /// Its body.
+    #[serde(default)]
+    pub body: String,
+    /// What it took.
+    #[serde(default)]
+    pub cost: Cost,
+}
+
+/// What a person does with a refused draft.
+#[derive(Debug, Clone)]
+pub enum Settle {
+    /// Let it stand as it is.
+    Accept,
+    /// Put this in its place: a headline, a blank line, a body; or a whole primer.
+    Edit(String),
+    /// Ask a model again at the next run.
+    Retry,
+}
+
+/// A mark, as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    ts: String,
+    date: String,
+    mark: String,
+}
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+impl Memory {
+    /// Appends a line to a document that only grows.
+    pub(crate) async fn append_line(&self, path: &DocPath, line: &str) -> Result<()> {
+        let mut last = StoreError::Moved { what: path.to_string() };
+        for _ in 0..ATTEMPTS {
+            let length = self.store.document(path).await?.unwrap_or_default().len() as u64;
+            match self.store.grow(path, format!("{line}\n").as_bytes(), length).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return Ok(other?),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// The last word on every draft that was ever refused.
+    async fn all_reviews(&self) -> Result<BTreeMap<String, Review>> {
+        let text = self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default();
+        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Review>(line).ok());
+        Ok(lines.map(|review| (review.period.clone(), review)).collect())
+    }
+
+    /// Drafts that wait for a person.
+    pub async fn reviews(&self) -> Result<Vec<Review>> {
+        Ok(self.all_reviews().await?.into_values().filter(|review| review.state == State::Open).collect())
+    }
+
+    /// What was refused and must not be asked for again, by period and source.
+    pub(crate) async fn refused(&self) -> Result<BTreeSet<(String, String)>> {
+        Ok(self.reviews().await?.into_iter().map(|review| (review.period, review.source)).collect())
+    }
+
+    /// The periods of which a draft waits for a person.
+    pub(crate) async fn flagged(&self) -> Result<BTreeSet<Period>> {
+        Ok(self.reviews().await?.iter().filter_map(|review| review.period.parse().ok()).collect())
+    }
+
+    async fn write_review(&self, review: &Review) -> Result<()> {
+        self.append_line(&path(layout::REVIEW)?, &serde_json::to_string(review).unwrap_or_default()).await
+    }
+
+    /// Sets a draft aside for a person.
+    pub(crate) async fn flag(&self, due: &Due, draft: &Draft, why: &str, cost: Cost) -> Result<()> {
+        self.write_review(&Review {
+            ts: self.now().to_string(),
+            period: due.period.to_string(),
+            source: due.source.to_string(),
+            state: State::Open,
+            complaint: why.to_owned(),
+            headline: draft.headline.clone(),
+            body: draft.body.clone(),
+            cost,
+        })
+        .await
+    }
+
+    /// A person's own version is not written over because its sources changed: a person is asked. True if a person has
+    /// already said that it may be.
+    pub(crate) async fn ask_about_hand(&self, due: &Due, rolled: &mut Rolled) -> Result<bool> {
+        let reviews = self.all_reviews().await?;
+        let known = reviews.get(&due.period.to_string()).filter(|review| review.source == due.source.to_string());
+        match known.map(|review| review.state) {
+            Some(State::Retry) => return Ok(true),
+            Some(_) => return Ok(false),
+            None => {}
+        }
+        let why = "its sources changed after a person edited it; accept keeps the person's words, retry makes it anew";
+        let own = self.newest_of(due.period).await?;
+        let draft = Draft { headline: own.headline, body: own.body };
+        self.flag(due, &draft, why, Cost::default()).await?;
+        rolled.flagged.push(Deferred { period: due.period, why: why.into() });
+        Ok(false)
+    }
+
+    async fn newest_of(&self, period: Period) -> Result<Summary> {
+        self.newest_summary(period).await?.ok_or_else(|| Error::Nothing(format!("there is no summary of {period}")))
+    }
+
+    /// Settles a refused draft.
+    pub async fn settle_review(&self, period: Period, what: Settle) -> Result<Option<Summary>> {
+        let review = self.all_reviews().await?.remove(&period.to_string()).filter(|review| review.state == State::Open);
+        let Some(review) = review else {
+            return Err(Error::Nothing(format!("no draft of {period} waits for review; `icecore review` lists those that do")));
+        };
+        let (state, words) = match what {
+            Settle::Retry => (State::Retry, None),
+            Settle::Accept => (State::Accepted, Some((review.headline.clone(), review.body.clone()))),
+            Settle::Edit(text) => match summary::read_file(&text) {
+                ReadView::Broken => return Err(Error::Nothing("the text is empty; nothing was changed".into())),
+                ReadView::Edited { headline, body } => (State::Edited, Some((headline, body))),
+                ReadView::Ours => (State::Edited, summary::read_view(&text)),
+            },
+        };
+        let mut kept = None;
+        if let Some((headline, body)) = words {
+            let newest = self.newest_of(period).await?;
+            let draft = Draft { headline, body }.tidied();
+            if draft.headline.is_empty() {
+                return Err(Error::Nothing(format!(
+                    "the draft of {period} says nothing; `icecore review {period} --edit FILE` puts another in its place"
+                )));
+            }
+            let source: Hash = review.source.parse().unwrap_or(newest.source);
+            let own = Summary {
+                version: newest.version + 1,
+                headline: draft.headline,
+                body: draft.body,
+                recorded: self.now(),
+                source,
+                maker: Maker::Hand,
+                provisional: false,
+                left_out: Vec::new(),
+                cost: review.cost,
+                ..newest
+            };
+            self.store.add_summaries(std::slice::from_ref(&own), None).await?;
+            self.write_views(std::slice::from_ref(&own), &mut Rolled::default()).await?;
+            kept = Some(own);
+        }
+        self.write_review(&Review { ts: self.now().to_string(), state, headline: String::new(), body: String::new(), ..review }).await?;
+        Ok(kept)
+    }
+
+    /// Days that somebody marked, with the last mark of each.
+    pub async fn marks(&self) -> Result<BTreeMap<Date, Importance>> {
+        let text = self.store.document(&path(layout::MARKS)?).await?.unwrap_or_default();
+        let until = self.horizon();
+        let mut marks = BTreeMap::new();
+        for mark in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Mark>(line).ok()) {
+            let known = Moment::read(&mark.ts).is_some_and(|read| until.is_none_or(|until| read.moment.at() <= until));
+            if let (true, Ok(day)) = (known, mark.date.parse::<Date>()) {
+                match mark.mark.parse::<Importance>() {
+                    Ok(importance) => marks.insert(day, importance),
+                    Err(_) => marks.remove(&day),
+                };
+            }
+        }
+        Ok(marks)
+    }
+
+    /// Marks a day; `None` takes the mark back.
+    pub async fn mark(&self, day: Date, importance: Option<Importance>) -> Result<()> {
+        let mark = Mark { ts: self.now().to_string(), date: day.to_string(), mark: importance.map_or("none", Importance::word).to_owned() };
+        self.append_line(&path(layout::MARKS)?, &serde_json::to_string(&mark).unwrap_or_default()).await
+    }
+}

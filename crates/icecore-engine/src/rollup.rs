@@ -1,0 +1,784 @@
+//! Pressing: sessions into days, days into weeks, weeks into months, months into years.
+//!
+//! Every node is made in the same way: read its sources, plan, ask a model or take the sources' own sentences, judge, write.
+//! What was planned is never remembered; a run that died anywhere is finished by the next one.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use icecore_domain::budget::{self, LeftOut};
+use icecore_domain::calendar::Days;
+use icecore_domain::cascade::compose::{self, Size};
+use icecore_domain::cascade::importance;
+use icecore_domain::cascade::judge::{self, Case, Complaint, Draft, Must};
+use icecore_domain::cascade::plan::{Asked, Due, Heads, Known, Waiting};
+use icecore_domain::cascade::press::{self, Source};
+use icecore_domain::event::{Event, Kind, Priority};
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::plain;
+use icecore_domain::record::{Record, SessionKey};
+use icecore_domain::schedule::Job;
+use icecore_domain::summary::{Cost, Importance, Maker, Period, Summary, SummaryQuery, Tier};
+use icecore_store::Claimed;
+use jiff::ToSpan;
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::config::WithoutModel;
+use crate::llm::{Ask, Finish, Llm, Schema, reply};
+use crate::prompts::{Filling, Prompts, Shown};
+use crate::{Error, Memory, Result};
+
+/// A model that may be asked, and how much of it.
+pub struct Asking<'a> {
+    /// The model.
+    pub llm: &'a dyn Llm,
+    /// The most tokens a day.
+    pub ceiling: u64,
+    /// The most tokens that go into one question.
+    pub input_tokens: usize,
+}
+
+/// What is to be pressed.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// Only this tier, or everything that is due.
+    pub tier: Option<Tier>,
+    /// Of it only what touches these days, whether its time has come or not.
+    pub days: Option<Days>,
+    /// Only these sessions.
+    pub sessions: Option<Vec<SessionKey>>,
+}
+
+/// A node that was pressed.
+#[derive(Debug, Clone, Serialize)]
+pub struct PressedNode {
+    /// Which.
+    pub period: Period,
+    /// Its version.
+    pub version: u32,
+    /// Why it was due.
+    pub why: &'static str,
+    /// Who made it.
+    pub made_by: String,
+    /// To be replaced as soon as a model can.
+    pub provisional: bool,
+    /// Bytes of its sources.
+    pub bytes_in: u64,
+    /// Bytes of its text.
+    pub bytes_out: u64,
+    /// How often a model was asked.
+    pub attempts: u32,
+    /// Its first words.
+    pub headline: String,
+}
+
+/// Something that could not be pressed now.
+#[derive(Debug, Clone, Serialize)]
+pub struct Deferred {
+    /// What.
+    pub period: Period,
+    /// Why.
+    pub why: String,
+}
+
+/// What a run came to.
+#[derive(Debug, Default, Serialize)]
+pub struct Rolled {
+    /// Pressed.
+    pub pressed: Vec<PressedNode>,
+    /// Refused by the judge, and waiting for a person.
+    pub flagged: Vec<Deferred>,
+    /// Put off.
+    pub deferred: Vec<Deferred>,
+    /// Files that were written, moved or taken over from a person's editor.
+    pub files: crate::views::Files,
+    /// What went wrong without stopping the run.
+    pub complaints: Vec<String>,
+}
+
+/// What would be done.
+#[derive(Debug, Default, Serialize)]
+pub struct Outlook {
+    /// Due now, tier by tier; what is built on it follows.
+    pub due: Vec<DueNode>,
+    /// Due, but not all sources are there.
+    pub waiting: Vec<Deferred>,
+}
+
+/// A node that is due.
+#[derive(Debug, Serialize)]
+pub struct DueNode {
+    /// Which.
+    pub period: Period,
+    /// Its tier.
+    pub tier: Tier,
+    /// Why.
+    pub why: &'static str,
+    /// How many records it covers.
+    pub messages: u64,
+}
+
+/// How far a run is: what is being pressed, how many are done, how many there are.
+pub type Watch<'a> = &'a (dyn Fn(&str, usize, usize) + Send + Sync);
+
+/// The sources of one node.
+struct Material {
+    shown: Vec<Shown>,
+    must: Vec<Must>,
+    importance: Importance,
+    left_out: Vec<LeftOut>,
+}
+
+impl Material {
+    fn take_records(&mut self, records: &[&Record]) {
+        for record in records {
+            self.must.extend(marked(&record.text, false));
+            let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({title})"));
+            let parts = record.parts.as_deref().map_or(String::new(), |parts| format!("\n{}", budget::shortened(parts, 300)));
+            self.shown.push(Shown {
+                name: format!("{} {}{title}", record.ts.clock(), record.speaker()),
+                text: format!("{}{parts}", record.text.trim()),
+            });
+        }
+    }
+
+    /// What is told by its id need not be told by its words as well, and nothing twice.
+    fn name_once(&mut self) {
+        let ids: HashSet<String> = self.must.iter().filter_map(|must| must.id.clone()).collect();
+        let mut seen = HashSet::new();
+        self.must.retain(|must| {
+            let doubled = must.id.is_none() && ids.iter().any(|id| must.text.contains(id.as_str()));
+            !doubled && seen.insert(must.id.clone().unwrap_or_else(|| plain::sameness_key(&must.text)))
+        });
+        // Nor what is only the beginning of something else.
+        let texts: Vec<String> = self.must.iter().map(|must| must.text.clone()).collect();
+        self.must.retain(|must| {
+            let begun = must.text.trim_end_matches("...").trim_end();
+            !must.text.ends_with("...") || !texts.iter().any(|text| *text != must.text && text.starts_with(begun))
+        });
+    }
+
+    fn bytes(&self) -> usize {
+        self.shown.iter().map(|source| source.text.len()).sum()
+    }
+}
+
+/// How many attempts a draft has (P5).
+const DRAFTS: u32 = 3;
+/// How many provisional nodes are written at once.
+const BATCH: usize = 64;
+
+enum Made {
+    Draft { draft: Draft, maker: Maker, cost: Cost, left_out: Vec<LeftOut> },
+    Refused { draft: Draft, complaints: Vec<Complaint>, cost: Cost },
+    Deferred(String),
+}
+
+impl Memory {
+    /// The right to be the only one who presses.
+    async fn claim_pressing(&self) -> Result<Claimed> {
+        self.store
+            .claim("pressing")
+            .await?
+            .ok_or_else(|| Error::Busy("another run is pressing this memory; try again when it is done".into()))
+    }
+
+    /// Everything that planning looks at.
+    pub async fn known(&self, has_model: bool) -> Result<Known> {
+        let now = self.now();
+        let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
+        let until = self.horizon();
+        let mut sessions = self.store.sessions(None).await?;
+        // What was said after this moment is not known yet.
+        sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
+        let timetable = self.policy.schedule.timetable()?;
+        let last = |job| timetable.last_due(job, now.at(), &self.zone).map(|due| due.date);
+        Ok(Known {
+            sessions,
+            heads: Heads::new(heads),
+            event_days: self.store.event_days().await?.into_iter().collect(),
+            logs: self.logs(now.day()).await?,
+            marks: self.marks().await?,
+            refused: self.refused().await?,
+            week_run: last(Job::Week),
+            month_run: last(Job::Month),
+            idle_minutes: self.policy.session_idle_minutes(),
+            has_model,
+            zone: self.zone.clone(),
+            now,
+        })
+    }
+
+    /// The logs of the last days, by their hashes.
+    async fn logs(&self, today: Date) -> Result<BTreeMap<Date, Option<Hash>>> {
+        let mut logs = BTreeMap::new();
+        for back in 0..self.policy.log.notice_days {
+            let Ok(day) = today.checked_sub(i32::from(back).days()) else { continue };
+            let text = self.store.document(&DocPath::log(day)).await?;
+            let told = text.filter(|text| !text.trim_ascii().is_empty());
+            logs.insert(day, told.map(|text| Hash::of(&text)));
+        }
+        Ok(logs)
+    }
+
+    /// What is due, without doing it.
+    pub async fn outlook(&self, wish: &Wish, has_model: bool) -> Result<Outlook> {
+        let known = self.known(has_model).await?;
+        let mut outlook = Outlook::default();
+        for tier in tiers(wish) {
+            let plan = known.plan(tier, asked(wish, tier));
+            outlook.due.extend(plan.due.into_iter().filter(|due| wanted(wish, due)).map(|due| DueNode {
+                period: due.period,
+                tier,
+                why: due.why.word(),
+                messages: due.messages,
+            }));
+            outlook.waiting.extend(plan.waiting.into_iter().map(waits));
+        }
+        Ok(outlook)
+    }
+
+    /// Presses what is due, until nothing is.
+    pub async fn roll(&self, wish: &Wish, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Rolled> {
+        let _alone = self.claim_pressing().await?;
+        let mut rolled = Rolled::default();
+        let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
+        self.finish_views(&mut rolled).await?;
+        let mut known = self.known(asking.is_some()).await?;
+        // Once a model did not answer, it is not asked again in this run.
+        let mut silent: Option<String> = None;
+        for tier in tiers(wish) {
+            let plan = known.plan(tier, asked(wish, tier));
+            let due: Vec<Due> = plan.due.into_iter().filter(|due| wanted(wish, due)).collect();
+            let all = due.len();
+            let mut batch: Vec<(Due, Summary)> = Vec::new();
+            for (done, due) in due.into_iter().enumerate() {
+                watch(&due.period.to_string(), done, all);
+                if due.by_hand && !self.ask_about_hand(&due, &mut rolled).await? {
+                    continue;
+                }
+                let made = match (asking, &prompts, &silent) {
+                    _ if due.refused => self.extract(&due).await?,
+                    (Some(asking), Some(prompts), None) => self.draft(&due, asking, prompts).await?,
+                    (Some(_), _, Some(why)) => Made::Deferred(why.clone()),
+                    _ => match self.policy.without_model()? {
+                        WithoutModel::Extract => self.extract(&due).await?,
+                        WithoutModel::Defer => Made::Deferred("no model is configured, and cascade.without_model is defer".into()),
+                    },
+                };
+                match made {
+                    Made::Draft { draft, maker, cost, left_out } => {
+                        batch.push((due.clone(), self.summary(&due, draft, maker, cost, left_out).await?))
+                    }
+                    Made::Refused { draft, complaints, cost } => {
+                        let why = complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                        self.flag(&due, &draft, &why, cost).await?;
+                        rolled.flagged.push(Deferred { period: due.period, why });
+                        // It stands without a model meanwhile, so that what is built on it has the best there is.
+                        if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await? {
+                            batch.push((due.clone(), self.summary(&due, draft, maker, cost, left_out).await?));
+                        }
+                    }
+                    Made::Deferred(why) => {
+                        if asking.is_some() && silent.is_none() {
+                            silent = Some(why.clone());
+                        }
+                        rolled.deferred.push(Deferred { period: due.period, why });
+                    }
+                }
+                if asking.is_some() || batch.len() >= BATCH {
+                    self.keep_pressed(std::mem::take(&mut batch), &mut known, &mut rolled).await?;
+                }
+            }
+            self.keep_pressed(batch, &mut known, &mut rolled).await?;
+            watch("", all, all);
+            rolled.deferred.extend(plan.waiting.into_iter().map(waits));
+        }
+        self.tend_views(&known, &mut rolled).await?;
+        Ok(rolled)
+    }
+
+    /// Writes versions, then the files that show them.
+    async fn keep_pressed(&self, batch: Vec<(Due, Summary)>, known: &mut Known, rolled: &mut Rolled) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let summaries: Vec<Summary> = batch.iter().map(|(_, summary)| summary.clone()).collect();
+        self.store.add_summaries(&summaries, None).await?;
+        for (due, summary) in &batch {
+            known.heads.put(summary.head());
+            rolled.pressed.push(PressedNode {
+                period: summary.period,
+                version: summary.version,
+                why: due.why.word(),
+                made_by: summary.maker.to_string(),
+                provisional: summary.provisional,
+                bytes_in: summary.cost.bytes_in,
+                bytes_out: (summary.headline.len() + summary.body.len()) as u64,
+                attempts: summary.cost.attempts,
+                headline: summary.headline.clone(),
+            });
+        }
+        self.write_views(&summaries, rolled).await
+    }
+
+    async fn summary(&self, due: &Due, draft: Draft, maker: Maker, cost: Cost, left_out: Vec<LeftOut>) -> Result<Summary> {
+        let importance = self.importance(due).await?;
+        Ok(Summary {
+            period: due.period,
+            version: due.version,
+            session: due.session.clone(),
+            start: due.start,
+            end: due.end,
+            headline: draft.headline,
+            body: draft.body,
+            messages: due.messages,
+            states: due.states,
+            recorded: self.now(),
+            source: due.source,
+            log: due.log,
+            sources: due.children.clone(),
+            provisional: maker == Maker::Extract,
+            maker,
+            importance,
+            left_out,
+            cost,
+        })
+    }
+
+    /// The summaries a node is made from, in order.
+    async fn children(&self, due: &Due) -> Result<Vec<Summary>> {
+        let wanted: BTreeSet<Period> = due.children.iter().copied().collect();
+        let tiers: Vec<Tier> = wanted.iter().map(|period| period.tier()).collect::<BTreeSet<_>>().into_iter().collect();
+        if tiers.is_empty() {
+            return Ok(Vec::new());
+        }
+        // A week's or month's span may begin before the month or year it is counted to.
+        let query = SummaryQuery { tiers, days: Some(due.period.days()), ..SummaryQuery::default() };
+        let mut found = self.store.summaries(&query).await?;
+        found.retain(|summary| wanted.contains(&summary.period));
+        Ok(found)
+    }
+
+    /// The statements that were recorded in the period and hold.
+    async fn events_of(&self, days: Days) -> Result<Vec<Event>> {
+        let query = EventQuery { since: Some(days.first), until: Some(days.last), ..EventQuery::default() };
+        let mut events: Vec<Event> = self.store.events(&query).await?.entries.into_iter().map(|entry| entry.event).collect();
+        events.retain(|event| event.is_statement());
+        Ok(events)
+    }
+
+    async fn records_of(&self, key: &SessionKey) -> Result<Vec<Record>> {
+        let mut records = self.store.records(Days { first: key.day, last: key.day }).await?;
+        let until = self.horizon();
+        records.retain(|record| record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until));
+        Ok(records)
+    }
+
+    async fn importance(&self, due: &Due) -> Result<Importance> {
+        match due.period {
+            Period::Day(day) => {
+                let events = self.events_of(due.period.days()).await?;
+                let children = self.children(due).await?;
+                let log = self.log_text(day).await?;
+                let mut lines: Vec<&str> =
+                    children.iter().flat_map(|child| child.body.lines()).filter(|line| line.starts_with("- ")).collect();
+                lines.extend(log.lines().filter(|line| line.starts_with("- ")));
+                lines.sort_unstable();
+                lines.dedup();
+                let bytes = children.iter().map(|child| child.cost.bytes_in).sum::<u64>() + log.len() as u64;
+                let mark = self.marks().await?.get(&day).copied();
+                Ok(importance::detect(importance::Day { mark, events: &events, lines: &lines, messages: due.messages, bytes }))
+            }
+            Period::Session { day, .. } => {
+                Ok(self.marks().await?.get(&day).copied().filter(|mark| *mark == Importance::Important).unwrap_or(Importance::Ordinary))
+            }
+            _ => Ok(Importance::Ordinary),
+        }
+    }
+
+    async fn log_text(&self, day: Date) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.store.document(&DocPath::log(day)).await?.unwrap_or_default()).into_owned())
+    }
+
+    /// Reads what a node is made from. `room` is how many tokens of it a reader can take.
+    async fn material(&self, due: &Due, room: usize) -> Result<Material> {
+        let importance = self.importance(due).await?;
+        let mut material = Material { shown: Vec::new(), must: Vec::new(), importance, left_out: Vec::new() };
+        if let Some(key) = &due.session {
+            let records = self.records_of(key).await?;
+            material.take_records(&records.iter().collect::<Vec<_>>());
+        } else {
+            let light = due.period.tier() >= Tier::Month;
+            let events = self.events_of(due.period.days()).await?;
+            material.must.extend(events.iter().filter_map(|event| to_keep(event, light)));
+            let mut children = self.children(due).await?;
+            if due.period.tier() == Tier::Week {
+                children = self.fit_week(children, room, &mut material.left_out).await?;
+            }
+            for child in &children {
+                material.must.extend(marked(&child.body, light));
+                material
+                    .shown
+                    .push(Shown { name: child.period.title(), text: format!("{}\n{}", child.headline, child.body).trim_end().to_owned() });
+            }
+            if let Period::Day(day) = due.period {
+                let log = self.log_text(day).await?;
+                if !log.trim().is_empty() {
+                    material.must.extend(marked(&log, light));
+                    material.shown.push(Shown { name: "the day's log".into(), text: plain::clean(&log).text });
+                }
+            }
+        }
+        material.name_once();
+        Ok(material)
+    }
+
+    /// Where a week's session primers are more than fits, day summaries stand in for the oldest of them.
+    async fn fit_week(&self, children: Vec<Summary>, room: usize, left_out: &mut Vec<LeftOut>) -> Result<Vec<Summary>> {
+        let tokens = |children: &[Summary]| {
+            children.iter().map(|child| budget::tokens(&child.body) + budget::tokens(&child.headline) + 20).sum::<usize>()
+        };
+        let mut children = children;
+        let days: BTreeSet<Date> =
+            children.iter().filter(|child| child.period.tier() == Tier::Session).map(|child| child.period.days().first).collect();
+        for day in days {
+            if tokens(&children) <= room {
+                break;
+            }
+            let of_day = SummaryQuery::within(Tier::Day, Days { first: day, last: day });
+            let Some(summary) = self.store.summaries(&of_day).await?.pop() else { continue };
+            let at = children.iter().position(|child| child.period.days().first == day).unwrap_or(0);
+            let before = children.len();
+            children.retain(|child| child.period.days().first != day);
+            left_out.push(LeftOut::new(
+                format!("{} session primers of {day}; the day stands in for them", before - children.len()),
+                "what a model can take in",
+            ));
+            children.insert(at, summary);
+        }
+        Ok(children)
+    }
+
+    fn size(&self, due: &Due, importance: Importance, sources: usize) -> Size {
+        let tier = due.period.tier();
+        let file = self.policy.budget.of(tier, importance);
+        // The file has a header besides.
+        let header =
+            640 + due.session.as_ref().map_or(0, |key| (key.conversation.len() + key.session.as_ref().map_or(0, String::len)).min(500));
+        let bytes = file.saturating_sub(header.min(file / 2));
+        Size { bytes, tokens: bytes / 3, wanted: compose::wanted(tier, importance, sources, bytes) }
+    }
+
+    /// A summary from the sources' own sentences.
+    async fn extract(&self, due: &Due) -> Result<Made> {
+        let begun = self.clock.millis();
+        let material = self.material(due, usize::MAX).await?;
+        let (draft, left_out) = self.compose(due, &material);
+        let cost = Cost { bytes_in: material.bytes() as u64, millis: self.clock.millis() - begun, ..Cost::default() };
+        Ok(Made::Draft { draft, maker: Maker::Extract, cost, left_out: [material.left_out, left_out].concat() })
+    }
+
+    /// Likewise, for a session whose records are at hand.
+    pub(crate) fn extract_from(&self, due: &Due, records: &[&Record]) -> (Draft, Vec<LeftOut>) {
+        let mut material = Material { shown: Vec::new(), must: Vec::new(), importance: Importance::Ordinary, left_out: Vec::new() };
+        material.take_records(records);
+        material.name_once();
+        self.compose(due, &material)
+    }
+
+    fn compose(&self, due: &Due, material: &Material) -> (Draft, Vec<LeftOut>) {
+        let count = material.shown.len().max(1);
+        // The headings of summaries say nothing by themselves.
+        let texts: Vec<String> = material
+            .shown
+            .iter()
+            .map(|source| match due.session {
+                Some(_) => source.text.clone(),
+                None => source.text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n"),
+            })
+            .collect();
+        let sources: Vec<Source<'_>> = material
+            .shown
+            .iter()
+            .zip(&texts)
+            .enumerate()
+            .map(|(at, (source, text))| {
+                // What is later counts a little more.
+                #[expect(clippy::cast_precision_loss, reason = "a weight")]
+                let weight = 1.0 + 0.2 * at as f32 / count as f32;
+                let speaker = due.session.as_ref().map(|_| source.name.split_whitespace().nth(1).unwrap_or_default());
+                Source { text, weight, speaker }
+            })
+            .collect();
+        let size = self.size(due, material.importance, material.bytes());
+        compose::compose(&sources, &material.must, material.importance, size)
+    }
+
+    /// A model's draft, asked for until it may stand, at most three times.
+    async fn draft(&self, due: &Due, asking: &Asking<'_>, prompts: &Prompts) -> Result<Made> {
+        let begun = self.clock.millis();
+        let room = asking.input_tokens.saturating_sub(1_500).max(500);
+        let mut material = self.material(due, room).await?;
+        let bytes_in = material.bytes();
+        let size = self.size(due, material.importance, bytes_in);
+        fit(&mut material, room);
+        let sources = said(&material);
+        let case = Case {
+            days: due.period.days(),
+            bytes: size.bytes,
+            tokens: size.tokens,
+            must: &material.must,
+            sources: &sources,
+            count: material.shown.len().max(due.children.len()),
+        };
+        let mut cost = Cost { bytes_in: bytes_in as u64, ..Cost::default() };
+        let mut last: (Draft, Vec<Complaint>) = Default::default();
+        for attempt in 0..DRAFTS {
+            let days = due.period.days();
+            let filling = Filling {
+                tier: due.period.tier(),
+                title: due.period.title(),
+                span: if days.first == days.last { days.first.to_string() } else { format!("{} to {}", days.first, days.last) },
+                tokens: tokens_wanted(due.period.tier(), material.importance).min(size.tokens),
+                sentences: if due.period.tier() >= Tier::Month { "3 to 5" } else { "2 to 4" },
+                must: material.must.iter().map(Must::line).collect(),
+                sources: &material.shown,
+                attempt,
+                complaints: last.1.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            };
+            let (system, user) = prompts.fill(&filling)?;
+            let ask =
+                Ask { system, user, schema: Some(schema()), max_tokens: u32::try_from(size.tokens + 400).unwrap_or(u32::MAX), attempt };
+            let heard = match self.ask(&ask, due, asking, &mut cost).await? {
+                Ok(heard) => heard,
+                Err(why) => return Ok(Made::Deferred(why)),
+            };
+            cost.attempts += 1;
+            cost.millis = self.clock.millis() - begun;
+            let draft = read_draft(&heard.text).tidied();
+            let mut complaints = judge::judge(&case, &draft);
+            if heard.cut_off {
+                complaints.push(Complaint::NoAnswer("it was cut off".into()));
+            }
+            if complaints.is_empty() {
+                let maker = Maker::Model(asking.llm.name());
+                return Ok(Made::Draft { draft, maker, cost, left_out: material.left_out });
+            }
+            last = (draft, complaints);
+        }
+        Ok(Made::Refused { draft: last.0, complaints: last.1, cost })
+    }
+
+    /// Asks a model, unless the same question was answered before. `Err` with the reason if it must wait.
+    async fn ask(&self, ask: &Ask, due: &Due, asking: &Asking<'_>, cost: &mut Cost) -> Result<Result<Heard, String>> {
+        let question = question(ask, &asking.llm.name());
+        if let Some(kept) = self.store.answer(question).await?
+            && let Ok(heard) = serde_json::from_slice::<Heard>(&kept)
+        {
+            return Ok(Ok(heard));
+        }
+        // On the safe side: what the estimate misses must not pass the ceiling.
+        let tokens_in = (budget::tokens(&ask.system) + budget::tokens(&ask.user)) as u64 * 5 / 4 + 200;
+        let job = due.period.tier().word();
+        let reserved = match self.reserve(job, &asking.llm.name(), tokens_in, u64::from(ask.max_tokens), asking.ceiling).await? {
+            Ok(reserved) => reserved,
+            Err(left) => {
+                let need = tokens_in + u64::from(ask.max_tokens);
+                return Ok(Err(format!("it may take {need} tokens, and the day's ceiling of {} leaves {left}", asking.ceiling)));
+            }
+        };
+        match asking.llm.complete(ask, &|_| {}).await {
+            Ok(answer) => {
+                let heard = Heard {
+                    text: answer.text,
+                    cut_off: answer.finish == Finish::CutOff,
+                    tokens_in: answer.tokens_in,
+                    tokens_out: answer.tokens_out,
+                };
+                // The answer first: what is kept need not be paid for again, whatever happens next.
+                self.store.keep_answer(question, &serde_json::to_vec(&heard).unwrap_or_default()).await?;
+                self.settle(&reserved, heard.tokens_in, heard.tokens_out).await?;
+                cost.tokens_in += heard.tokens_in;
+                cost.tokens_out += heard.tokens_out;
+                Ok(Ok(heard))
+            }
+            Err(trouble) => {
+                if !trouble.may_have_cost() {
+                    self.settle(&reserved, 0, 0).await?;
+                }
+                Ok(Err(format!("{} did not answer: {trouble}", asking.llm.name())))
+            }
+        }
+    }
+}
+
+/// An answer as it is kept.
+#[derive(Debug, Clone, Serialize, serde::Deserialize)]
+struct Heard {
+    text: String,
+    cut_off: bool,
+    tokens_in: u64,
+    tokens_out: u64,
+}
+
+fn question(ask: &Ask, model: &str) -> Hash {
+    [model, &ask.system, &ask.user, &ask.max_tokens.to_string()].iter().fold(Hash::of(b"question"), |hash, part| hash.then(part.as_bytes()))
+}
+
+fn tiers(wish: &Wish) -> Vec<Tier> {
+    match wish.tier {
+        Some(tier) => vec![tier],
+        None => Tier::ALL.to_vec(),
+    }
+}
+
+fn asked(wish: &Wish, tier: Tier) -> Option<Asked> {
+    (wish.tier == Some(tier) && (wish.days.is_some() || wish.sessions.is_some())).then_some(Asked { tier, days: wish.days })
+}
+
+fn wanted(wish: &Wish, due: &Due) -> bool {
+    let days = due.period.days();
+    let in_time = wish.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last);
+    in_time && wish.sessions.as_ref().is_none_or(|sessions| due.session.as_ref().is_some_and(|key| sessions.contains(key)))
+}
+
+fn waits(waiting: Waiting) -> Deferred {
+    Deferred { period: waiting.period, why: format!("waits for {}", waiting.for_what) }
+}
+
+/// What of the ledger a summary of its time must keep.
+fn to_keep(event: &Event, light: bool) -> Option<Must> {
+    let weighty = event.priority <= Priority::P1 || event.kind == Kind::Commitment;
+    if !(weighty || event.kind == Kind::Decision) {
+        return None;
+    }
+    let due = event.due.map_or(String::new(), |due| format!(", due {due}"));
+    Some(Must {
+        id: Some(event.id.to_string()),
+        label: format!("{} {}{due}", event.priority, event.kind),
+        text: event.content.clone(),
+        may_go: light && !weighty,
+    })
+}
+
+/// Lines that say of themselves that they are to be kept.
+fn marked(text: &str, light: bool) -> impl Iterator<Item = Must> + '_ {
+    text.lines().filter(|line| press::is_marked(line)).map(move |line| {
+        let line = line.trim_start_matches(|c: char| c.is_whitespace() || "-*>".contains(c)).trim();
+        // A mark in brackets becomes the label again.
+        let (label, text) = match line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((label, text)) => (label.trim(), text.trim()),
+            None => ("decision", line),
+        };
+        // A word that the label says already need not be said again.
+        let text = match text.split_once(':') {
+            Some((word, rest)) if ["decision", "decided"].contains(&word.trim_matches('*').to_ascii_lowercase().as_str()) => {
+                rest.trim_matches(['*', ' '])
+            }
+            _ => text,
+        };
+        Must { id: None, label: label.to_owned(), text: text.to_owned(), may_go: light }
+    })
+}
+
+/// How many tokens a model is asked for.
+fn tokens_wanted(tier: Tier, importance: Importance) -> usize {
+    let tokens = match tier {
+        Tier::Session => 1_250,
+        Tier::Day => 500,
+        Tier::Week => 2_000,
+        Tier::Month | Tier::Year => 2_500,
+    };
+    match importance {
+        Importance::Important => tokens * 3 / 2,
+        Importance::Ordinary => tokens,
+        Importance::Dull => 100,
+    }
+}
+
+/// Where the sources are more than a model can take in, their most telling sentences stand in for them.
+fn fit(material: &mut Material, room: usize) {
+    let tokens: usize = material.shown.iter().map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12).sum();
+    if tokens <= room {
+        return;
+    }
+    let sources: Vec<Source<'_>> = material.shown.iter().map(|source| Source { text: &source.text, weight: 1.0, speaker: None }).collect();
+    // Four bytes a token at the least; other scripts have fewer sentences then.
+    let pressed = press::press(&sources, press::Room { headline_bytes: 200, body_bytes: room * 2, lines: usize::MAX });
+    let mut lines: Vec<(usize, String)> = pressed.lines.into_iter().map(|line| (line.source, line.text)).collect();
+    lines.sort_by_key(|(source, _)| *source);
+    let mut shown: Vec<Shown> = Vec::new();
+    let mut last = usize::MAX;
+    for (source, text) in lines {
+        if source == last {
+            if let Some(one) = shown.last_mut() {
+                one.text.push('\n');
+                one.text.push_str(&text);
+            }
+        } else {
+            shown.push(Shown { name: material.shown[source].name.clone(), text });
+            last = source;
+        }
+    }
+    while shown.iter().map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12).sum::<usize>() > room
+        && shown.len() > 1
+    {
+        shown.remove(0);
+    }
+    material.left_out.push(LeftOut::new(format!("{} sentences of the sources", pressed.left_out), "what a model can take in"));
+    material.shown = shown;
+}
+
+/// Everything the sources say, as the judge looks at it.
+fn said(material: &Material) -> String {
+    let mut text = String::new();
+    for source in &material.shown {
+        text.push_str(&source.name);
+        text.push('\n');
+        text.push_str(&source.text);
+        text.push('\n');
+    }
+    for must in &material.must {
+        text.push_str(&must.line());
+        text.push('\n');
+    }
+    text
+}
+
+fn schema() -> Schema {
+    Schema {
+        name: "summary",
+        json: serde_json::json!({
+            "type": "object",
+            "properties": { "headline": { "type": "string", "maxLength": 900 }, "body": { "type": "string", "maxLength": 16_000 } },
+            "required": ["headline", "body"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// What a model's answer says: the object that was asked for, else its first paragraph and the rest.
+pub(crate) fn read_draft(text: &str) -> Draft {
+    if let Some(read) = reply::json_object(text) {
+        let field = |name: &str| match read.value.get(name) {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(serde_json::Value::Array(lines)) => lines.iter().filter_map(|line| line.as_str()).collect::<Vec<_>>().join("\n"),
+            _ => String::new(),
+        };
+        let draft = Draft { headline: field("headline"), body: field("body") };
+        if !draft.headline.trim().is_empty() {
+            return draft;
+        }
+    }
+    let text = reply::without_thinking(text);
+    let text = text.trim();
+    if text.starts_with('{') || text.starts_with('[') {
+        // Something like JSON that is not what was asked for says nothing.
+        return Draft::default();
+    }
+    let (headline, body) = text.split_once("\n\n").unwrap_or((text, ""));
+    Draft { headline: headline.to_owned(), body: body.to_owned() }
+}

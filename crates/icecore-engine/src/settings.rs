@@ -1,0 +1,643 @@
+//! The user's own settings: which models, which keys, how much may be spent, where the server listens.
+//!
+//! They never come from a vault, because a vault may come from a stranger. Every key can also stand in the
+//! environment (`ICECORE_SUMMARIZER_MODEL`), which wins. A key is bound to the place it was given for: an
+//! address from the environment never gets the key of the file. No secret is ever shown.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use reqwest::Url;
+use secrecy::{ExposeSecret as _, SecretString};
+use toml::{Table, Value};
+
+use crate::config;
+
+const OPENAI: &str = "https://api.openai.com/v1";
+const ANTHROPIC: &str = "https://api.anthropic.com";
+/// The longest key that is believed to be one.
+const MOST_KEY_BYTES: usize = 4096;
+/// A day: nobody waits longer for a model, and no sum of waits can overflow.
+const MOST_SECS: u64 = 86_400;
+
+/// The user's settings.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The better model: rollups and distilling.
+    pub summarizer: Model,
+    /// The model behind the proxy.
+    pub chat: Model,
+    /// What may be spent.
+    pub spend: Spend,
+    /// Where the server listens.
+    pub server: Server,
+}
+
+/// Who answers, and how it is reached.
+#[derive(Debug, Clone)]
+pub struct Model {
+    /// What it is used for; also the section of the file.
+    pub role: &'static str,
+    /// The kind of endpoint.
+    pub provider: Provider,
+    /// Where it is; empty for a command.
+    pub base_url: String,
+    /// Which model; empty for a command.
+    pub model: String,
+    /// The key, which no text shows.
+    pub api_key: Option<SecretString>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// How long one ask may take when it is asked for the first time.
+    pub timeout: Duration,
+    /// How much it can read at once.
+    pub max_input_tokens: u32,
+    /// What else the request's body says, over what we say.
+    pub extra: serde_json::Map<String, serde_json::Value>,
+    /// The longest wait before asking again that is sat through.
+    pub retry_cap: Duration,
+}
+
+/// The kind of endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// No model.
+    None,
+    /// The chat completions that most servers speak.
+    OpenAi,
+    /// Anthropic's messages.
+    Anthropic,
+    /// A program that reads the prompt and prints the answer.
+    Command,
+}
+
+/// What may be spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spend {
+    /// Tokens in and out, all models together.
+    pub tokens_per_day: u64,
+}
+
+/// Where the server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Server {
+    /// The address.
+    pub addr: SocketAddr,
+}
+
+/// What is wrong with the user's settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Mistake {
+    /// Not TOML at all.
+    #[error("config.toml is not valid TOML in line {line}: {said}")]
+    Syntax {
+        /// The line, from 1.
+        line: usize,
+        /// What the parser says, without the line's text: it may hold a key.
+        said: String,
+    },
+    /// A setting nobody reads.
+    #[error("config.toml sets `{key}`, which does not exist{suggestion}")]
+    Unknown {
+        /// The setting.
+        key: String,
+        /// What may have been meant.
+        suggestion: String,
+    },
+    /// A value that cannot be used.
+    #[error("{key} {said}")]
+    Value {
+        /// The setting, or the variable it came from.
+        key: String,
+        /// What is wrong, and what to write.
+        said: String,
+    },
+    /// Something that the provider needs is not there.
+    #[error("{role}.provider is {provider}, which needs {needs}; set it in config.toml or as {variable}")]
+    Missing {
+        /// The section.
+        role: &'static str,
+        /// The provider.
+        provider: &'static str,
+        /// What is missing.
+        needs: &'static str,
+        /// The variable that would do.
+        variable: String,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Count,
+    List,
+    Table,
+}
+
+const MODEL_KEYS: [(&str, Kind); 10] = [
+    ("provider", Kind::Text),
+    ("base_url", Kind::Text),
+    ("model", Kind::Text),
+    ("api_key", Kind::Text),
+    ("api_key_file", Kind::Text),
+    ("command", Kind::List),
+    ("timeout_secs", Kind::Count),
+    ("max_input_tokens", Kind::Count),
+    ("extra", Kind::Table),
+    ("retry_cap_secs", Kind::Count),
+];
+const SECTIONS: [(&str, &[(&str, Kind)]); 4] = [
+    ("summarizer", &MODEL_KEYS),
+    ("chat", &MODEL_KEYS),
+    ("spend", &[("tokens_per_day", Kind::Count)]),
+    ("server", &[("addr", Kind::Text)]),
+];
+
+impl Settings {
+    /// The settings of `text` (the file's, if there is one) with those of the environment over them.
+    pub fn read(
+        text: Option<&str>,
+        environment: &dyn Fn(&str) -> Option<String>,
+        read_file: &dyn Fn(&str) -> io::Result<String>,
+    ) -> Result<Self, Mistake> {
+        let file = parse(text.unwrap_or_default())?;
+        only_known(&file)?;
+        // A variable that is set to nothing sets nothing.
+        let environment = |name: &str| environment(name).filter(|value| !value.trim().is_empty());
+        let from = Sources { file: &file, environment: &environment, read_file };
+        let addr = from.text("server", "addr")?.unwrap_or_else(|| "127.0.0.1:7431".into());
+        let addr = addr.trim().parse().map_err(|_| Mistake::Value {
+            key: "server.addr".into(),
+            said: "is not an address and a port; write it like 127.0.0.1:7431".into(),
+        })?;
+        Ok(Self {
+            summarizer: from.model("summarizer")?,
+            chat: from.model("chat")?,
+            spend: Spend { tokens_per_day: from.count("spend", "tokens_per_day")?.unwrap_or(2_000_000) },
+            server: Server { addr },
+        })
+    }
+
+    /// Whether the file's own text holds a key, so that others must not be able to read it.
+    pub fn holds_a_key(text: &str) -> bool {
+        parse(text).is_ok_and(|file| file.values().any(|section| section.get("api_key").is_some()))
+    }
+
+    /// Every setting in force as TOML, the keys as `(set)`.
+    pub fn show(&self) -> String {
+        let mut shown = Table::new();
+        for model in [&self.summarizer, &self.chat] {
+            shown.insert(model.role.into(), model.shown().into());
+        }
+        let tokens_per_day = i64::try_from(self.spend.tokens_per_day).unwrap_or(i64::MAX);
+        shown.insert("spend".into(), Table::from_iter([("tokens_per_day".into(), tokens_per_day.into())]).into());
+        shown.insert("server".into(), Table::from_iter([("addr".into(), self.server.addr.to_string().into())]).into());
+        toml::to_string(&shown).unwrap_or_default()
+    }
+}
+
+impl Provider {
+    /// Its word in the settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Command => "command",
+        }
+    }
+
+    fn default_url(self) -> &'static str {
+        match self {
+            Self::OpenAi => OPENAI,
+            Self::Anthropic => ANTHROPIC,
+            Self::None | Self::Command => "",
+        }
+    }
+}
+
+impl Model {
+    /// No model.
+    pub fn none(role: &'static str) -> Self {
+        Self {
+            role,
+            provider: Provider::None,
+            base_url: String::new(),
+            model: String::new(),
+            api_key: None,
+            command: Vec::new(),
+            timeout: Duration::from_secs(120),
+            max_input_tokens: 24_000,
+            extra: serde_json::Map::new(),
+            retry_cap: Duration::from_secs(30),
+        }
+    }
+
+    /// Where it is, checked: an address that is ours to call with the key we have.
+    pub fn endpoint(&self) -> Result<Url, Mistake> {
+        let wrong = |said: &str| Mistake::Value { key: format!("{}.base_url", self.role), said: said.into() };
+        let url =
+            Url::parse(self.base_url.trim()).map_err(|error| wrong(&format!("is not an address ({error}); write it like {OPENAI}")))?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+            return Err(wrong("is neither http:// nor https://"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong("holds a name or a password, which would show in every log; use api_key or api_key_file"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong("goes on after its path (`?` or `#`); leave that out, and put a key into api_key"));
+        }
+        if url.scheme() == "http" && !is_loopback(&url) && self.api_key.is_some() {
+            return Err(wrong("is http:// to another machine, so the key could be read on the way; use https://, or no key"));
+        }
+        Ok(url)
+    }
+
+    fn shown(&self) -> Table {
+        let mut table = Table::new();
+        let mut set = |key: &str, value: Value| table.insert(key.into(), value);
+        set("provider", self.provider.word().into());
+        match self.provider {
+            Provider::None => {}
+            Provider::OpenAi | Provider::Anthropic => {
+                set("base_url", self.base_url.as_str().into());
+                set("model", self.model.as_str().into());
+                if self.api_key.is_some() {
+                    set("api_key", "(set)".into());
+                }
+                set("retry_cap_secs", secs(self.retry_cap));
+            }
+            Provider::Command => {
+                set("command", self.command.clone().into());
+            }
+        }
+        set("timeout_secs", secs(self.timeout));
+        set("max_input_tokens", i64::from(self.max_input_tokens).into());
+        if let Ok(extra) = Value::try_from(&self.extra)
+            && !self.extra.is_empty()
+        {
+            set("extra", extra);
+        }
+        table
+    }
+}
+
+/// Whether only this machine can be at the other end.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn secs(duration: Duration) -> Value {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).into()
+}
+
+fn parse(text: &str) -> Result<Table, Mistake> {
+    let text = text.trim_start_matches('\u{feff}');
+    text.parse().map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        Mistake::Syntax { line: before.matches('\n').count() + 1, said: error.message().to_owned() }
+    })
+}
+
+fn only_known(file: &Table) -> Result<(), Mistake> {
+    for (section, values) in file {
+        let Some((_, keys)) = SECTIONS.iter().find(|(name, _)| name == section) else {
+            let suggestion = config::suggestion(section, "", SECTIONS.iter().map(|(name, _)| *name));
+            return Err(Mistake::Unknown { key: section.clone(), suggestion });
+        };
+        let Value::Table(values) = values else {
+            return Err(Mistake::Value { key: section.clone(), said: format!("is a section; write [{section}] and its settings below") });
+        };
+        for (key, value) in values {
+            let name = format!("{section}.{key}");
+            let Some((_, kind)) = keys.iter().find(|(known, _)| known == key) else {
+                let suggestion = config::suggestion(key, &format!("{section}."), keys.iter().map(|(known, _)| *known));
+                return Err(Mistake::Unknown { key: name, suggestion });
+            };
+            let fits = match kind {
+                Kind::Text => value.is_str(),
+                Kind::Count => value.is_integer(),
+                Kind::List => value.as_array().is_some_and(|words| words.iter().all(Value::is_str)),
+                Kind::Table => value.is_table(),
+            };
+            if !fits {
+                let kind = match kind {
+                    Kind::Text => "a text in quotes",
+                    Kind::Count => "a whole number",
+                    Kind::List => "a list of texts, like [\"claude\", \"-p\"]",
+                    Kind::Table => "a table, like { temperature = 0.2 }",
+                };
+                return Err(Mistake::Value { key: name, said: format!("must be {kind}") });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name of the variable that says the same as a key of the file.
+fn variable(section: &str, key: &str) -> String {
+    format!("ICECORE_{section}_{key}").to_ascii_uppercase()
+}
+
+/// Where settings come from.
+struct Sources<'a> {
+    file: &'a Table,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+    read_file: &'a dyn Fn(&str) -> io::Result<String>,
+}
+
+impl Sources<'_> {
+    fn in_file(&self, section: &str, key: &str) -> Option<&Value> {
+        self.file.get(section)?.get(key)
+    }
+
+    fn in_environment(&self, section: &str, key: &str) -> Option<String> {
+        (self.environment)(&variable(section, key))
+    }
+
+    fn text(&self, section: &str, key: &str) -> Result<Option<String>, Mistake> {
+        let own = self.in_file(section, key).and_then(Value::as_str).map(str::to_owned);
+        Ok(self.in_environment(section, key).or(own).filter(|text| !text.trim().is_empty()))
+    }
+
+    fn count(&self, section: &str, key: &str) -> Result<Option<u64>, Mistake> {
+        let (name, value) = match self.in_environment(section, key) {
+            Some(value) => (variable(section, key), value.trim().replace('_', "").parse().ok()),
+            None => match self.in_file(section, key).and_then(Value::as_integer) {
+                Some(value) => (format!("{section}.{key}"), u64::try_from(value).ok()),
+                None => return Ok(None),
+            },
+        };
+        value.map(Some).ok_or(Mistake::Value { key: name, said: "must be a whole number, 0 or more".into() })
+    }
+
+    fn secs(&self, section: &'static str, key: &str, default: Duration, least: u64) -> Result<Duration, Mistake> {
+        let Some(found) = self.count(section, key)? else { return Ok(default) };
+        if !(least..=MOST_SECS).contains(&found) {
+            return Err(Mistake::Value { key: format!("{section}.{key}"), said: format!("must be from {least} to {MOST_SECS} seconds") });
+        }
+        Ok(Duration::from_secs(found))
+    }
+
+    fn command(&self, section: &str) -> Result<Vec<String>, Mistake> {
+        let name = variable(section, "command");
+        let listed = match self.in_environment(section, "command") {
+            // No shell reads it, so there is nothing but blanks to split at; a list says it exactly.
+            Some(text) if !text.trim_start().starts_with('[') => return Ok(text.split_whitespace().map(str::to_owned).collect()),
+            Some(text) => inline(&text).filter(Value::is_array),
+            None => self.in_file(section, "command").cloned().or(Some(Value::Array(Vec::new()))),
+        };
+        let words = listed.and_then(|list| list.try_into::<Vec<String>>().ok());
+        words.ok_or(Mistake::Value { key: name, said: "must be a list of texts, like [\"claude\", \"-p\"]".into() })
+    }
+
+    fn extra(&self, section: &str) -> Result<serde_json::Map<String, serde_json::Value>, Mistake> {
+        let found = match self.in_environment(section, "extra") {
+            Some(text) => serde_json::from_str(&text).ok().or_else(|| inline(&text).and_then(|value| value.try_into().ok())),
+            None => match self.in_file(section, "extra") {
+                Some(value) => value.clone().try_into().ok(),
+                None => return Ok(serde_json::Map::new()),
+            },
+        };
+        let said = "must be a table, like { temperature = 0.2 } or {\"temperature\": 0.2}, and without dates";
+        found.ok_or(Mistake::Value { key: variable(section, "extra"), said: said.into() })
+    }
+
+    fn model(&self, role: &'static str) -> Result<Model, Mistake> {
+        let named = self.text(role, "provider")?;
+        let (base_url, model) = (self.text(role, "base_url")?, self.text(role, "model")?);
+        let provider = match named.as_deref().map(str::trim) {
+            Some("openai") => Provider::OpenAi,
+            Some("anthropic") => Provider::Anthropic,
+            Some("command") => Provider::Command,
+            Some("none") => Provider::None,
+            Some(other) => {
+                let known = ["openai", "anthropic", "command", "none"];
+                let said =
+                    format!("is {other:?}{}; choose openai, anthropic, command or none", config::suggestion(other, "", known.into_iter()));
+                return Err(Mistake::Value { key: format!("{role}.provider"), said });
+            }
+            None if base_url.is_some() || model.is_some() => Provider::OpenAi,
+            None => Provider::None,
+        };
+        let nothing = Model::none(role);
+        let mut found = Model {
+            provider,
+            base_url: base_url.unwrap_or_else(|| provider.default_url().to_owned()),
+            model: model.unwrap_or_default(),
+            command: self.command(role)?,
+            timeout: self.secs(role, "timeout_secs", nothing.timeout, 1)?,
+            retry_cap: self.secs(role, "retry_cap_secs", nothing.retry_cap, 0)?,
+            extra: self.extra(role)?,
+            ..nothing
+        };
+        if let Some(most) = self.count(role, "max_input_tokens")? {
+            found.max_input_tokens = u32::try_from(most).unwrap_or(u32::MAX);
+        }
+        let missing = |needs, key| Mistake::Missing { role, provider: provider.word(), needs, variable: variable(role, key) };
+        match provider {
+            Provider::None => {}
+            Provider::Command if found.command.is_empty() => return Err(missing("a command", "command")),
+            Provider::Command => {}
+            Provider::OpenAi | Provider::Anthropic => {
+                if found.model.is_empty() {
+                    return Err(missing("a model", "model"));
+                }
+                let url = found.endpoint()?;
+                found.api_key = self.key(role, &url, provider)?;
+                let at_vendor = is_default(&url, provider);
+                if found.api_key.is_none() && at_vendor && named.is_some() {
+                    found.api_key = (self.environment)(&format!("{}_API_KEY", provider.word().to_ascii_uppercase())).map(secret);
+                }
+                if found.api_key.is_none() && at_vendor {
+                    return Err(missing("an api_key or api_key_file", "api_key"));
+                }
+                // Again, now that it is known whether there is a key to protect.
+                found.endpoint()?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The key for `url`: a key's place is looked up where the address was set, so that nobody who can set
+    /// the address alone is sent a key that was meant for another.
+    fn key(&self, role: &'static str, url: &Url, provider: Provider) -> Result<Option<SecretString>, Mistake> {
+        let both = |key: String| Mistake::Value { key, said: "and the same with _file are both set; keep one".into() };
+        let wrong = |key: String, said: &str| Mistake::Value { key, said: said.into() };
+        let in_file = |key| self.in_file(role, key).and_then(Value::as_str).map(str::to_owned).filter(|text| !text.trim().is_empty());
+        let set_here = (self.in_environment(role, "api_key"), self.in_environment(role, "api_key_file"));
+        let from_environment = set_here.0.is_some() || set_here.1.is_some();
+        let (given, place) = if from_environment {
+            (set_here, variable(role, "api_key"))
+        } else {
+            ((in_file("api_key"), in_file("api_key_file")), format!("{role}.api_key"))
+        };
+        let key = match given {
+            (Some(_), Some(_)) => return Err(both(place)),
+            (Some(key), None) => key,
+            (None, Some(path)) => (self.read_file)(path.trim())
+                .map_err(|error| wrong(format!("{place}_file"), &format!("names {path}, which cannot be read: {error}")))?,
+            (None, None) => return Ok(None),
+        };
+        if !from_environment && self.in_environment(role, "base_url").is_some() {
+            let own = in_file("base_url").unwrap_or_else(|| provider.default_url().to_owned());
+            if !Url::parse(own.trim()).is_ok_and(|own| own.origin() == url.origin()) {
+                let said = format!(
+                    "sends {role} elsewhere than config.toml does, and the key there was not given for that place; set {} too",
+                    variable(role, "api_key")
+                );
+                return Err(wrong(variable(role, "base_url"), &said));
+            }
+        }
+        let key = secret(key);
+        let shown = key.expose_secret();
+        if shown.is_empty() || shown.len() > MOST_KEY_BYTES || !shown.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(wrong(place, "is not a key: a key is one line of visible ASCII without blanks"));
+        }
+        Ok(Some(key))
+    }
+}
+
+fn secret(text: String) -> SecretString {
+    SecretString::from(text.trim().to_owned())
+}
+
+fn inline(text: &str) -> Option<Value> {
+    format!("it = {}", text.trim()).parse::<Table>().ok()?.remove("it")
+}
+
+fn is_default(url: &Url, provider: Provider) -> bool {
+    Url::parse(provider.default_url()).is_ok_and(|own| own.origin() == url.origin())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "sk-hush-4711";
+
+    fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, Mistake> {
+        let environment = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let files = |path: &str| match path {
+            "/run/key" => Ok(format!("{KEY}\n")),
+            "/run/novel" => Ok("once upon\na time".into()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        };
+        Settings::read(Some(text), &environment, &files)
+    }
+
+    fn key(model: &Model) -> Option<&str> {
+        model.api_key.as_ref().map(|key| key.expose_secret())
+    }
+
+    fn check(text: &str, environment: &[(&str, &str)], complaint: &str) {
+        let mistake = read(text, environment).map(|settings| settings.show()).unwrap_err().to_string();
+        assert!(mistake.contains(complaint), "{mistake}\n has no\n{complaint}");
+        assert!(!mistake.contains(KEY), "{mistake}");
+    }
+
+    #[test]
+    fn nothing_set_is_no_model_and_the_defaults() {
+        let settings = Settings::read(None, &|_| None, &|_| Ok(String::new())).unwrap();
+        assert_eq!((settings.summarizer.provider, settings.chat.provider), (Provider::None, Provider::None));
+        assert_eq!(settings.spend.tokens_per_day, 2_000_000);
+        assert_eq!(settings.server.addr.to_string(), "127.0.0.1:7431");
+        assert_eq!((settings.chat.timeout.as_secs(), settings.chat.max_input_tokens), (120, 24_000));
+    }
+
+    #[test]
+    fn the_environment_wins_key_by_key() {
+        let text = "[summarizer]\nbase_url = \"http://127.0.0.1:11434/v1\"\nmodel = \"a\"\ntimeout_secs = 7\nextra = { temperature = 0.2 }\n\
+                    [chat]\nprovider = \"command\"\ncommand = [\"claude\", \"-p\"]\n[spend]\ntokens_per_day = 2_000\n";
+        let settings = read(text, &[]).unwrap();
+        assert_eq!((settings.summarizer.provider, settings.summarizer.model.as_str()), (Provider::OpenAi, "a"));
+        assert_eq!(settings.summarizer.extra["temperature"], 0.2);
+        assert_eq!((settings.chat.command.len(), settings.spend.tokens_per_day), (2, 2000));
+        let environment = [
+            ("ICECORE_SUMMARIZER_MODEL", "b"),
+            ("ICECORE_SUMMARIZER_TIMEOUT_SECS", "9"),
+            ("ICECORE_SUMMARIZER_EXTRA", "{\"top_p\": 1}"),
+            ("ICECORE_CHAT_COMMAND", "[\"my model\", \"x\", \"y\"]"),
+            ("ICECORE_SPEND_TOKENS_PER_DAY", "5_000"),
+            ("ICECORE_SERVER_ADDR", "[::1]:0"),
+            ("ICECORE_SUMMARIZER_BASE_URL", " "),
+        ];
+        let settings = read(text, &environment).unwrap();
+        assert_eq!((settings.summarizer.model.as_str(), settings.summarizer.timeout.as_secs()), ("b", 9));
+        assert_eq!(settings.summarizer.base_url, "http://127.0.0.1:11434/v1");
+        assert_eq!((settings.summarizer.extra.len(), settings.chat.command[0].as_str()), (1, "my model"));
+        assert_eq!((settings.spend.tokens_per_day, settings.server.addr.port()), (5000, 0));
+        assert_eq!(
+            read("", &[("ICECORE_CHAT_COMMAND", "claude -p"), ("ICECORE_CHAT_PROVIDER", "command")]).unwrap().chat.command,
+            ["claude", "-p"]
+        );
+    }
+
+    #[test]
+    fn a_mistake_says_what_is_wrong_and_what_was_meant() {
+        check("[summarizr]\n", &[], "did you mean `summarizer`?");
+        check("[summarizer]\nmodle = \"x\"\n", &[], "did you mean `summarizer.model`?");
+        check("[summarizer]\nprovider = \"opnai\"\n", &[], "did you mean `openai`?");
+        check("[summarizer]\nprovider = \"openai\"\n", &[], "needs a model; set it in config.toml or as ICECORE_SUMMARIZER_MODEL");
+        check("[chat]\nprovider = \"command\"\n", &[], "needs a command");
+        check("[chat]\nprovider = \"anthropic\"\nmodel = \"c\"\n", &[], "needs an api_key");
+        check("[chat]\ntimeout_secs = \"x\"\n", &[], "chat.timeout_secs must be a whole number");
+        check("[chat]\ntimeout_secs = 0\n", &[], "from 1 to");
+        check("[spend]\ntokens_per_day = -1\n", &[], "0 or more");
+        check("", &[("ICECORE_SPEND_TOKENS_PER_DAY", "many")], "ICECORE_SPEND_TOKENS_PER_DAY must be a whole number");
+        check("[server]\naddr = \"here\"\n", &[], "127.0.0.1:7431");
+        check("chat = 3\n", &[], "write [chat]");
+        check(&format!("[chat]\napi_key = \"{KEY}\nmodel = 3\n"), &[], "in line 2");
+        check(&format!("[chat]\nmodel = \"m\"\napi_key = \"{KEY}\"\napi_key_file = \"/run/key\"\n"), &[], "both set");
+        check("[chat]\nmodel = \"m\"\napi_key_file = \"/nowhere\"\n", &[], "cannot be read");
+        check("[chat]\nmodel = \"m\"\napi_key_file = \"/run/novel\"\n", &[], "is not a key");
+    }
+
+    #[test]
+    fn an_address_that_would_give_the_key_away_is_refused() {
+        let with = |url: &str| format!("[chat]\nmodel = \"m\"\nbase_url = \"{url}\"\napi_key = \"{KEY}\"\n");
+        check(&with("http://example.org/v1"), &[], "use https://");
+        check(&with("http://localhost.example.org/v1"), &[], "use https://");
+        check(&with("http://0.0.0.0/v1"), &[], "use https://");
+        check(&with("https://me:pw@example.org/v1"), &[], "name or a password");
+        check(&with("https://example.org/v1?key=x"), &[], "leave that out");
+        check(&with("ftp://example.org"), &[], "neither http://");
+        check(&with("nonsense"), &[], "is not an address");
+        for url in ["https://example.org/v1", "http://127.0.0.1:1/v1", "http://localhost/v1", "http://[::1]:3/v1", "http://127.1/v1"] {
+            assert_eq!(key(&read(&with(url), &[]).unwrap().chat), Some(KEY), "{url}");
+        }
+        assert_eq!(key(&read("[chat]\nmodel = \"m\"\nbase_url = \"http://192.168.0.2:11434/v1\"\n", &[]).unwrap().chat), None);
+    }
+
+    #[test]
+    fn a_key_goes_only_where_it_was_given_for() {
+        let file = format!("[chat]\nprovider = \"openai\"\nmodel = \"m\"\napi_key = \"{KEY}\"\n");
+        let elsewhere = ("ICECORE_CHAT_BASE_URL", "https://evil.example/v1");
+        check(&file, &[elsewhere], "set ICECORE_CHAT_API_KEY too");
+        assert_eq!(key(&read(&file, &[elsewhere, ("ICECORE_CHAT_API_KEY", "other")]).unwrap().chat), Some("other"));
+        assert_eq!(key(&read(&file, &[("ICECORE_CHAT_BASE_URL", "https://api.openai.com/v2")]).unwrap().chat), Some(KEY));
+
+        let vendor = "[chat]\nprovider = \"openai\"\nmodel = \"m\"\n";
+        let keys = [("OPENAI_API_KEY", KEY), ("ANTHROPIC_API_KEY", "no")];
+        assert_eq!(key(&read(vendor, &keys).unwrap().chat), Some(KEY));
+        assert_eq!(key(&read(&format!("{vendor}base_url = \"https://example.org/v1\"\n"), &keys).unwrap().chat), None);
+        check("[chat]\nmodel = \"m\"\n", &keys, "needs an api_key");
+        assert_eq!(key(&read("[chat]\nprovider = \"anthropic\"\nmodel = \"m\"\n", &keys).unwrap().chat), Some("no"));
+        assert_eq!(key(&read(&format!("{vendor}api_key_file = \"/run/key\"\n"), &[]).unwrap().chat), Some(KEY));
+        let by_variable = [("ICECORE_CHAT_API_KEY_FILE", "/run/key")];
+        assert_eq!(key(&read(&format!("{vendor}api_key = \"old\"\n"), &by_variable).unwrap().chat), Some(KEY));
+    }
+
+    #[test]
+    fn what_is_shown_holds_no_key_and_reads_back() {
+        let file = format!("[chat]\nprovider = \"openai\"\nmodel = \"m\"\napi_key = \"{KEY}\"\nextra = {{ temperature = 0.2 }}\n");
+        let settings = read(&file, &[]).unwrap();
+        assert!(settings.show().contains("api_key = \"(set)\""), "{}", settings.show());
+        assert!(!settings.show().contains(KEY) && !format!("{settings:?}").contains(KEY));
+        assert_eq!(read(&settings.show(), &[]).unwrap().show(), settings.show());
+        assert!(Settings::holds_a_key(&file) && !Settings::holds_a_key("[chat]\nmodel = \"m\"\n"));
+    }
+}

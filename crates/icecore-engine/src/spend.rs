@@ -1,0 +1,155 @@
+//! What models cost: a ledger of tokens for each day, and a ceiling that is never passed.
+//!
+//! Before a model is asked, what the answer may cost at most is reserved in the day's file; afterwards what it did cost is
+//! written. A question whose answer never came stays reserved: it may have been paid for.
+
+use std::collections::HashMap;
+
+use icecore_domain::layout::DocPath;
+use icecore_store::Error as StoreError;
+use jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+
+use crate::{ATTEMPTS, Memory, Result};
+
+/// One line of a day's file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Line {
+    ts: String,
+    id: String,
+    job: String,
+    model: String,
+    state: State,
+    tokens_in: u64,
+    tokens_out: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Reserved,
+    Spent,
+}
+
+/// What was spent on a day.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Spent {
+    /// Tokens that went to models.
+    pub tokens_in: u64,
+    /// Tokens that came back.
+    pub tokens_out: u64,
+    /// Tokens that are reserved for answers that have not come.
+    pub reserved: u64,
+    /// How often a model was asked.
+    pub asked: usize,
+    /// By job.
+    pub jobs: Vec<(String, u64)>,
+}
+
+impl Spent {
+    /// All that counts against the ceiling.
+    pub fn total(&self) -> u64 {
+        self.tokens_in + self.tokens_out + self.reserved
+    }
+}
+
+/// Tokens that are set aside for one question.
+#[derive(Debug, Clone)]
+pub(crate) struct Reservation {
+    id: String,
+    job: String,
+    model: String,
+    day: Date,
+}
+
+fn path(day: Date) -> Result<DocPath> {
+    Ok(format!("memory/spend/{day}.jsonl").parse().map_err(StoreError::Path)?)
+}
+
+fn add_up(text: &[u8]) -> Spent {
+    // The last line of a question counts.
+    let mut lines: HashMap<String, Line> = HashMap::new();
+    for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+        lines.insert(line.id.clone(), line);
+    }
+    let mut spent = Spent::default();
+    let mut jobs: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+    for line in lines.into_values() {
+        spent.asked += 1;
+        let tokens = line.tokens_in + line.tokens_out;
+        *jobs.entry(line.job).or_default() += tokens;
+        match line.state {
+            State::Reserved => spent.reserved += tokens,
+            State::Spent => {
+                spent.tokens_in += line.tokens_in;
+                spent.tokens_out += line.tokens_out;
+            }
+        }
+    }
+    spent.jobs = jobs.into_iter().collect();
+    spent
+}
+
+impl Memory {
+    /// What was spent on a day.
+    pub async fn spent(&self, day: Date) -> Result<Spent> {
+        Ok(add_up(&self.store.document(&path(day)?).await?.unwrap_or_default()))
+    }
+
+    /// Sets tokens aside, if the day's ceiling leaves so many; else says how many it leaves.
+    pub(crate) async fn reserve(
+        &self,
+        job: &str,
+        model: &str,
+        tokens_in: u64,
+        tokens_out: u64,
+        ceiling: u64,
+    ) -> Result<Result<Reservation, u64>> {
+        let now = self.now();
+        let path = path(now.day())?;
+        let mut last = StoreError::Moved { what: path.to_string() };
+        for _ in 0..ATTEMPTS {
+            let so_far = self.store.document(&path).await?.unwrap_or_default();
+            let spent = add_up(&so_far);
+            let left = ceiling.saturating_sub(spent.total());
+            if tokens_in + tokens_out > left {
+                return Ok(Err(left));
+            }
+            let reservation = Reservation { id: format!("{}", spent.asked + 1), job: job.into(), model: model.into(), day: now.day() };
+            match self
+                .store
+                .grow(&path, reservation.line(now.to_string(), State::Reserved, tokens_in, tokens_out).as_bytes(), so_far.len() as u64)
+                .await
+            {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => {
+                    other?;
+                    return Ok(Ok(reservation));
+                }
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Writes what a question did cost.
+    pub(crate) async fn settle(&self, reservation: &Reservation, tokens_in: u64, tokens_out: u64) -> Result<()> {
+        let path = path(reservation.day)?;
+        let line = reservation.line(self.now().to_string(), State::Spent, tokens_in, tokens_out);
+        let mut last = StoreError::Moved { what: path.to_string() };
+        for _ in 0..ATTEMPTS {
+            let length = self.store.document(&path).await?.unwrap_or_default().len() as u64;
+            match self.store.grow(&path, line.as_bytes(), length).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return Ok(other?),
+            }
+        }
+        Err(last.into())
+    }
+}
+
+impl Reservation {
+    fn line(&self, ts: String, state: State, tokens_in: u64, tokens_out: u64) -> String {
+        let line = Line { ts, id: self.id.clone(), job: self.job.clone(), model: self.model.clone(), state, tokens_in, tokens_out };
+        serde_json::to_string(&line).unwrap_or_default() + "\n"
+    }
+}

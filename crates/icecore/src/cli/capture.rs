@@ -1,0 +1,345 @@
+//! Commands that take things in: messages, transcripts, states, whole histories.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::Origin;
+use icecore_domain::layout;
+use icecore_domain::record::{Role, Said};
+use icecore_domain::transcript::Shape;
+use icecore_engine::{Gaps, Rolled, Taken, Wish};
+use serde_json::json;
+
+use super::out::{BOLD, CYAN, DIM, Out};
+use super::{ledger, press, read};
+use crate::error::{Exit, Stop};
+use crate::wire::{self, Open};
+
+#[derive(Debug, Subcommand)]
+pub enum Message {
+    /// Keep one message
+    #[command(
+        after_help = "Examples:\n  icecore message add \"we use port 7431\" --conversation app\n  icecore message add --role assistant --conversation app --id m2 \"noted\"\n  some-program | icecore message add -\n\nThe same --conversation and --id twice is one message."
+    )]
+    Add(Add),
+}
+
+#[derive(Debug, Args)]
+pub struct Add {
+    /// The words; `-` reads standard input
+    #[arg(required = true, value_name = "TEXT")]
+    text: Vec<String>,
+    /// The conversation it belongs to
+    #[arg(long, value_name = "NAME")]
+    conversation: Option<String>,
+    /// The session within the conversation
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Its id within the conversation; made from the words if not given
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Who speaks: user, assistant, system, tool
+    #[arg(long, value_name = "ROLE", default_value = "user", value_parser = read::role)]
+    role: Role,
+    /// By which name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// When it was said, e.g. 2026-02-13T09:30:00+01:00; now if not given
+    #[arg(long, value_name = "RFC3339", value_parser = read::moment)]
+    ts: Option<Moment>,
+    /// Tool uses and files that came with it, as JSON
+    #[arg(long, value_name = "JSON", value_parser = read::json)]
+    parts: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// Keep a transcript and write its primer
+    #[command(
+        after_help = "Examples:\n  icecore session add talk.md\n  icecore session add ~/.claude/projects/app/5b0e.jsonl --conversation app\n  icecore session add notes.txt --at 2026-02-13T09:30:00+01:00\n\nPlain text, Markdown and JSONL are told apart by themselves. Adding a transcript that has grown adds what is new."
+    )]
+    Add(SessionAdd),
+}
+
+#[derive(Debug, Args)]
+pub struct SessionAdd {
+    /// The transcript; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How it is written; guessed if not given
+    #[arg(long, value_name = "FORMAT", value_parser = read::shape)]
+    format: Option<Shape>,
+    /// The conversation it belongs to
+    #[arg(long, value_name = "NAME")]
+    conversation: Option<String>,
+    /// The session's name; the file's if not given
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// When it was, for turns without a time of their own; now if not given
+    #[arg(long, value_name = "RFC3339", value_parser = read::moment)]
+    at: Option<Moment>,
+    /// Keep the words only; the primer is written by the next `icecore rollup`
+    #[arg(long)]
+    no_primer: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SaveState {
+    /// The state; `-` or nothing reads standard input, on a terminal memory/state/assistant-state.md
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What it is about
+    #[arg(long, short, value_name = "TEXT")]
+    title: Option<String>,
+    /// Whose words: user, assistant, tool, import, file
+    #[arg(long, value_name = "WHO", default_value = "assistant", value_parser = read::origin)]
+    origin: Origin,
+}
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The file; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How it is written
+    #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
+    format: Format,
+    /// The conversation of messages that name none
+    #[arg(long, value_name = "NAME")]
+    conversation: Option<String>,
+}
+
+/// Forms of an import.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Format {
+    /// A message a line: conversation, session, role, name, ts, id, text
+    Jsonl,
+}
+
+/// The longest transcript or state, in bytes.
+const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
+/// The longest line of an import, in bytes.
+const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
+/// So many lines are taken in at once.
+const BATCH_LINES: usize = 20_000;
+
+fn open_input(path: &Path) -> Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    let file = std::fs::File::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Stop::new(Exit::NotFound, format!("{} does not exist", path.display())),
+        _ => Stop::new(Exit::Failure, format!("{} cannot be read: {error}", path.display())),
+    })?;
+    if file.metadata().is_ok_and(|found| found.is_dir()) {
+        return Err(Stop::new(Exit::Usage, format!("{} is a folder; name a file", path.display())).into());
+    }
+    Ok(Box::new(file))
+}
+
+/// A whole file as text; what is not UTF-8 is shown as such and told.
+pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
+    let mut bytes = Vec::new();
+    open_input(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("reading {}", path.display()))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(Stop::new(Exit::Usage, format!("{} has more than {MAX_FILE_BYTES} bytes", path.display())).into());
+    }
+    if bytes.contains(&0) && !bytes.is_ascii() {
+        return Err(Stop::new(Exit::Usage, format!("{} is not a text file", path.display())).into());
+    }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            out.warn(format!("{} is not UTF-8; what could not be read stands as \u{fffd}", path.display()));
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        }
+    })
+}
+
+/// Says what the gate did.
+fn tell(taken: &Taken, out: &mut Out) {
+    for (kind, count) in &taken.secrets {
+        out.warn(format!("{count} × a secret ({kind}) was replaced before anything was written"));
+    }
+    if taken.own_bytes > 0 {
+        out.say(format!("{} bytes were icecore's own text coming back; they were left out", taken.own_bytes));
+    }
+    if taken.passed_over > 0 {
+        out.say(format!("{} empty messages were passed over", taken.passed_over));
+    }
+    if !taken.revised.is_empty() {
+        let shown: Vec<&str> = taken.revised.iter().take(5).map(String::as_str).collect();
+        out.warn(format!(
+            "{} known with other words: {}{}. The new words count; the old ones stay in the file",
+            taken.revised.len(),
+            shown.join(", "),
+            if taken.revised.len() > 5 { ", …" } else { "" }
+        ));
+    }
+    for complaint in taken.complaints.iter().take(10) {
+        out.warn(complaint);
+    }
+    if taken.complaints.len() > 10 {
+        out.warn(format!("and {} more", taken.complaints.len() - 10));
+    }
+}
+
+pub async fn message(open: &Open, Message::Add(add): &Message, out: &mut Out) -> Result<()> {
+    let said = Said {
+        ts: add.ts,
+        conversation: add.conversation.clone(),
+        session: add.session.clone(),
+        id: add.id.clone(),
+        role: Some(add.role),
+        name: add.name.clone(),
+        text: ledger::text_of(&add.text)?,
+        parts: add.parts.clone(),
+        ..Said::default()
+    };
+    if said.text.trim().is_empty() && said.parts.is_none() {
+        return Err(Stop::new(Exit::Usage, "there is nothing to keep: the text is empty").into());
+    }
+    let taken = open.memory.add_messages(vec![said], &Gaps::default()).await?;
+    refuse(&taken)?;
+    if out.is_json() {
+        return out.json_named("taken", &taken);
+    }
+    tell(&taken, out);
+    out.line(match (taken.new, taken.same, taken.passed_over) {
+        (1, ..) => "kept",
+        (_, 1, _) => "known already",
+        (_, _, 1) => "nothing of it was new: it was icecore's own text",
+        _ => "kept as a revision",
+    })
+}
+
+/// A single thing that could not be taken is an error.
+fn refuse(taken: &Taken) -> Result<()> {
+    match taken.complaints.first() {
+        Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => {
+            Err(Stop::new(Exit::Usage, format!("nothing was kept: {complaint}")).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) -> Result<()> {
+    let text = read_input(&add.file, out)?;
+    let name = add.file.file_stem().map_or("session".into(), |name| name.to_string_lossy().into_owned());
+    let gaps = Gaps { conversation: add.conversation.clone(), session: add.session.clone(), origin: None };
+    let taken = open.memory.add_session(&text, &name, add.format, add.at, &gaps).await?;
+    let rolled = if add.no_primer {
+        Rolled::default()
+    } else {
+        let wish = Wish { tier: Some(icecore_domain::summary::Tier::Session), days: None, sessions: Some(taken.sessions.clone()) };
+        press::roll(open, &wish, out).await?
+    };
+    if out.is_json() {
+        return out.json(&json!({ "session": taken, "rolled": rolled }));
+    }
+    tell(&taken.taken, out);
+    for (what, count) in &taken.skipped {
+        out.whisper(format!("passed over: {count} × {what}"));
+    }
+    out.line(format!("{} turns read as {}: {} new, {} known already", taken.turns, taken.shape, taken.taken.new, taken.taken.same))?;
+    press::tell(&rolled, out)
+}
+
+pub async fn save_state(open: &Open, save: &SaveState, out: &mut Out) -> Result<()> {
+    let text = match &save.file {
+        Some(file) => read_input(file, out)?,
+        None if std::io::stdin().is_terminal() => {
+            let bytes = open.memory.store().document(&layout::STATE.parse()?).await?;
+            let bytes = bytes
+                .ok_or_else(|| Stop::new(Exit::NotFound, format!("there is no {} yet; name a file or pipe the state in", layout::STATE)))?;
+            String::from_utf8_lossy(&bytes).into_owned()
+        }
+        None => read_input(Path::new("-"), out)?,
+    };
+    let saved = open.memory.save_state(&text, save.title.as_deref(), save.origin).await?;
+    if out.is_json() {
+        return out.json_named("saved", &saved);
+    }
+    tell(&saved.taken, out);
+    out.line(format!("saved in {CYAN}{}{CYAN:#}, kept in {}", saved.state, saved.snapshot))?;
+    match &saved.why_not {
+        None => out.line(format!("entered in {}", layout::LAST_DAY)),
+        Some(why) => out.line(format!("{DIM}no entry in {}: {why}{DIM:#}", layout::LAST_DAY)),
+    }
+}
+
+pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
+    let Format::Jsonl = import.format;
+    let size = std::fs::metadata(&import.file).map_or(0, |found| found.len());
+    let mut input = BufReader::with_capacity(1 << 20, open_input(&import.file)?);
+    let bar = out.bar("importing");
+    bar.set_length(size);
+    let gaps = Gaps { conversation: import.conversation.clone(), ..Gaps::default() };
+    let begun = wire::stopwatch();
+    let mut all = Taken::default();
+    let (mut lines, mut first, mut number, mut bytes) = (Vec::new(), 1, 0_usize, 0_u64);
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut input)
+            .take(MAX_LINE_BYTES + 1)
+            .read_until(b'\n', &mut line)
+            .with_context(|| format!("reading {}", import.file.display()))?;
+        let whole = line.len() as u64 <= MAX_LINE_BYTES || line.ends_with(b"\n");
+        if !whole {
+            // The rest of it belongs to the same line.
+            std::io::copy(&mut (&mut input).take(0), &mut std::io::sink())?;
+            skip_line(&mut input)?;
+            all.complaints.push(format!("line {} has more than {MAX_LINE_BYTES} bytes and was not taken", number + 1));
+            line.clear();
+        }
+        bytes += read as u64;
+        number += usize::from(read > 0);
+        if read > 0 {
+            lines.push(String::from_utf8(line).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()));
+        }
+        if lines.len() >= BATCH_LINES || (read == 0 && !lines.is_empty()) {
+            let taken = open.memory.import(&lines, first, &gaps).await?;
+            all.add(taken);
+            first = number + 1;
+            lines.clear();
+            bar.set_position(bytes);
+        }
+        if read == 0 {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    let seconds = begun.seconds();
+    if number > 0 && all.new + all.same + all.revised.len() + all.passed_over == 0 {
+        let why = all.complaints.first().cloned().unwrap_or_default();
+        return Err(Stop::new(Exit::Usage, format!("nothing was imported from {}: {why}", import.file.display())).into());
+    }
+    if out.is_json() {
+        return out.json(&json!({ "lines": number, "taken": all, "seconds": seconds }));
+    }
+    tell(&all, out);
+    out.line(format!("{BOLD}{} messages kept{BOLD:#}, {} known already, {} lines not taken", all.new, all.same, all.complaints.len()))?;
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let rate = all.new as f64 / seconds.max(0.001);
+    out.whisper(format!("{seconds:.1} s, {rate:.0} messages a second"));
+    out.say("`icecore rollup due` presses them");
+    Ok(())
+}
+
+fn skip_line(input: &mut impl BufRead) -> Result<()> {
+    loop {
+        let piece = input.fill_buf()?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let end = piece.iter().position(|&byte| byte == b'\n');
+        let length = end.map_or(piece.len(), |at| at + 1);
+        input.consume(length);
+        if end.is_some() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Commands that give memory back: packs for a model, and the raw words of any time.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use icecore_domain::packs::Pack;
+use icecore_domain::plain;
+use icecore_domain::record::{Record, Trust};
+use icecore_engine::Before;
+use serde_json::{Value, json};
+
+use super::capture::read_input;
+use super::out::{BOLD, CYAN, DIM, Out};
+use super::read;
+use crate::error::{Exit, Stop};
+use crate::wire::Open;
+
+#[derive(Debug, Subcommand)]
+pub enum PackKind {
+    /// What a new session begins with: the latest month, this week, today's sessions; at most 35,840 bytes
+    #[command(
+        after_help = "Examples:\n  icecore pack upload                       also written to primers/upload/UPLOAD_PACKAGE.md\n  icecore pack upload --date 2026-02-13     as it was on that day\n  icecore pack upload --json | jq .left_out"
+    )]
+    Upload(Upload),
+    /// Yesterday and today in full, then days, weeks, months, years; at most 20,000 tokens
+    #[command(
+        after_help = "Examples:\n  icecore pack pyramid\n  icecore pack pyramid --budget 8000\n  icecore pack pyramid --project . --system prompt.md"
+    )]
+    Pyramid(Pyramid),
+}
+
+#[derive(Debug, Args)]
+pub struct Upload {
+    /// As of this day: 2026-02-13, yesterday …
+    #[arg(long, value_name = "DATE")]
+    date: Option<String>,
+    /// At most so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = read::amount)]
+    budget: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct Pyramid {
+    /// As of this day: 2026-02-13, yesterday …
+    #[arg(long, value_name = "DATE")]
+    date: Option<String>,
+    /// At most so many tokens of history, up to 50,000
+    #[arg(long, value_name = "TOKENS", value_parser = read::amount)]
+    budget: Option<usize>,
+    /// Instructions that stand before everything
+    #[arg(long, value_name = "FILE")]
+    system: Option<PathBuf>,
+    /// A project whose CLAUDE.md, AGENTS.md and README.md stand before the history
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Zoom {
+    /// When: yesterday, last tuesday, 2026-02-13, 2026-W07, feb 2026, last month, "3 days ago" …
+    #[arg(required = true, value_name = "WHEN")]
+    when: Vec<String>,
+    /// What it came to, instead of the words themselves
+    #[arg(long)]
+    summary: bool,
+    /// Only of this conversation
+    #[arg(long, value_name = "NAME")]
+    conversation: Option<String>,
+}
+
+/// Files of a project that say what it is.
+const PROJECT_FILES: &[&str] = &["CLAUDE.md", "AGENTS.md", "README.md"];
+/// The smallest upload package that can say anything.
+const LEAST_UPLOAD_BYTES: usize = 512;
+
+fn day(text: Option<&str>, open: &Open) -> Result<Option<jiff::civil::Date>> {
+    let Some(text) = text else { return Ok(None) };
+    let span = read::when(text, open.memory.now().day())?.span();
+    if span.first != span.last {
+        return Err(Stop::new(Exit::Usage, format!("--date: `{text}` is more than one day")).into());
+    }
+    Ok(Some(span.first))
+}
+
+pub async fn pack(open: &Open, kind: &PackKind, out: &mut Out) -> Result<()> {
+    let pack = match kind {
+        PackKind::Upload(upload) => {
+            let most = open.memory.policy().budget.upload_bytes;
+            if let Some(budget) = upload.budget
+                && !(LEAST_UPLOAD_BYTES..=most).contains(&budget)
+            {
+                return Err(Stop::new(Exit::Usage, format!("--budget: choose between {LEAST_UPLOAD_BYTES} and {most} bytes")).into());
+            }
+            let date = day(upload.date.as_deref(), open)?;
+            let pack = open.memory.pack_upload(date, upload.budget).await?;
+            if date.is_none() && upload.budget.is_none() {
+                open.memory.write_upload(&pack).await?;
+            }
+            pack
+        }
+        PackKind::Pyramid(pyramid) => {
+            let mut before = Before::default();
+            if let Some(file) = &pyramid.system {
+                before.system = Some(read_input(file, out)?);
+            }
+            if let Some(folder) = &pyramid.project {
+                if !folder.is_dir() {
+                    return Err(Stop::new(Exit::NotFound, format!("{} is not a folder", folder.display())).into());
+                }
+                for name in PROJECT_FILES {
+                    let path = folder.join(name);
+                    if path.is_file() {
+                        before.files.push(((*name).to_owned(), read_input(&path, out)?));
+                    }
+                }
+            }
+            open.memory.pack_pyramid(day(pyramid.date.as_deref(), open)?, pyramid.budget, &before).await?
+        }
+    };
+    tell(&pack, out)
+}
+
+fn tell(pack: &Pack, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        return out.json(pack);
+    }
+    out.raw(&plain::visible(&pack.text))?;
+    out.whisper(format!("{} bytes, {} words, about {} tokens", pack.bytes, pack.words, pack.tokens));
+    for left in &pack.left_out {
+        out.say(format!("left out: {} ({})", left.what, left.why));
+    }
+    Ok(())
+}
+
+pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
+    let when = read::when(&zoom.when.join(" "), open.memory.now().day())?;
+    let zoomed = open.memory.zoom(when, zoom.conversation.as_deref(), zoom.summary).await?;
+    let named = json!({ "when": when.to_string(), "first": zoomed.days.first.to_string(), "last": zoomed.days.last.to_string() });
+    if zoom.summary {
+        if zoomed.summaries.is_empty() {
+            return Err(nothing(&when.to_string(), "has been pressed of it yet; `icecore zoom` without --summary shows the words").into());
+        }
+        if out.is_json() {
+            let list: Vec<Value> = zoomed.summaries.iter().filter_map(|summary| serde_json::from_str(&summary.line()).ok()).collect();
+            return out.json(&json!({ "zoom": named, "summaries": list }));
+        }
+        for summary in &zoomed.summaries {
+            out.line(format!("{BOLD}{}{BOLD:#}{}", summary.period.title(), if summary.provisional { "  (provisional)" } else { "" }))?;
+            out.line(plain::visible(&summary.headline))?;
+            if !summary.body.is_empty() {
+                out.line("")?;
+                out.line(plain::visible(&summary.body))?;
+            }
+            out.line("")?;
+        }
+        return Ok(());
+    }
+    if out.is_json() {
+        let list: Vec<Value> = zoomed.records.iter().map(record).collect();
+        return out.json(&json!({ "zoom": named, "messages": list }));
+    }
+    if zoomed.records.is_empty() {
+        return Err(nothing(&when.to_string(), "was said then").into());
+    }
+    let mut last = None;
+    for record in &zoomed.records {
+        if last != Some(record.ts.day()) {
+            if last.is_some() {
+                out.line("")?;
+            }
+            last = Some(record.ts.day());
+            out.line(format!("{BOLD}{} {}{BOLD:#}", icecore_domain::calendar::weekday(record.ts.day()), record.ts.day()))?;
+        }
+        let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({})", plain::one_line(title)));
+        let text = plain::visible(record.text.trim_end()).replace('\n', "\n      ");
+        out.line(format!("{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}: {text}", record.ts.clock(), plain::one_line(record.speaker())))?;
+    }
+    Ok(())
+}
+
+fn nothing(when: &str, what: &str) -> Stop {
+    Stop::new(Exit::NotFound, format!("{when}: nothing {what}"))
+}
+
+fn record(record: &Record) -> Value {
+    let parts: Option<Value> = record.parts.as_deref().and_then(|parts| serde_json::from_str(parts).ok());
+    json!({
+        "ts": record.ts.to_string(),
+        "conversation": record.conversation,
+        "session": record.session,
+        "id": record.id,
+        "role": record.role,
+        "name": record.name,
+        "kind": record.kind,
+        "title": record.title,
+        "text": record.text,
+        "parts": parts,
+        "origin": record.origin,
+        "trust": Trust::of(record.origin),
+    })
+}

@@ -1,0 +1,484 @@
+//! Commands that press and tend: rollups, reviews, runs, the schedule, models.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use comfy_table::{Cell, Color};
+use icecore_domain::calendar::Days;
+use icecore_domain::plain;
+use icecore_domain::schedule;
+use icecore_domain::summary::{Importance, Period, Tier};
+use icecore_engine::{Asking, Rolled, Settle, Wish};
+use serde_json::json;
+
+use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
+use super::show::gist;
+use super::{capture, read};
+use crate::error::{Exit, Stop};
+use crate::wire::{self, Open};
+
+#[derive(Debug, Args)]
+pub struct Rollup {
+    /// What: session, day, week, month, year, or everything that is due
+    #[arg(value_name = "WHAT", default_value = "due", value_parser = read::what)]
+    what: What,
+    /// Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session
+    #[arg(long, value_name = "PERIOD", value_parser = read::period)]
+    period: Option<Period>,
+    /// Say what would be pressed and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What to press.
+#[derive(Debug, Clone, Copy)]
+pub enum What {
+    /// Everything that is due.
+    Due,
+    /// One tier.
+    Tier(Tier),
+}
+
+#[derive(Debug, Args)]
+pub struct Review {
+    /// Which; all that wait if not given
+    #[arg(value_name = "PERIOD", value_parser = read::period)]
+    period: Option<Period>,
+    /// Let the draft stand as it is
+    #[arg(long, requires = "period", group = "settle")]
+    accept: bool,
+    /// Put the text of this file in its place: a few sentences, a blank line, the rest
+    #[arg(long, value_name = "FILE", requires = "period", group = "settle")]
+    edit: Option<PathBuf>,
+    /// Ask the model again at the next run
+    #[arg(long, requires = "period", group = "settle")]
+    retry: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Runs {
+    /// How many
+    #[arg(long, short, value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct Mark {
+    /// The day: 2026-02-13, yesterday, last tuesday …
+    #[arg(value_name = "DATE")]
+    date: String,
+    /// important, dull, or none to take a mark back
+    #[arg(value_name = "MARK", value_parser = read::mark)]
+    mark: Marked,
+}
+
+/// A mark, or none.
+#[derive(Debug, Clone, Copy)]
+pub struct Marked(pub Option<Importance>);
+
+#[derive(Debug, Args)]
+pub struct Schedule {
+    /// Print a systemd unit that runs `icecore daemon`
+    #[arg(long, group = "form")]
+    systemd: bool,
+    /// Print a line for crontab
+    #[arg(long, group = "form")]
+    crontab: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Calendar {
+    /// How many days ahead
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u16).range(1..=400))]
+    days: u16,
+    /// Print an iCalendar file
+    #[arg(long)]
+    ics: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Daemon {
+    /// Look what is due, do it, and end
+    #[arg(long)]
+    once: bool,
+    /// Look so often, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    every: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// Say whether the configured models can be reached, stream, and obey a schema
+    Check,
+}
+
+/// Presses with the configured model, with a bar on a terminal.
+pub async fn roll(open: &Open, wish: &Wish, out: &Out) -> Result<Rolled> {
+    let (models, bar) = (wire::models()?, out.steps("pressing"));
+    let watch = |what: &str, done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+        bar.set_message(what.to_owned());
+    };
+    let asking = models.asking();
+    let rolled = open.memory.roll(wish, asking.as_ref(), &watch).await;
+    bar.finish_and_clear();
+    Ok(rolled?)
+}
+
+pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
+    let mut wish = Wish::default();
+    if let What::Tier(tier) = rollup.what {
+        wish.tier = Some(tier);
+    }
+    if let Some(period) = rollup.period {
+        match wish.tier {
+            Some(tier) if tier != period.tier() && !(tier == Tier::Session && period.tier() == Tier::Day) => {
+                let message =
+                    format!("{period} is a {}, not a {tier}; `icecore rollup {} --period {period}`", period.tier(), period.tier());
+                return Err(Stop::new(Exit::Usage, message).into());
+            }
+            Some(_) => {}
+            None => wish.tier = Some(period.tier()),
+        }
+        wish.days = Some(period.days());
+    } else if wish.tier.is_some() {
+        wish.days = None;
+    }
+    if rollup.dry_run {
+        let outlook = open.memory.outlook(&wish, wire::models()?.asking().is_some()).await?;
+        if out.is_json() {
+            return out.json(&outlook);
+        }
+        if outlook.due.is_empty() {
+            out.line("Nothing is due.")?;
+        } else {
+            let rows = outlook
+                .due
+                .iter()
+                .map(|due| vec![Cell::new(due.period).fg(Color::Cyan), Cell::new(due.tier), Cell::new(due.why), Cell::new(due.messages)]);
+            out.table(&["period", "tier", "why", "messages"], rows.collect())?;
+        }
+        return outlook
+            .waiting
+            .iter()
+            .try_for_each(|waiting| out.line(format!("{DIM}{} {}{DIM:#}", waiting.period, plain::one_line(&waiting.why))));
+    }
+    if matches!(rollup.what, What::Due) && rollup.period.is_none() {
+        let (models, bar) = (wire::models()?, out.steps("pressing"));
+        let watch = |what: &str, done: usize, all: usize| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+            bar.set_message(what.to_owned());
+        };
+        let asking = models.asking();
+        let ran = open.memory.run_due(asking.as_ref(), &watch).await;
+        bar.finish_and_clear();
+        let ran = ran?;
+        if out.is_json() {
+            return out.json(&ran);
+        }
+        return tell(&ran.rolled, out);
+    }
+    let rolled = roll(open, &wish, out).await?;
+    if out.is_json() {
+        return out.json_named("rolled", &rolled);
+    }
+    tell(&rolled, out)
+}
+
+/// Says what was pressed.
+pub fn tell(rolled: &Rolled, out: &mut Out) -> Result<()> {
+    const SHOWN: usize = 40;
+    let rows = rolled.pressed.iter().take(SHOWN).map(|node| {
+        let made = if node.provisional { format!("{} (provisional)", node.made_by) } else { node.made_by.clone() };
+        let size = format!("{} → {}", bytes(node.bytes_in), bytes(node.bytes_out));
+        vec![Cell::new(node.period).fg(Color::Cyan), Cell::new(gist(&made)), Cell::new(size), Cell::new(first_words(&node.headline))]
+    });
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        out.table(&["pressed", "by", "bytes", "headline"], rows)?;
+    }
+    if rolled.pressed.len() > SHOWN {
+        out.line(format!("{DIM}and {} more; `icecore runs` lists them{DIM:#}", rolled.pressed.len() - SHOWN))?;
+    }
+    for flagged in &rolled.flagged {
+        out.warn(format!(
+            "the draft of {} was refused: {}. `icecore review {}` shows it",
+            flagged.period,
+            gist(&flagged.why),
+            flagged.period
+        ));
+    }
+    let deferred = &rolled.deferred;
+    for one in deferred.iter().take(5) {
+        out.warn(format!("{} is put off: {}", one.period, plain::one_line(&one.why)));
+    }
+    if deferred.len() > 5 {
+        out.warn(format!("and {} more", deferred.len() - 5));
+    }
+    for period in &rolled.files.adopted {
+        out.say(format!("{period} was edited by hand; your words are its newest version"));
+    }
+    rolled.complaints.iter().for_each(|complaint| out.warn(complaint));
+    if rolled.files.archived > 0 {
+        out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
+    }
+    if rolled.pressed.is_empty() && deferred.is_empty() && rolled.flagged.is_empty() {
+        out.line("Nothing is due.")?;
+    }
+    Ok(())
+}
+
+fn first_words(text: &str) -> String {
+    icecore_domain::budget::shortened(&gist(text), 90)
+}
+
+fn bytes(many: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    if many < 10_000 { many.to_string() } else { format!("{:.0}k", many as f64 / 1_000.0) }
+}
+
+pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
+    if let Some(period) = review.period {
+        let settle = match (review.accept, &review.edit, review.retry) {
+            (true, ..) => Some(Settle::Accept),
+            (_, Some(file), _) => Some(Settle::Edit(capture::read_input(file, out)?)),
+            (_, _, true) => Some(Settle::Retry),
+            _ => None,
+        };
+        if let Some(settle) = settle {
+            let kept = open.memory.settle_review(period, settle).await?;
+            if out.is_json() {
+                let version = kept.as_ref().map(|summary| summary.version);
+                return out.json(&json!({ "period": period, "version": version }));
+            }
+            return match kept {
+                Some(summary) => out.line(format!(
+                    "{} stands as version {}. What is built on it is pressed again by the next run.",
+                    period, summary.version
+                )),
+                None => out.line(format!("{period} is asked for again at the next `icecore rollup`.")),
+            };
+        }
+    }
+    let mut waiting = open.memory.reviews().await?;
+    waiting.retain(|one| review.period.is_none_or(|period| one.period == period.to_string()));
+    if out.is_json() {
+        return out.json_named("reviews", &waiting);
+    }
+    if let (Some(period), true) = (review.period, waiting.is_empty()) {
+        return Err(
+            Stop::new(Exit::NotFound, format!("no draft of {period} waits for review; `icecore review` lists those that do")).into()
+        );
+    }
+    if waiting.is_empty() {
+        return out.line("No draft waits for review.");
+    }
+    for one in &waiting {
+        out.line(format!("{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {DIM}{}{DIM:#}", one.period, one.ts))?;
+        out.line(format!("  {YELLOW}{}{YELLOW:#}", plain::visible(&one.complaint)))?;
+        if review.period.is_some() {
+            out.line("")?;
+            for line in plain::visible(&format!("{}\n\n{}", one.headline, one.body)).lines() {
+                out.line(format!("  {line}"))?;
+            }
+            out.line("")?;
+            for (what, option) in [("let it stand", "--accept"), ("write another", "--edit FILE"), ("ask again", "--retry")] {
+                out.line(format!("  {what:<14} {CYAN}icecore review {} {option}{CYAN:#}", one.period))?;
+            }
+        } else {
+            out.line(format!("  {DIM}icecore review {} shows the draft{DIM:#}", one.period))?;
+        }
+    }
+    Ok(())
+}
+
+pub async fn runs(open: &Open, runs: &Runs, out: &mut Out) -> Result<()> {
+    let found = open.memory.runs(runs.limit).await?;
+    let spent = open.memory.spent(open.memory.now().day()).await?;
+    if out.is_json() {
+        return out.json(&json!({ "runs": found, "spent_today": spent, "ceiling": wire::models()?.settings.spend.tokens_per_day }));
+    }
+    if found.is_empty() {
+        return out.line("Nothing has been pressed yet. `icecore rollup due` presses what is due.");
+    }
+    let rows = found.iter().map(|run| {
+        vec![
+            Cell::new(run.ts.get(..16).unwrap_or(&run.ts).replace('T', " ")),
+            Cell::new(&run.period).fg(Color::Cyan),
+            Cell::new(gist(&run.made_by)),
+            Cell::new(run.attempts),
+            Cell::new(format!("{} → {}", bytes(run.bytes_in), bytes(run.bytes_out))),
+            Cell::new(format!("{:.1}×", run.ratio)),
+            Cell::new(format!("{} / {}", run.tokens_in, run.tokens_out)),
+            Cell::new(format!("{} ms", run.millis)),
+        ]
+    });
+    out.table(&["when", "what", "by", "asked", "bytes", "shorter", "tokens in / out", "time"], rows.collect())?;
+    if spent.asked > 0 {
+        let ceiling = wire::models()?.settings.spend.tokens_per_day;
+        out.say(format!("today: {} tokens of at most {ceiling}, {} questions", spent.total(), spent.asked));
+    }
+    Ok(())
+}
+
+pub async fn mark(open: &Open, mark: &Mark, out: &mut Out) -> Result<()> {
+    let when = read::when(&mark.date, open.memory.now().day())?;
+    let days: Vec<_> = match when {
+        icecore_domain::when::When::Day(day) => vec![day],
+        other if other.span().len() <= 31 => other.span().iter().collect(),
+        _ => return Err(Stop::new(Exit::Usage, "mark one day, or at most a month at a time").into()),
+    };
+    let Marked(importance) = mark.mark;
+    for &day in &days {
+        open.memory.mark(day, importance).await?;
+    }
+    let word = importance.map_or("none", Importance::word);
+    if out.is_json() {
+        let days: Vec<String> = days.iter().map(ToString::to_string).collect();
+        return out.json(&json!({ "days": days, "mark": word }));
+    }
+    let span = Days { first: days[0], last: *days.last().unwrap_or(&days[0]) };
+    let named = if span.first == span.last { span.first.to_string() } else { format!("{} to {}", span.first, span.last) };
+    out.line(format!("{named}: {word}. The next `icecore rollup` presses it accordingly."))
+}
+
+pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result<()> {
+    let program = std::env::current_exe().map_or("icecore".into(), |path| path.display().to_string());
+    let vault = open.root.display().to_string();
+    let text = match (schedule.systemd, schedule.crontab) {
+        (true, _) => Some(schedule::systemd(&program, &vault)),
+        (_, true) => Some(schedule::crontab(&program, &vault)),
+        _ => None,
+    };
+    if let Some(text) = text {
+        return super::text(text.trim_end(), out);
+    }
+    let ran = open.memory.last_runs().await?;
+    let due = open.memory.due_jobs().await?;
+    let upcoming = open.memory.upcoming(40)?;
+    let rows: Vec<_> = schedule::Job::ALL
+        .iter()
+        .map(|job| {
+            let next = upcoming.iter().find(|occurrence| occurrence.job == *job);
+            (job, ran.get(job), due.iter().any(|occurrence| occurrence.job == *job), next)
+        })
+        .collect();
+    if out.is_json() {
+        let jobs: Vec<_> = rows
+            .iter()
+            .map(|(job, ran, due, next)| json!({ "job": job, "last": ran.map(ToString::to_string), "due": due, "next": next.map(|next| next.at.to_string()) }))
+            .collect();
+        return out.json(&json!({ "jobs": jobs }));
+    }
+    let cells = rows.iter().map(|(job, ran, due, next)| {
+        vec![
+            Cell::new(job).fg(Color::Cyan),
+            Cell::new(ran.map_or("never".into(), ToString::to_string)),
+            if *due { Cell::new("due now").fg(Color::Yellow) } else { Cell::new("") },
+            Cell::new(next.map_or(String::new(), |next| format!("{} {}", next.at.day(), next.at.clock()))),
+        ]
+    });
+    out.table(&["job", "last ran for", "", "next"], cells.collect())?;
+    out.say("`icecore rollup due` does what is due; `icecore daemon` keeps at it; --systemd and --crontab print what starts it by itself");
+    Ok(())
+}
+
+pub async fn calendar(open: &Open, calendar: &Calendar, out: &mut Out) -> Result<()> {
+    let upcoming = open.memory.upcoming(calendar.days)?;
+    if calendar.ics {
+        let name = open.root.file_name().map_or("icecore".into(), |name| name.to_string_lossy().into_owned());
+        let text = schedule::ics(&name, &upcoming, open.memory.now().at());
+        return if out.is_json() { out.json_named("ics", &text) } else { out.raw(&text) };
+    }
+    if out.is_json() {
+        let list: Vec<_> =
+            upcoming.iter().map(|one| json!({ "job": one.job, "date": one.date.to_string(), "at": one.at.to_string() })).collect();
+        return out.json_named("calendar", &list);
+    }
+    let rows = upcoming.iter().map(|one| {
+        vec![
+            Cell::new(one.at.day()),
+            Cell::new(icecore_domain::calendar::weekday(one.at.day())),
+            Cell::new(one.at.clock()),
+            Cell::new(one.job).fg(Color::Cyan),
+        ]
+    });
+    out.table(&["day", "", "time", "job"], rows.collect())
+}
+
+pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &mut Out) -> Result<()> {
+    if daemon.once {
+        return rollup(open, &Rollup { what: What::Due, period: None, dry_run: false }, out).await;
+    }
+    if global.now.is_some() {
+        return Err(Stop::new(Exit::Usage, "a daemon lives by the real clock; use --once together with --now").into());
+    }
+    let Some(_alone) = open.memory.store().claim("daemon").await? else {
+        return Err(Stop::new(Exit::TryLater, "a daemon is at work on this vault already").into());
+    };
+    out.say(format!("looking every {} s what is due in {}; Ctrl-C ends it", daemon.every, open.root.display()));
+    let mut last_trouble = String::new();
+    let mut rounds = 0_u64;
+    loop {
+        // Opened anew each time, so that changed settings hold.
+        match round(global).await {
+            Ok(ran) => {
+                last_trouble.clear();
+                let done = ran.rolled.pressed.len() + ran.rolled.flagged.len();
+                if out.is_json() && done > 0 {
+                    out.json(&ran)?;
+                } else if done > 0 {
+                    tell(&ran.rolled, out)?;
+                }
+                out.flush()?;
+            }
+            Err(error) => {
+                // The same trouble every minute is told once.
+                let trouble = error.to_string();
+                if trouble != last_trouble {
+                    out.warn(&trouble);
+                    last_trouble = trouble;
+                }
+            }
+        }
+        rounds += 1;
+        if !wire::rest(daemon.every).await {
+            out.say(format!("ended after {rounds} rounds"));
+            return Ok(());
+        }
+    }
+}
+
+async fn round(global: &super::Global) -> Result<icecore_engine::Ran> {
+    let open = wire::open(global).await?;
+    let models = wire::models()?;
+    let asking: Option<Asking<'_>> = models.asking();
+    Ok(open.memory.run_due(asking.as_ref(), &|_, _, _| {}).await?)
+}
+
+pub async fn model(Model::Check: &Model, out: &mut Out) -> Result<()> {
+    let models = wire::models()?;
+    let Some(llm) = &models.summarizer else {
+        let hint = format!(
+            "no model is configured. Put this into {}:\n\n[summarizer]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:11434/v1\"\nmodel = \"qwen3:14b\"\n\nor set ICECORE_SUMMARIZER_BASE_URL and ICECORE_SUMMARIZER_MODEL. Until then summaries are made from the sources' own sentences.",
+            models.place.display()
+        );
+        return if out.is_json() { out.json(&json!({ "model": null, "probes": [], "hint": hint })) } else { out.line(hint) };
+    };
+    let probes = llm.check().await;
+    let ok = probes.iter().all(|probe| probe.ok);
+    if out.is_json() {
+        let told: Vec<_> = probes.iter().map(|probe| json!({ "what": probe.what, "ok": probe.ok, "said": probe.said })).collect();
+        out.json(&json!({ "model": llm.name(), "ok": ok, "probes": told }))?;
+    } else {
+        out.line(format!("{BOLD}{}{BOLD:#}", plain::one_line(&llm.name())))?;
+        for probe in &probes {
+            let mark = if probe.ok { format!("{GREEN}ok {GREEN:#}") } else { format!("{RED}no {RED:#}") };
+            out.line(format!("  {mark} {:<24} {DIM}{}{DIM:#}", probe.what, gist(&probe.said)))?;
+        }
+    }
+    if ok { Ok(()) } else { Err(Stop::silent(Exit::Failure).into()) }
+}
