@@ -1,68 +1,206 @@
-//! What our own text looks like when it comes back, so that memory does not feed on itself.
+//! What our own injected text looks like, so that memory never feeds on itself.
 //!
-//! Whatever is handed to a model stands between two marks. A transcript or a request that carries such a block gets it taken
-//! out before anything is kept. Strangers' words inside a block cannot end it: marks among them are broken first.
+//! Every text we hand to a model stands in a block, between two comments. Clients keep what they were handed in their
+//! transcripts, and transcripts come back to be remembered; on the way in the blocks are taken out again. A stranger's
+//! text within a block cannot end it early, because it is disarmed before it gets there.
 
 use std::borrow::Cow;
 
 use jiff::civil::Date;
 use memchr::memmem;
 
-const BEGIN: &str = "<!-- icecore:begin";
-const END: &str = "<!-- icecore:end -->";
-const OPEN_TAG: &str = "<icecore-memory";
-const CLOSE_TAG: &str = "</icecore-memory>";
+/// The word in every marker; a text without it has no marker.
+const NAME: &[u8] = b"icecore";
+/// The most characters of a kind that a marker shows.
+const LONGEST_KIND: usize = 64;
 
-/// Text without blocks of our own, and how much that was.
+/// The block that is handed to a model: `<!-- icecore:begin KIND DAY -->`, the text, `<!-- icecore:end -->`, each on lines
+/// of their own, without a line break at the end. The text is disarmed; of `kind` the ASCII words are used, joined by `-`.
+pub fn wrap(kind: &str, day: Date, text: &str) -> String {
+    // A marker is found only while it is short, and within a comment two dashes would end it.
+    let words = kind.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    let kind: String = words.collect::<Vec<_>>().join("-").chars().take(LONGEST_KIND).collect();
+    let kind = if kind.is_empty() { "memory" } else { &kind };
+    format!("<!-- icecore:begin {kind} {day} -->\n{}\n<!-- icecore:end -->", disarm(text))
+}
+
+/// A text without our own blocks, and how much that took out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stripped<'a> {
-    /// What is left.
+    /// What is left; borrowed if there was no block.
     pub text: Cow<'a, str>,
-    /// How many blocks there were.
+    /// How many blocks were taken out.
     pub blocks: usize,
-    /// How many bytes they had.
+    /// How many bytes they had, markers included.
     pub bytes: usize,
 }
 
-/// Text for a model, between our marks.
-pub fn wrap(kind: &str, day: Date, text: &str) -> String {
-    let kind: String = kind.chars().filter(char::is_ascii_alphanumeric).collect();
-    format!("{BEGIN} {kind} {day} -->\n{}\n{END}\n", disarm(text))
-}
-
-/// Takes out blocks of our own. One that is not closed goes on to the end.
+/// The text without blocks of our own; everything around them is kept exactly.
+///
+/// A block goes from its marker to the next one that ends its like, or to the end of the text. Blocks in JSON are found as
+/// well, also where `<` is written as `\u003c`, and so are `<icecore-memory …>…</icecore-memory>` blocks.
 pub fn strip(text: &str) -> Stripped<'_> {
-    let mut kept: Option<String> = None;
-    let (mut rest, mut blocks) = (text, 0);
-    while let Some((at, close)) = first_block(rest) {
-        let out = kept.get_or_insert_with(String::new);
-        out.push_str(&rest[..at]);
+    let mut kept = String::new();
+    let (mut from, mut blocks, mut bytes) = (0, 0, 0);
+    let mut markers = markers(text);
+    while let Some(begin) = markers.find(|marker| marker.start >= from && marker.begins()) {
+        let end = match begin.kind {
+            Kind::Whole => begin.end,
+            kind => markers.find(|marker| marker.ends(kind)).map_or(text.len(), |marker| marker.end),
+        };
+        kept.push_str(&text[from..begin.start]);
         blocks += 1;
-        let inside = &rest[at..];
-        rest = inside.find(close).map_or("", |end| &inside[end + close.len()..]);
+        bytes += end - begin.start;
+        from = end;
     }
-    match kept {
-        None => Stripped { text: Cow::Borrowed(text), blocks: 0, bytes: 0 },
-        Some(mut out) => {
-            out.push_str(rest);
-            Stripped { bytes: text.len() - out.len(), text: Cow::Owned(out), blocks }
-        }
+    if blocks == 0 {
+        return Stripped { text: Cow::Borrowed(text), blocks, bytes };
     }
+    kept.push_str(&text[from..]);
+    Stripped { text: Cow::Owned(kept), blocks, bytes }
 }
 
-fn first_block(text: &str) -> Option<(usize, &'static str)> {
-    let comment = memmem::find(text.as_bytes(), BEGIN.as_bytes()).map(|at| (at, END));
-    let tag = memmem::find(text.as_bytes(), OPEN_TAG.as_bytes()).map(|at| (at, CLOSE_TAG));
-    [comment, tag].into_iter().flatten().min()
-}
-
-/// Breaks our marks in strangers' text, so that it can neither begin nor end a block.
+/// Makes a stranger's text fit to stand in a block: whatever looks like a marker of ours is broken by a blank, so that it
+/// can be read but neither begins nor ends anything.
 pub fn disarm(text: &str) -> Cow<'_, str> {
-    let marked = [BEGIN, END, OPEN_TAG, CLOSE_TAG].iter().any(|mark| memmem::find(text.as_bytes(), mark.as_bytes()).is_some());
-    if !marked {
+    let bytes = text.as_bytes();
+    let mut out = String::new();
+    let mut from = 0;
+    for name in memmem::find_iter(bytes, NAME) {
+        // Wider than what `strip` takes for a marker: here a doubt costs a blank, there it would cost text.
+        let Some(opener) = opener(bytes, name) else { continue };
+        let cut = match opener.style {
+            Style::Comment => opener.dashes + 1,
+            Style::Tag => name,
+        };
+        out.push_str(&text[from..cut]);
+        out.push(' ');
+        from = cut;
+    }
+    if from == 0 {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.replace("<!-- icecore:", "<!- icecore:").replace(OPEN_TAG, "< icecore-memory").replace(CLOSE_TAG, "< /icecore-memory>"))
+    out.push_str(&text[from..]);
+    Cow::Owned(out)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Style {
+    /// `<!-- icecore:… -->`
+    Comment,
+    /// `<icecore-memory>`
+    Tag,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Begin(Style),
+    End(Style),
+    /// A tag that closes itself.
+    Whole,
+}
+
+/// A marker and where it stands.
+struct Marker {
+    kind: Kind,
+    start: usize,
+    end: usize,
+}
+
+impl Marker {
+    fn begins(&self) -> bool {
+        !matches!(self.kind, Kind::End(_))
+    }
+
+    fn ends(&self, begin: Kind) -> bool {
+        matches!((begin, self.kind), (Kind::Begin(begun), Kind::End(ended)) if begun == ended)
+    }
+}
+
+/// What stands before the name and makes it a marker.
+struct Opener {
+    style: Style,
+    start: usize,
+    /// Where the dashes of a comment begin.
+    dashes: usize,
+    /// The opener of an end tag.
+    slash: bool,
+}
+
+fn opener(bytes: &[u8], name: usize) -> Option<Opener> {
+    let (before, after) = (&bytes[..name], &bytes[name + NAME.len()..]);
+    let angle = |before: &[u8]| match before {
+        [rest @ .., b'<'] | [rest @ .., b'\\', b'u', b'0', b'0', b'3', b'c' | b'C'] => Some(rest.len()),
+        _ => None,
+    };
+    if after.starts_with(b":") {
+        let blanks = before.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let rest = before[..name - blanks].strip_suffix(b"!--")?;
+        return Some(Opener { style: Style::Comment, start: angle(rest)?, dashes: rest.len() + 1, slash: false });
+    }
+    let end_tag = before.strip_suffix(b"\\/").or_else(|| before.strip_suffix(b"/"));
+    let start = angle(end_tag.unwrap_or(before))?;
+    after.starts_with(b"-memory").then_some(Opener { style: Style::Tag, start, dashes: name, slash: end_tag.is_some() })
+}
+
+/// The markers of a text, in order.
+fn markers(text: &str) -> impl Iterator<Item = Marker> {
+    let bytes = text.as_bytes();
+    memmem::find_iter(bytes, NAME).filter_map(move |name| {
+        let opener = opener(bytes, name)?;
+        let after = name + NAME.len();
+        let (kind, end) = match opener.style {
+            Style::Comment => comment(bytes, after)?,
+            Style::Tag => tag(bytes, after + b"-memory".len(), opener.slash)?,
+        };
+        Some(Marker { kind, start: opener.start, end })
+    })
+}
+
+/// `:begin KIND DAY -->` or `:end -->`. A comment without a day is somebody writing about markers.
+fn comment(bytes: &[u8], after: usize) -> Option<(Kind, usize)> {
+    const LONGEST: usize = 256;
+    let rest = &bytes[after..bytes.len().min(after + LONGEST)];
+    let line = &rest[..memchr::memchr(b'\n', rest).unwrap_or(rest.len())];
+    let close = memmem::find(line, b"--").filter(|at| closing_angle(&line[at + 2..]).is_some())?;
+    let end = after + close + 2 + closing_angle(&line[close + 2..])?;
+    let mut words = line[1..close].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    match (words.next(), words.next(), words.next(), words.next()) {
+        (Some(b"end"), None, ..) => Some((Kind::End(Style::Comment), end)),
+        (Some(b"begin"), Some(_), Some(day), None) if is_day(day) => Some((Kind::Begin(Style::Comment), end)),
+        _ => None,
+    }
+}
+
+fn is_day(word: &[u8]) -> bool {
+    word.len() >= 10 && word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-')
+}
+
+/// The length of `>` as it may be written in JSON.
+fn closing_angle(bytes: &[u8]) -> Option<usize> {
+    match bytes {
+        [b'>', ..] => Some(1),
+        [b'\\', b'u', b'0', b'0', b'3', b'e' | b'E', ..] => Some(6),
+        _ => None,
+    }
+}
+
+/// What follows `<icecore-memory`: attributes and `>`.
+fn tag(bytes: &[u8], after: usize, slash: bool) -> Option<(Kind, usize)> {
+    const LONGEST: usize = 1024;
+    let rest = &bytes[after..bytes.len().min(after + LONGEST)];
+    let close = (0..rest.len()).find(|at| closing_angle(&rest[*at..]).is_some())?;
+    let end = after + close + closing_angle(&rest[close..])?;
+    let attributes = &rest[..close];
+    if attributes.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+        return None;
+    }
+    let kind = match (slash, attributes.ends_with(b"/")) {
+        (true, _) => Kind::End(Style::Tag),
+        (false, true) => Kind::Whole,
+        (false, false) => Kind::Begin(Style::Tag),
+    };
+    Some((kind, end))
 }
 
 #[cfg(test)]
@@ -71,27 +209,120 @@ mod tests {
     use jiff::civil::date;
     use proptest::prelude::*;
 
-    fn check(text: &str, left: &str, blocks: usize) {
+    const BEGIN: &str = "<!-- icecore:begin recall 2026-02-13 -->";
+    const END: &str = "<!-- icecore:end -->";
+
+    fn check(text: &str, kept: &str, blocks: usize) {
         let stripped = strip(text);
-        assert_eq!((stripped.text.as_ref(), stripped.blocks), (left, blocks), "{text}");
-        assert_eq!(stripped.bytes, text.len() - left.len());
+        assert_eq!(stripped, Stripped { text: kept.into(), blocks, bytes: text.len() - kept.len() }, "{text:?}");
+        assert_eq!(matches!(stripped.text, Cow::Borrowed(_)), blocks == 0, "{text:?}");
     }
 
     #[test]
-    fn our_own_text_is_taken_out_and_nothing_else() {
-        check("hello", "hello", 0);
-        check(&format!("a {}b", wrap("upload", date(2026, 2, 13), "x")), "a \nb", 1);
-        check("a <icecore-memory id=1>x</icecore-memory> b", "a  b", 1);
-        check("a <!-- icecore:begin recall 2026-02-13 -->never closed", "a ", 1);
-        check("<!-- a comment --> stays", "<!-- a comment --> stays", 0);
+    fn a_block_has_its_markers_on_lines_of_their_own() {
+        assert_eq!(wrap("recall", date(2026, 2, 13), "one\ntwo"), format!("{BEGIN}\none\ntwo\n{END}"));
+        let odd = wrap("--> up load--", date(2026, 2, 13), "");
+        assert_eq!(odd, "<!-- icecore:begin up-load 2026-02-13 -->\n\n<!-- icecore:end -->");
+        let nameless = wrap("é", date(2026, 2, 13), "");
+        assert_eq!(nameless, "<!-- icecore:begin memory 2026-02-13 -->\n\n<!-- icecore:end -->");
+    }
+
+    #[test]
+    fn our_own_blocks_go_and_the_rest_is_kept_exactly() {
+        check("", "", 0);
+        check("nothing of ours", "nothing of ours", 0);
+        check(&format!("a\n{BEGIN}\nx\n{END}\nb"), "a\n\nb", 1);
+        check(&format!("a {BEGIN} x {END} b {BEGIN} y {END} c"), "a  b  c", 2);
+        check(&format!("a\n{BEGIN}\nx"), "a\n", 1);
+        check(&format!("{{\"text\":\"a\\n{BEGIN}\\nx \\\"y\\\"\\n{END}\\nb\"}}"), "{\"text\":\"a\\n\\nb\"}", 1);
+        check("a \\u003c!-- icecore:begin recall 2026-02-13 --\\u003e x \\u003C!-- icecore:end --\\u003E b", "a  b", 1);
+        check("a<icecore-memory day=\"2026-02-13\">x</icecore-memory>b", "ab", 1);
+        check("a<icecore-memory>x<icecore-memory>y", "a", 1);
+        check("a<icecore-memory />b", "ab", 1);
+        check("a \\u003cicecore-memory\\u003ex\\u003c/icecore-memory\\u003e b", "a  b", 1);
+        // A block ends with its like only.
+        check(&format!("{BEGIN} x </icecore-memory> y {END} b"), " b", 1);
+        check(&format!("a <icecore-memory> {END} x</icecore-memory>b"), "a b", 1);
+    }
+
+    #[test]
+    fn text_about_markers_is_kept() {
+        for text in [
+            "icecore keeps memory; see icecore:begin and icecore:end",
+            "a block starts with `<!-- icecore:begin KIND DAY -->`",
+            "a stray <!-- icecore:end --> stays",
+            "<!-- icecore:endless --> <icecore-memoryless> <icecore> </icecore-memory>",
+        ] {
+            check(text, text, 0);
+        }
+    }
+
+    #[test]
+    fn a_disarmed_marker_can_be_read_but_does_nothing() {
+        assert_eq!(disarm(END), "<!- - icecore:end -->");
+        assert_eq!(disarm("<!--icecore:end--> </icecore-memory>"), "<!- -icecore:end--> </ icecore-memory>");
+        assert_eq!(disarm("\\u003c!-- icecore:end"), "\\u003c!- - icecore:end");
+        assert!(matches!(disarm("icecore <icecore> <!-- other -->"), Cow::Borrowed(_)));
+    }
+
+    /// Pieces of markers in any order.
+    fn marked_text() -> impl Strategy<Value = String> {
+        const PIECES: [&str; 24] = [
+            BEGIN,
+            END,
+            "<icecore-memory>",
+            "</icecore-memory>",
+            "<icecore-memory",
+            "icecore",
+            ":begin",
+            ":end",
+            "<!--",
+            "-->",
+            "--",
+            "!",
+            "<",
+            ">",
+            "\\u003c",
+            "\\u003e",
+            "/",
+            "\\",
+            " ",
+            "\n",
+            "-memory",
+            " 2026-02-13",
+            "é",
+            "<!-- ",
+        ];
+        let piece =
+            prop_oneof![4 => prop::sample::select(PIECES.to_vec()).prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)];
+        prop::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
     }
 
     proptest! {
         #[test]
-        fn no_text_breaks_out_of_its_block(before in "[a-z ]{0,9}", inside in "(?s).{0,60}|.{0,9}<!-- icecore:end -->.{0,9}|.{0,9}</icecore-memory>.{0,9}", after in "[a-z ]{0,9}") {
-            let text = format!("{before}{}{after}", wrap("upload", date(2026, 2, 13), &inside));
-            let stripped = strip(&text);
-            prop_assert_eq!(stripped.text.as_ref(), format!("{before}\n{after}"));
+        fn nothing_of_a_block_is_left(text in marked_text(), kind in "\\PC*|[a-z-]{0,400}", before in "[^i]*", after in "[^i]*") {
+            let block = wrap(&kind, date(2026, 2, 13), &text);
+            let whole = strip(&block);
+            prop_assert_eq!((whole.text.as_ref(), whole.blocks, whole.bytes), ("", 1, block.len()));
+            let within = format!("{before}{block}{after}");
+            prop_assert_eq!(strip(&within).text, format!("{before}{after}"));
+            let json = serde_json::to_string(&within).unwrap();
+            prop_assert_eq!(strip(&json).text, serde_json::to_string(&format!("{before}{after}")).unwrap());
+        }
+
+        #[test]
+        fn disarmed_text_has_no_markers(text in marked_text()) {
+            let disarmed = disarm(&text);
+            prop_assert_eq!(strip(&disarmed).blocks, 0);
+            prop_assert_eq!(markers(&disarmed).count(), 0);
+            prop_assert_eq!(disarm(&disarmed), disarmed.as_ref());
+            prop_assert_eq!(disarmed.replace(' ', ""), text.replace(' ', ""));
+        }
+
+        #[test]
+        fn text_without_markers_is_borrowed(text in any::<String>()) {
+            prop_assert!(matches!(strip(&text).text, Cow::Borrowed(kept) if kept == text));
+            prop_assert!(matches!(disarm(&text), Cow::Borrowed(kept) if kept == text));
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn redact(text: &str) -> Redacted<'_> {
 /// How a mark begins.
 const MARK: &str = "[secret:";
 /// A value longer than this is no key but somebody's file.
-const LONGEST_VALUE: usize = 1024;
+const LONGEST_VALUE: usize = 512;
 /// The farthest that a key block's END is looked for.
 const LONGEST_BLOCK: usize = 32 * 1024;
 
@@ -681,50 +681,21 @@ fn begins_hump(bytes: &[u8], start: usize) -> bool {
 
 /// What the word before `key` makes of it; `None` if it opens no door.
 fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
-    const DOORS: [(&str, &str); 19] = [
-        ("api", "api-key"),
-        ("access", "access-key"),
-        ("private", "private-key"),
-        ("secret", "secret-key"),
-        ("encryption", "key"),
-        ("signing", "key"),
-        ("master", "key"),
-        ("auth", "key"),
-        ("license", "key"),
-        ("account", "key"),
-        ("service", "key"),
-        ("deploy", "key"),
-        ("app", "key"),
-        ("client", "key"),
-        ("admin", "key"),
-        ("webhook", "key"),
-        ("jwt", "key"),
-        ("hmac", "key"),
-        ("aes", "key"),
-    ];
-    const NO_DOORS: [&str; 13] = [
-        "public",
-        "pub",
-        "primary",
-        "foreign",
-        "cache",
-        "sort",
-        "partition",
-        "object",
-        "idempotency",
-        "unique",
-        "composite",
-        "host",
-        "row",
-    ];
+    const NAMED: [(&str, &str); 4] = [("api", "api-key"), ("access", "access-key"), ("private", "private-key"), ("secret", "secret-key")];
+    const DOORS: &str = "encryption signing master auth license account service deploy app client admin webhook jwt hmac aes";
+    const NO_DOORS: &str = "public pub primary foreign cache sort partition object idempotency unique composite host row";
     let gap = start.checked_sub(1).is_some_and(|before| matches!(bytes[before], b' ' | b'_' | b'-' | b'.'));
     let until = start - usize::from(gap);
     let length = bytes[..until].iter().rev().take(16).take_while(|byte| byte.is_ascii_alphabetic()).count();
     let before = bytes[until - length..until].to_ascii_lowercase();
-    if let Some((_, kind)) = DOORS.iter().find(|(door, _)| before.ends_with(door.as_bytes())) {
+    let any_of = |words: &str| words.split(' ').any(|word| before.ends_with(word.as_bytes()));
+    if let Some((_, kind)) = NAMED.iter().find(|(word, _)| before.ends_with(word.as_bytes())) {
         return Some((kind, Class::Token));
     }
-    let other = NO_DOORS.iter().any(|word| before.ends_with(word.as_bytes()));
+    if any_of(DOORS) {
+        return Some(("key", Class::Token));
+    }
+    let other = any_of(NO_DOORS);
     let glued = !gap && length > 0 && !begins_hump(bytes, start) && !begins_word(bytes, start);
     (!other && !glued).then_some(("key", Class::Key))
 }
@@ -842,49 +813,8 @@ fn closing_quote(open: char) -> Option<char> {
 /// Goes to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word (`tokenizer`) or
 /// names something about the secret (`token_count`) and not the secret.
 fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
-    const ABOUT: [&str; 41] = [
-        "id",
-        "ids",
-        "name",
-        "path",
-        "file",
-        "dir",
-        "url",
-        "uri",
-        "endpoint",
-        "type",
-        "kind",
-        "count",
-        "budget",
-        "limit",
-        "length",
-        "len",
-        "size",
-        "expiry",
-        "expires",
-        "at",
-        "ttl",
-        "min",
-        "max",
-        "policy",
-        "field",
-        "label",
-        "hint",
-        "version",
-        "arn",
-        "fingerprint",
-        "prefix",
-        "index",
-        "usage",
-        "used",
-        "total",
-        "rate",
-        "alg",
-        "algorithm",
-        "ref",
-        "in",
-        "out",
-    ];
+    const ABOUT: &str = "id ids name path file dir url uri endpoint type kind count budget limit length len size expiry expires at ttl min max policy \
+        field label hint version arn fingerprint prefix index usage used total rate alg algorithm ref in out";
     let bytes = cursor.text.as_bytes();
     let plural = matches!(bytes.get(cursor.at), Some(b's' | b'S')) && !bytes.get(cursor.at + 1).is_some_and(u8::is_ascii_alphabetic);
     cursor.at += usize::from(plural);
@@ -904,7 +834,7 @@ fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
     let last = (0..name.len()).rev().find(hump).unwrap_or(0);
     let last = name[last..].to_ascii_lowercase();
     let last = last.strip_prefix(b"_").or_else(|| last.strip_prefix(b"-")).unwrap_or(&last);
-    (!ABOUT.iter().any(|about| about.as_bytes() == last)).then_some(())
+    (!ABOUT.split(' ').any(|about| about.as_bytes() == last)).then_some(())
 }
 
 /// Goes past what says that a value follows; `None` if something else is being said.
@@ -1192,7 +1122,7 @@ mod tests {
         hides("it sent Bearer ", &BODY[..24], " in the header", "bearer");
         hides("Authorization: Basic ", "dXNlcjpwYXNz", "", "basic-auth");
         hides("use basic ", "YWRtaW46aHVudGVyMg==", " there", "basic-auth");
-        let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+        let secret = concat!("hT4kq8Zr/Xn2Vb7+Lp0W", "cY5sDj3gFm9uQe1aRi6o");
         hides("aws_secret_access_key = ", secret, "", "aws-secret-key");
         hides("\"SecretAccessKey\": \"", secret, "\"", "aws-secret-key");
     }
@@ -1410,23 +1340,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_text_takes_no_longer_than_a_long_one() {
-        for piece in [
-            "glpat-",
-            "sk-",
-            "ghp_",
-            "eyJ-",
-            "password:",
-            "password for ",
-            "://a:",
-            "-----BEGIN PRIVATE KEY-----",
-            "key ",
-            "Bearer a.",
-            "token=a,",
-            "eyJaaaaaaaaaa.",
-        ] {
-            let text = piece.repeat(200_000 / piece.len());
-            redact(&text);
+    fn a_hostile_text_comes_back_soon() {
+        let pieces =
+            "glpat- sk- eyJ- eyJaaaaaaaaaa. password: password_for_ ://a: -----BEGIN_PRIVATE_KEY----- key_ Bearer_a. token=a, 12345678:AA";
+        for piece in pieces.split(' ').map(|piece| piece.replace('_', " ")).chain(["ghp_".into(), "sk_live_".into()]) {
+            let once = redact(&piece.repeat(40_000 / piece.len())).text.into_owned();
+            assert_eq!(redact(&once).hidden, [], "{piece}");
         }
     }
 }

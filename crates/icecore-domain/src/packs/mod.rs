@@ -73,7 +73,7 @@ impl Part {
 fn assemble(kind: &'static str, date: Date, intro: &str, parts: &[Part], left_out: Vec<LeftOut>, sources: Vec<String>) -> Pack {
     let mut text = format!("{}\n\n", intro.trim_end());
     parts.iter().for_each(|part| text.push_str(&part.shown()));
-    let text = gate::wrap(kind, date, text.trim_end());
+    let text = gate::wrap(kind, date, text.trim_end()) + "\n";
     let sections =
         parts.iter().map(|part| Section { title: part.title.clone(), words: budget::words(&part.text), lines: part.text.lines().count() });
     Pack {
