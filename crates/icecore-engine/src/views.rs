@@ -224,10 +224,11 @@ impl Memory {
         };
         let first =
             known.heads.all().filter_map(|head| if let Period::Day(day) = head.period { Some(day) } else { None }).find(|&day| !told(day));
-        if let Some(first) = first {
-            let days = self.store.summaries(&SummaryQuery::within(Tier::Day, Days { first, last: today })).await?;
-            self.refresh(&path(layout::LAST_MONTH)?, &states::thirty_days(today, span, &days, &months), rolled).await?;
-        }
+        let days = match first {
+            Some(first) => self.store.summaries(&SummaryQuery::within(Tier::Day, Days { first, last: today })).await?,
+            None => Vec::new(),
+        };
+        self.refresh(&path(layout::LAST_MONTH)?, &states::thirty_days(today, span, &days, &months), rolled).await?;
         let pressed: BTreeSet<i16> = rolled
             .pressed
             .iter()

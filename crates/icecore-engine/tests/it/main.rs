@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "these tests write files as other programs would")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
+mod cascade;
 mod llm;
 mod scripted;
 mod stops;
@@ -69,7 +70,7 @@ impl Home {
     }
 }
 
-fn collect(root: &Path, folder: &Path, found: &mut Vec<(String, String)>) {
+pub(crate) fn collect(root: &Path, folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         if entry.file_name() == ".git" || entry.file_name() == ".icecore" {
