@@ -9,6 +9,7 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::plain;
+use icecore_domain::schedule::Job;
 use serde::Serialize;
 
 use crate::{Memory, Result};
@@ -118,6 +119,9 @@ pub enum TrailSource {
         name: String,
     },
 }
+
+/// After so many days without a consolidation, the first screen says so.
+const SILENT_DAYS: i64 = 2;
 
 impl Memory {
     /// The events asked for, as of the clock if it was set by hand.
@@ -276,6 +280,21 @@ impl Memory {
                 if lost.len() == 1 { "is" } else { "are" },
                 layout::LEDGER
             ));
+        }
+        let flagged = self.flagged().await?;
+        if let Some(first) = flagged.first() {
+            wrong.push(format!(
+                "{} for review, the first is {first}. `icecore review` shows what is wrong",
+                if flagged.len() == 1 { "a draft waits".into() } else { format!("{} drafts wait", flagged.len()) }
+            ));
+        }
+        if let Some(ran) = self.last_runs().await?.get(&Job::Consolidation) {
+            let days = days_between(*ran, self.now().day());
+            if days > SILENT_DAYS {
+                wrong.push(format!(
+                    "nothing was pressed for {days} days. `icecore rollup due` does what is due, `icecore daemon` keeps at it"
+                ));
+            }
         }
         match integrity {
             Integrity::Failing { failures, at } => {

@@ -92,6 +92,19 @@ fn with_snapshot(vault: &Vault) {
     vault.remember(&["after the snapshot"]);
 }
 
+fn with_messages(vault: &Vault) {
+    some_events(vault);
+    for (id, at, said) in
+        [("m1", "2026-02-03T10:00:00+01:00", "Decision: the boat is painted"), ("m2", "2026-02-13T08:00:00+01:00", "first of the day")]
+    {
+        vault.ok(&["message", "add", said, "--conversation", "harbour", "--id", id, "--ts", at]);
+    }
+}
+
+/// What pressing writes.
+const PRESSED: &[&str] =
+    &["memory/messages/*", "memory/summaries.jsonl", "memory/summaries/*", "memory/runs.jsonl", "memory/review.jsonl", "primers/*", LOOPS];
+
 fn scenario(name: &str) -> Scenario {
     let plain = Scenario { furnish: some_events, command: &[], adds: None, touches: &[LEDGER], again: &[0], done: |_| true };
     match name {
@@ -166,6 +179,55 @@ fn scenario(name: &str) -> Scenario {
             },
             ..plain
         },
+        "message" => Scenario {
+            furnish: with_messages,
+            command: &["message", "add", "the boat is green", "--conversation", "harbour", "--id", "m9"],
+            touches: &["memory/messages/2026-02-13.jsonl"],
+            done: |root| {
+                let kept = text(root, "memory/messages/2026-02-13.jsonl");
+                kept.matches("the boat is green").count() == 1 && kept.matches("first of the day").count() == 1
+            },
+            ..plain
+        },
+        "state" => Scenario {
+            command: &["save-state", "icecore.toml", "--title", "t"],
+            touches: &["memory/state/assistant-state.md", "memory/snapshots/2026-02-13.jsonl", "memory/summaries/24hr.md"],
+            done: |root| {
+                text(root, "memory/state/assistant-state.md").contains("zone")
+                    && text(root, "memory/snapshots/2026-02-13.jsonl").lines().count() == 1
+                    && text(root, "memory/summaries/24hr.md").matches("### 2026-02-13 09:30").count() == 1
+            },
+            ..plain
+        },
+        "session_add" => Scenario {
+            command: &["session", "add", "icecore.toml", "--session", "s"],
+            touches: PRESSED,
+            done: |root| {
+                text(root, "memory/messages/2026-02-13.jsonl").lines().count() == 1
+                    && root.join("primers/daily/2026-02-13_session_01.md").exists()
+            },
+            ..plain
+        },
+        "rollup" => Scenario {
+            furnish: with_messages,
+            command: &["rollup", "due"],
+            touches: PRESSED,
+            done: |root| {
+                let kept = text(root, "memory/summaries.jsonl");
+                ["2026-02-03_session_01", "2026-02-03", "2026-W06"]
+                    .iter()
+                    .all(|node| kept.matches(&format!("\"id\":\"{node}#1\"")).count() == 1 && !kept.contains(&format!("{node}#2")))
+                    && root.join("primers/weekly/2026-W06.md").exists()
+                    && root.join("primers/upload/UPLOAD_PACKAGE.md").exists()
+            },
+            ..plain
+        },
+        "mark" => Scenario {
+            command: &["mark", "2026-02-12", "important"],
+            touches: &["memory/marks.jsonl"],
+            done: |root| text(root, "memory/marks.jsonl").contains("\"date\":\"2026-02-12\""),
+            ..plain
+        },
         other => panic!("no scenario {other}"),
     }
 }
@@ -175,6 +237,8 @@ fn strace(root: &Path, arguments: &[&str], options: &[String], log: &Path) -> Sa
     let mut command = bare("strace");
     command.args(["-qq", "-y", "-o"]).arg(log).arg("-e").arg(format!("trace={CALLS}")).args(options).arg("--");
     command.arg(program()).args(["--vault", root.to_str().unwrap(), "--now", NOW, "--json"]).args(arguments);
+    // Files that a command takes in are named from the vault.
+    command.current_dir(if root.is_dir() { root } else { Path::new("/") });
     said(command.output().expect("strace is needed; ./test installs it"))
 }
 
@@ -240,7 +304,7 @@ fn may_touch(scenario: &Scenario, path: &str) -> bool {
     scenario.touches.iter().any(|touched| match *touched {
         "*" => true,
         "*integrity" => INTEGRITY.contains(&path),
-        other => other == path,
+        other => other.strip_suffix('*').map_or(other == path, |folder| path.starts_with(folder)),
     })
 }
 
@@ -250,6 +314,7 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
     let call = |arguments: &[&str]| {
         let mut command = bare(program());
         command.args(["--vault", root.to_str().unwrap(), "--now", NOW, "--json"]).args(arguments);
+        command.current_dir(if root.is_dir() { root } else { Path::new("/") });
         said(command.output().unwrap())
     };
     // A reader that could not take something in says so; that is no acknowledgement of it.
@@ -314,7 +379,7 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
     // An undo that was acknowledged is taken back by the second one; a log line is there twice.
     let unheard = first.code.is_none_or(|code| code == 0) || first.err.contains("the output could not be written");
     let repeats = acknowledged || unheard && scenario.command[0] == "log";
-    if again.code == Some(0) && !(repeats && matches!(scenario.command[0], "undo" | "log")) && !(scenario.done)(root) {
+    if again.code == Some(0) && !(repeats && matches!(scenario.command[0], "undo" | "log" | "save-state")) && !(scenario.done)(root) {
         wrong.push("given again, and not done".into());
     }
     if !again.code.is_some_and(|code| scenario.again.contains(&code)) {
@@ -405,6 +470,7 @@ macro_rules! scenarios {
 
 scenarios! {
     init remember_first remember remember_torn supersede close confirm retract log log_first extracts commitments verify doctor reindex snapshot undo
+    message state session_add rollup mark
 }
 
 // L16: git itself dies, at each of the calls that a snapshot or an undo makes
