@@ -6,12 +6,15 @@ use std::collections::BTreeSet;
 
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::cascade::plan::{Due, Heads, Known, Why};
+use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::Pack;
 use icecore_domain::packs::pyramid::{self, Pyramid};
+use icecore_domain::packs::session::{self, Opening};
 use icecore_domain::packs::upload::{self, Upload};
 use icecore_domain::record::{self, Record, SessionStat};
 use icecore_domain::summary::{Importance, Maker, Period, Summary, SummaryQuery, Tier};
 use icecore_domain::when::When;
+use icecore_store::Error as StoreError;
 use jiff::civil::{Date, Time};
 use jiff::{Timestamp, ToSpan};
 
@@ -233,6 +236,35 @@ impl Memory {
         let told = self.of(&telling.told, vantage).await?;
         let from = Pyramid { system: before.system.clone(), files: before.files.clone(), records, told, untold: telling.untold };
         Ok(pyramid::pyramid(today, &from, room))
+    }
+
+    /// What a session starts with (K6): the saved state, who is who, the logs of yesterday and today, and where things stand.
+    pub async fn pack_session_start(&self, room: usize) -> Result<Pack> {
+        let today = self.now().day();
+        let yesterday = pyramid::full_from(today);
+        let mut openings = Vec::new();
+        let files = [
+            ("Saved state", layout::STATE.to_owned()),
+            ("Who I am", "SOUL.md".to_owned()),
+            ("Who you are", "USER.md".to_owned()),
+            ("Today's log", DocPath::log(today).to_string()),
+            ("Yesterday's log", DocPath::log(yesterday).to_string()),
+        ];
+        for (title, source) in files {
+            let path: DocPath = source.parse().map_err(StoreError::Path)?;
+            if let Some(bytes) = self.store.document(&path).await? {
+                openings.push(Opening { title: title.into(), source, text: String::from_utf8_lossy(&bytes).into_owned() });
+            }
+        }
+        // Where things stand, most recent first: today's sessions and the days before, by their headlines.
+        let first = today.checked_sub(7.days()).unwrap_or(today);
+        let span = Days { first, last: today };
+        let mut recent = self.store.summaries(&SummaryQuery::within(Tier::Day, span).as_of(self.horizon())).await?;
+        recent.extend(self.today_sessions(today, &[], self.vantage(None)?).await?);
+        recent.reverse();
+        let lines: Vec<String> = recent.iter().map(|summary| format!("- {}: {}", summary.period, summary.headline)).collect();
+        openings.push(Opening { title: "The last days".into(), source: "primers/daily".into(), text: lines.join("\n") });
+        Ok(session::session_start(today, &openings, room))
     }
 
     /// What was said at a time, or what it came to (Y6).

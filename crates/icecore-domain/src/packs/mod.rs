@@ -3,6 +3,7 @@
 //! Every pack says what was left out and why, and where each part came from.
 
 pub mod pyramid;
+pub mod session;
 pub mod states;
 pub mod upload;
 

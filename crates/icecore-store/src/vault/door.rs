@@ -178,6 +178,29 @@ impl Door {
         }
     }
 
+    /// Every document right in a folder, with what the file system says of it.
+    pub fn looks(&self, folder: &str) -> Result<Vec<(DocPath, Look)>> {
+        let place = self.root.join(folder);
+        refuse_link(&place)?;
+        let entries = match fs::read_dir(&place) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(fault("reading", &place, error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| fault("reading", &place, error))?;
+            let Some(path) = entry.file_name().to_str().and_then(|name| format!("{folder}/{name}").parse::<DocPath>().ok()) else {
+                continue;
+            };
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_file() => found.push((path, look(&metadata))),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
     /// The pieces of a document at these places, in their order.
     pub fn read_pieces(&self, path: &DocPath, pieces: &[(u64, usize)]) -> Result<Vec<Vec<u8>>> {
         let place = self.root.join(path.as_str());

@@ -56,13 +56,19 @@ impl Vault {
 
     /// Brings the index up to date with every record file; false if there is none to be used.
     fn refresh_records(&self) -> Result<bool> {
-        let mut files = self.record_files()?;
+        let Some(mut known) = self.ask(|index| index.taken())? else { return Ok(false) };
+        known.remove(layout::SUMMARIES);
+        let mut stale = Vec::new();
+        for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
+            for (path, look) in self.door.looks(folder)?.into_iter().filter(|(path, _)| path.record_day().is_some()) {
+                if known.remove(path.as_str()) != Some(look.stamp()) {
+                    stale.push(path);
+                }
+            }
+        }
         // Files that are gone have to be forgotten.
-        let Some(known) = self.ask(|index| index.record_files())? else { return Ok(false) };
-        let here: std::collections::HashSet<&str> = files.iter().map(DocPath::as_str).collect();
-        let gone: Vec<DocPath> = known.iter().filter(|path| !here.contains(path.as_str())).filter_map(|path| path.parse().ok()).collect();
-        files.extend(gone);
-        self.refresh(&files)
+        stale.extend(known.keys().filter_map(|path| path.parse().ok()));
+        self.refresh(&stale)
     }
 
     fn read_records(&self, path: &DocPath) -> Result<(Vec<Record>, Vec<BadLine>)> {
@@ -185,15 +191,10 @@ impl Vault {
         Ok(record::sessions(&records))
     }
 
+    /// By the names of the files: a day that has a file has records.
     pub(super) fn days_with_records(&self) -> Result<Vec<Date>> {
-        if self.refresh_records()?
-            && let Some(days) = self.ask(|index| index.record_days())?
-        {
-            return Ok(days);
-        }
-        let mut days: Vec<Date> = self.sessions_of(None)?.into_iter().map(|stat| stat.key.day).collect();
-        days.dedup();
-        Ok(days)
+        let days: std::collections::BTreeSet<Date> = self.record_files()?.iter().filter_map(DocPath::record_day).collect();
+        Ok(days.into_iter().collect())
     }
 
     pub(super) fn lines_that_are_no_records(&self) -> Result<Vec<(DocPath, BadLine)>> {

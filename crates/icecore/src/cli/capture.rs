@@ -235,7 +235,16 @@ pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) ->
         Rolled::default()
     } else {
         let wish = Wish { tier: Some(icecore_domain::summary::Tier::Session), days: None, sessions: Some(taken.sessions.clone()) };
-        press::roll(open, &wish, out).await?
+        match press::roll(open, &wish, out).await {
+            // The words are kept; only the primer has to wait.
+            Err(error)
+                if error.downcast_ref::<icecore_engine::Error>().is_some_and(|error| matches!(error, icecore_engine::Error::Busy(_))) =>
+            {
+                out.warn("another run is pressing; the primer comes with the next `icecore rollup`");
+                Rolled::default()
+            }
+            other => other?,
+        }
     };
     if out.is_json() {
         return out.json(&json!({ "session": taken, "rolled": rolled }));

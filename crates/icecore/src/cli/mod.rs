@@ -403,6 +403,8 @@ mod read {
     /// A number, also as `20k` or `35,840`.
     pub fn amount(text: &str) -> Result<usize, String> {
         let plain = text.replace([',', '_'], "").to_ascii_lowercase();
+        // `9000c` says characters, where characters are meant anyway.
+        let plain = plain.strip_suffix('c').unwrap_or(&plain).to_owned();
         let (digits, factor) = plain.strip_suffix('k').map_or((plain.as_str(), 1), |digits| (digits, 1_000));
         let number: Option<usize> = digits.parse().ok();
         number

@@ -28,6 +28,16 @@ pub enum PackKind {
         after_help = "Examples:\n  icecore pack pyramid\n  icecore pack pyramid --budget 8000\n  icecore pack pyramid --project . --system prompt.md"
     )]
     Pyramid(Pyramid),
+    /// What a session starts with: the saved state, who is who, the last logs and days; at most 9,000 characters
+    #[command(after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --budget 4000c")]
+    SessionStart(SessionStart),
+}
+
+#[derive(Debug, Args)]
+pub struct SessionStart {
+    /// At most so many characters
+    #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = read::amount)]
+    budget: usize,
 }
 
 #[derive(Debug, Args)]
@@ -116,6 +126,12 @@ pub async fn pack(open: &Open, kind: &PackKind, out: &mut Out) -> Result<()> {
                 }
             }
             open.memory.pack_pyramid(day(pyramid.date.as_deref(), open)?, pyramid.budget, &before).await?
+        }
+        PackKind::SessionStart(start) => {
+            if start.budget < LEAST_UPLOAD_BYTES {
+                return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed")).into());
+            }
+            open.memory.pack_session_start(start.budget).await?
         }
     };
     tell(&pack, out)

@@ -44,12 +44,6 @@ impl Index {
         Ok(stale)
     }
 
-    /// The record files that are in here.
-    pub fn record_files(&self) -> Outcome<Vec<String>> {
-        let mut query = self.connection.prepare("SELECT path FROM taken WHERE path <> ?1")?;
-        query.query_map([layout::SUMMARIES], |row| row.get(0))?.collect()
-    }
-
     /// Takes a file in as a whole. `read` is called once nobody else can write to the index: what is in the index was in
     /// the file before.
     pub fn take_file(&mut self, path: &DocPath, read: impl FnOnce() -> Outcome<FileNow>) -> Outcome<()> {
@@ -119,12 +113,6 @@ impl Index {
         }
         found.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
-    }
-
-    /// Days that have records.
-    pub fn record_days(&self) -> Outcome<Vec<Date>> {
-        let mut query = self.connection.prepare_cached("SELECT DISTINCT day FROM session ORDER BY day")?;
-        query.query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?.collect()
     }
 
     /// Days that have events, and how many.
