@@ -501,8 +501,16 @@ pub fn read_file(text: &str) -> ReadView {
 
 /// A text of a stranger's as one YAML value, short enough for a header.
 fn quoted(text: &str) -> String {
-    let short: String = crate::plain::visible(text).chars().take(120).collect();
+    let short: String = crate::plain::visible(text).chars().take(80).collect();
     serde_json::to_string(&short).unwrap_or_default()
+}
+
+/// At most so many bytes of a summary's file are not headline and body.
+pub fn header_bytes(session: Option<&SessionKey>) -> usize {
+    // Dates, counts, a title, and the longest name of a maker.
+    const REST: usize = 560;
+    let names = session.map_or(0, |key| quoted(&key.conversation).len() + key.session.as_deref().map_or(0, |name| quoted(name).len()) + 32);
+    REST + names
 }
 
 /// Headline and body as a person left them in the file.
@@ -658,6 +666,22 @@ mod tests {
             prop_assert_eq!(read_file(&one.view()), ReadView::Ours);
             let edited = matches!(read_file(&one.view().replace("\n# Week", "\n# Week\nA new line.\n# Week")), ReadView::Edited { .. });
             prop_assert!(edited);
+        }
+
+        // P1
+        #[test]
+        fn a_header_is_never_longer_than_is_counted_with(conversation in ".{0,200}", session in ".{0,200}", maker in ".{0,200}", messages in any::<u64>()) {
+            let key = SessionKey { day: date(2026, 12, 28), conversation, session: Some(session) };
+            let one = Summary {
+                period: "2026-12-28_session_123456".parse().unwrap(),
+                session: Some(key.clone()),
+                maker: Maker::Model(maker),
+                version: u32::MAX,
+                messages,
+                provisional: true,
+                ..summary("h", "b")
+            };
+            prop_assert!(one.view().len() <= header_bytes(Some(&key)) + 2, "{}", one.view());
         }
 
         #[test]

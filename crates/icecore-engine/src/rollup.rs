@@ -19,7 +19,7 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::plain;
 use icecore_domain::record::{Record, SessionKey};
 use icecore_domain::schedule::Job;
-use icecore_domain::summary::{Cost, Importance, Maker, Period, Summary, SummaryQuery, Tier};
+use icecore_domain::summary::{self, Cost, Importance, Maker, Period, Summary, SummaryQuery, Tier};
 use icecore_store::Claimed;
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -94,8 +94,9 @@ pub struct Rolled {
     pub deferred: Vec<Deferred>,
     /// Files that were written, moved or taken over from a person's editor.
     pub files: crate::views::Files,
-    /// What went wrong without stopping the run.
-    pub complaints: Vec<String>,
+    /// Why a model was not asked any more in this run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent: Option<String>,
 }
 
 /// What would be done.
@@ -251,7 +252,8 @@ impl Memory {
         let mut silent: Option<String> = None;
         for tier in tiers(wish) {
             let plan = known.plan(tier, asked(wish, tier));
-            let due: Vec<Due> = plan.due.into_iter().filter(|due| wanted(wish, due)).collect();
+            let mut due: Vec<Due> = plan.due.into_iter().filter(|due| wanted(wish, due)).collect();
+            renumber(&mut due, &known.heads);
             let all = due.len();
             let mut batch: Vec<(Due, Summary)> = Vec::new();
             for (done, due) in due.into_iter().enumerate() {
@@ -296,6 +298,7 @@ impl Memory {
             watch("", all, all);
             rolled.deferred.extend(plan.waiting.into_iter().map(waits));
         }
+        rolled.silent = silent;
         self.tend_views(&known, &mut rolled).await?;
         Ok(rolled)
     }
@@ -466,9 +469,7 @@ impl Memory {
         let tier = due.period.tier();
         let file = self.policy.budget.of(tier, importance);
         // The file has a header besides.
-        let header =
-            640 + due.session.as_ref().map_or(0, |key| (key.conversation.len() + key.session.as_ref().map_or(0, String::len)).min(500));
-        let bytes = file.saturating_sub(header.min(file / 2));
+        let bytes = file.saturating_sub(summary::header_bytes(due.session.as_ref())).max(file / 4);
         Size { bytes, tokens: bytes / 3, wanted: compose::wanted(tier, importance, sources, bytes) }
     }
 
@@ -643,6 +644,20 @@ fn wanted(wish: &Wish, due: &Due) -> bool {
     let days = due.period.days();
     let in_time = wish.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last);
     in_time && wish.sessions.as_ref().is_none_or(|sessions| due.session.as_ref().is_some_and(|key| sessions.contains(key)))
+}
+
+/// Session numbers are given to what is pressed, not to what is left for later.
+fn renumber(due: &mut [Due], heads: &Heads) {
+    let mut next: BTreeMap<Date, u32> = BTreeMap::new();
+    for one in due {
+        if let (Period::Session { day, .. }, Some(key)) = (one.period, &one.session)
+            && heads.session(key).is_none()
+        {
+            let number = next.entry(day).or_insert_with(|| heads.next_number(day));
+            one.period = Period::Session { day, number: *number };
+            *number += 1;
+        }
+    }
 }
 
 fn waits(waiting: Waiting) -> Deferred {

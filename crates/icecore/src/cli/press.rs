@@ -221,7 +221,6 @@ pub fn tell(rolled: &Rolled, out: &mut Out) -> Result<()> {
     for period in &rolled.files.adopted {
         out.say(format!("{period} was edited by hand; your words are its newest version"));
     }
-    rolled.complaints.iter().for_each(|complaint| out.warn(complaint));
     if rolled.files.archived > 0 {
         out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
     }
@@ -421,12 +420,14 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
     };
     out.say(format!("looking every {} s what is due in {}; Ctrl-C ends it", daemon.every, open.root.display()));
     let mut last_trouble = String::new();
-    let mut rounds = 0_u64;
+    let (mut rounds, mut pause) = (0_u64, 1_u64);
     loop {
         // Opened anew each time, so that changed settings hold.
         match round(global).await {
             Ok(ran) => {
                 last_trouble.clear();
+                // A model that does not answer is asked less and less often, down to once an hour.
+                pause = if ran.rolled.silent.is_some() { (pause * 2).min(3_600 / daemon.every).max(1) } else { 1 };
                 let done = ran.rolled.pressed.len() + ran.rolled.flagged.len();
                 if out.is_json() && done > 0 {
                     out.json(&ran)?;
@@ -445,7 +446,7 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
             }
         }
         rounds += 1;
-        if !wire::rest(daemon.every).await {
+        if !wire::rest(daemon.every * pause).await {
             out.say(format!("ended after {rounds} rounds"));
             return Ok(());
         }
