@@ -142,8 +142,10 @@ impl Memory {
             weeks = weeks.split_off(weeks.len().saturating_sub(FALLBACK_WEEKS));
         }
         let weeks = self.of(&weeks, vantage).await?;
+        // What the month tells is not told again.
+        let after_month = month.as_ref().and_then(|month| month.period.days().last.tomorrow().ok()).unwrap_or(Date::MIN);
         let days = if weeks.is_empty() {
-            let span = Days { first: Date::MIN, last: today.checked_sub(1.day()).unwrap_or(today) };
+            let span = Days { first: after_month, last: today.checked_sub(1.day()).unwrap_or(today) };
             let query = SummaryQuery { latest: Some(FALLBACK_DAYS), ..SummaryQuery::within(Tier::Day, span) };
             self.store.summaries(&query.as_of(vantage.until)).await?
         } else {
@@ -152,7 +154,7 @@ impl Memory {
         // Sessions that none of these tells of.
         let told_until = weeks.last().or(days.last()).map(|summary| summary.period.days().last);
         let told: BTreeSet<Period> = weeks.iter().chain(&days).flat_map(|summary| summary.sources.iter().copied()).collect();
-        let earliest = today.checked_sub(OPEN_DAYS.days()).unwrap_or(today);
+        let earliest = today.checked_sub(OPEN_DAYS.days()).unwrap_or(today).max(after_month).min(today);
         let span = Days { first: earliest, last: today };
         let sessions = self.store.summaries(&SummaryQuery::within(Tier::Session, span).as_of(vantage.until)).await?;
         let open_sessions = sessions.iter().filter(|session| {
