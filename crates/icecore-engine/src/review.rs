@@ -108,6 +108,13 @@ impl Memory {
         Ok(self.reviews().await?.into_iter().map(|review| (review.period, review.source)).collect())
     }
 
+    /// How often a person wished that this be asked for again: what was answered before does not count then.
+    pub(crate) async fn retries(&self, period: Period) -> Result<usize> {
+        let (text, period) = (self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default(), period.to_string());
+        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Review>(line).ok());
+        Ok(lines.filter(|review| review.period == period && review.state == State::Retry).count())
+    }
+
     /// The periods of which a draft waits for a person.
     pub(crate) async fn flagged(&self) -> Result<BTreeSet<Period>> {
         Ok(self.reviews().await?.iter().filter_map(|review| review.period.parse().ok()).collect())

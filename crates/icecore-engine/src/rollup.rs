@@ -26,7 +26,7 @@ use jiff::civil::Date;
 use serde::Serialize;
 
 use crate::config::WithoutModel;
-use crate::llm::{Ask, Finish, Llm, Schema, reply};
+use crate::llm::{Ask, Finish, Llm, Schema, Trouble, reply};
 use crate::prompts::{Filling, Prompts, Shown};
 use crate::{Error, Memory, Result};
 
@@ -38,6 +38,8 @@ pub struct Asking<'a> {
     pub ceiling: u64,
     /// The most tokens that go into one question.
     pub input_tokens: usize,
+    /// So many tokens may come back, whatever is asked for: what the person's settings allow.
+    pub output_tokens: u64,
 }
 
 /// What is to be pressed.
@@ -172,9 +174,28 @@ const DRAFTS: u32 = 3;
 const BATCH: usize = 64;
 
 enum Made {
-    Draft { draft: Draft, maker: Maker, cost: Cost, left_out: Vec<LeftOut> },
-    Refused { draft: Draft, complaints: Vec<Complaint>, cost: Cost },
-    Deferred(String),
+    Draft {
+        draft: Draft,
+        maker: Maker,
+        cost: Cost,
+        left_out: Vec<LeftOut>,
+    },
+    Refused {
+        draft: Draft,
+        complaints: Vec<Complaint>,
+        cost: Cost,
+    },
+    /// Put off; `all` if the rest of the run is, too.
+    Deferred {
+        why: String,
+        all: bool,
+    },
+}
+
+/// Why a model has to be asked later.
+struct Later {
+    why: String,
+    all: bool,
 }
 
 impl Memory {
@@ -264,10 +285,12 @@ impl Memory {
                 let made = match (asking, &prompts, &silent) {
                     _ if due.refused => self.extract(&due).await?,
                     (Some(asking), Some(prompts), None) => self.draft(&due, asking, prompts).await?,
-                    (Some(_), _, Some(why)) => Made::Deferred(why.clone()),
+                    (Some(_), _, Some(why)) => Made::Deferred { why: why.clone(), all: true },
                     _ => match self.policy.without_model()? {
                         WithoutModel::Extract => self.extract(&due).await?,
-                        WithoutModel::Defer => Made::Deferred("no model is configured, and cascade.without_model is defer".into()),
+                        WithoutModel::Defer => {
+                            Made::Deferred { why: "no model is configured, and cascade.without_model is defer".into(), all: true }
+                        }
                     },
                 };
                 match made {
@@ -283,8 +306,8 @@ impl Memory {
                             batch.push((due.clone(), self.summary(&due, draft, maker, cost, left_out).await?));
                         }
                     }
-                    Made::Deferred(why) => {
-                        if asking.is_some() && silent.is_none() {
+                    Made::Deferred { why, all } => {
+                        if all && asking.is_some() && silent.is_none() {
                             silent = Some(why.clone());
                         }
                         rolled.deferred.push(Deferred { period: due.period, why });
@@ -555,13 +578,15 @@ impl Memory {
                 Ask { system, user, schema: Some(schema()), max_tokens: u32::try_from(size.tokens + 400).unwrap_or(u32::MAX), attempt };
             let heard = match self.ask(&ask, due, asking, &mut cost).await? {
                 Ok(heard) => heard,
-                Err(why) => return Ok(Made::Deferred(why)),
+                Err(Later { why, all }) => return Ok(Made::Deferred { why, all }),
             };
             cost.attempts += 1;
             cost.millis = self.clock.millis() - begun;
             let draft = read_draft(&heard.text).tidied();
             let mut complaints = judge::judge(&case, &draft);
-            if heard.cut_off {
+            if let Some(why) = heard.nothing {
+                complaints = vec![Complaint::NoAnswer(why)];
+            } else if heard.cut_off || breaks_off(&heard.text) {
                 complaints.push(Complaint::NoAnswer("it was cut off".into()));
             }
             if complaints.is_empty() {
@@ -574,8 +599,8 @@ impl Memory {
     }
 
     /// Asks a model, unless the same question was answered before. `Err` with the reason if it must wait.
-    async fn ask(&self, ask: &Ask, due: &Due, asking: &Asking<'_>, cost: &mut Cost) -> Result<Result<Heard, String>> {
-        let question = question(ask, &asking.llm.name());
+    async fn ask(&self, ask: &Ask, due: &Due, asking: &Asking<'_>, cost: &mut Cost) -> Result<Result<Heard, Later>> {
+        let question = question(ask, &asking.llm.name(), self.retries(due.period).await?);
         if let Some(kept) = self.store.answer(question).await?
             && let Ok(heard) = serde_json::from_slice::<Heard>(&kept)
         {
@@ -584,11 +609,13 @@ impl Memory {
         // On the safe side: what the estimate misses must not pass the ceiling.
         let tokens_in = (budget::tokens(&ask.system) + budget::tokens(&ask.user)) as u64 * 5 / 4 + 200;
         let job = due.period.tier().word();
-        let reserved = match self.reserve(job, &asking.llm.name(), tokens_in, u64::from(ask.max_tokens), asking.ceiling).await? {
+        let tokens_out = u64::from(ask.max_tokens).max(asking.output_tokens);
+        let reserved = match self.reserve(job, &asking.llm.name(), tokens_in, tokens_out, asking.ceiling).await? {
             Ok(reserved) => reserved,
             Err(left) => {
-                let need = tokens_in + u64::from(ask.max_tokens);
-                return Ok(Err(format!("it may take {need} tokens, and the day's ceiling of {} leaves {left}", asking.ceiling)));
+                let need = tokens_in + tokens_out;
+                let why = format!("it may take {need} tokens, and the day's ceiling of {} leaves {left}", asking.ceiling);
+                return Ok(Err(Later { why, all: true }));
             }
         };
         match asking.llm.complete(ask, &|_| {}).await {
@@ -598,6 +625,7 @@ impl Memory {
                     cut_off: answer.finish == Finish::CutOff,
                     tokens_in: answer.tokens_in,
                     tokens_out: answer.tokens_out,
+                    nothing: None,
                 };
                 // The answer first: what is kept need not be paid for again, whatever happens next.
                 self.store.keep_answer(question, &serde_json::to_vec(&heard).unwrap_or_default()).await?;
@@ -610,23 +638,36 @@ impl Memory {
                 if !trouble.may_have_cost() {
                     self.settle(&reserved, 0, 0).await?;
                 }
-                Ok(Err(format!("{} did not answer: {trouble}", asking.llm.name())))
+                // It did answer, only not with a draft: the next attempt may, and if none does a person is asked. To wait
+                // would hold up everything else for as long as it has nothing to say to this.
+                if matches!(trouble, Trouble::Empty { .. } | Trouble::TooLong { .. }) {
+                    return Ok(Ok(Heard { nothing: Some(trouble.to_string()), ..Heard::default() }));
+                }
+                // A question that is refused for itself, such as one that is too long, says nothing of the next one.
+                let all = !matches!(trouble, Trouble::Refused { status: 400 | 413 | 422, .. });
+                Ok(Err(Later { why: format!("{} did not answer: {trouble}", asking.llm.name()), all }))
             }
         }
     }
 }
 
 /// An answer as it is kept.
-#[derive(Debug, Clone, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, serde::Deserialize)]
 struct Heard {
     text: String,
     cut_off: bool,
     tokens_in: u64,
     tokens_out: u64,
+    /// Why there is no text; such an answer is not kept.
+    #[serde(skip)]
+    nothing: Option<String>,
 }
 
-fn question(ask: &Ask, model: &str) -> Hash {
-    [model, &ask.system, &ask.user, &ask.max_tokens.to_string()].iter().fold(Hash::of(b"question"), |hash, part| hash.then(part.as_bytes()))
+/// A question is the same as long as nobody wished that it be asked again.
+fn question(ask: &Ask, model: &str, retries: usize) -> Hash {
+    [model, &ask.system, &ask.user, &ask.max_tokens.to_string(), &retries.to_string()]
+        .iter()
+        .fold(Hash::of(b"question"), |hash, part| hash.then(part.as_bytes()))
 }
 
 fn tiers(wish: &Wish) -> Vec<Tier> {
@@ -773,6 +814,11 @@ fn schema() -> Schema {
             "additionalProperties": false,
         }),
     }
+}
+
+/// Whether an object was begun and not ended: mended, it would pass for a whole one.
+fn breaks_off(text: &str) -> bool {
+    reply::json_object(text).is_some_and(|read| read.repaired) && !text.trim_end().trim_end_matches('`').trim_end().ends_with(['}', ']'])
 }
 
 /// What a model's answer says: the object that was asked for, else its first paragraph and the rest.

@@ -42,7 +42,9 @@ impl Models {
     pub fn asking(&self) -> Option<Asking<'_>> {
         let llm = self.summarizer.as_deref()?;
         let input_tokens = usize::try_from(self.settings.summarizer.max_input_tokens).unwrap_or(usize::MAX);
-        Some(Asking { llm, ceiling: self.settings.spend.tokens_per_day, input_tokens })
+        let own = ["max_tokens", "max_completion_tokens", "max_output_tokens"].map(|name| self.settings.summarizer.extra.get(name));
+        let output_tokens = own.into_iter().flatten().filter_map(serde_json::Value::as_u64).max().unwrap_or(0);
+        Some(Asking { llm, ceiling: self.settings.spend.tokens_per_day, input_tokens, output_tokens })
     }
 }
 

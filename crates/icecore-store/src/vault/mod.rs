@@ -617,11 +617,15 @@ impl Store for Vault {
         let events = index.rebuild(&current, progress).map_err(unusable)?;
         let mut files = self.record_files()?;
         files.push(layout::SUMMARIES.parse()?);
-        index.empty_files().map_err(unusable)?;
         let all = files.len() as u64;
+        let mut emptied = index.empty_files();
         for (done, path) in files.iter().enumerate() {
+            // Whatever is not taken in now, because somebody else made the file anew, is taken in when it is asked about.
+            if emptied.is_err() {
+                break;
+            }
             let now = FileNow { look: self.door.look(path)?, text: self.door.read(path)?.unwrap_or_default() };
-            index.take_file(path, || Ok(now)).map_err(unusable)?;
+            emptied = index.take_file(path, || Ok(now));
             progress(done as u64 + 1, all);
         }
         *handle = Handle::Open(Box::new(index));

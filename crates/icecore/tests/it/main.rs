@@ -4,6 +4,8 @@
 
 mod cli;
 mod crowd;
+mod faults;
+mod model;
 mod program;
 mod sweep;
 mod tidy;
