@@ -21,6 +21,8 @@ use crate::{Error, Result};
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
 
+/// Up to so many files are flushed one by one; more are flushed together.
+const FEW: usize = 4;
 /// Where models' answers are kept.
 const ANSWERS: &str = "answers";
 
@@ -295,6 +297,65 @@ impl Door {
         // line is a torn tail and the next opening sets it aside.
         let _ = file.set_len(before);
         Err(failed(refused))
+    }
+
+    /// Appends to many documents and flushes them together: all of it is there when this returns, or none of it. Each must end
+    /// with a line break, if it has anything. Returns where each text starts and what its file looks like now.
+    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<(u64, Look)>> {
+        if texts.len() <= FEW {
+            return texts.iter().map(|(path, text)| self.append(held, path, text)).collect();
+        }
+        let mut written: Vec<(File, PathBuf, u64)> = Vec::with_capacity(texts.len());
+        let outcome = texts.iter().try_for_each(|(path, text)| {
+            let place = self.place(path)?;
+            self.make_folders(path)?;
+            let mut options = OpenOptions::new();
+            options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
+            let mut file = options.open(&place).map_err(|error| fault("opening", &place, error))?;
+            let before = file.metadata().map_err(|error| fault("writing", &place, error))?.len();
+            let done = write_whole(&mut file, text).map_err(|error| fault("writing", &place, error));
+            written.push((file, place, before));
+            done
+        });
+        let outcome = outcome.and_then(|()| self.flush_all(&written));
+        let looks = outcome.and_then(|()| {
+            written
+                .iter()
+                .zip(texts)
+                .map(|((file, place, before), (_, text))| {
+                    let after = file.metadata().map_err(|error| fault("writing", place, error))?;
+                    if after.len() != before + text.len() as u64 {
+                        return Err(fault("writing", place, io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file")));
+                    }
+                    Ok((*before, look(&after)))
+                })
+                .collect()
+        });
+        if looks.is_err() {
+            // As with a single line: what was refused must not turn up later.
+            for (file, _, before) in &written {
+                let _ = file.set_len(*before);
+            }
+        }
+        looks
+    }
+
+    /// Flushes files and the folders they stand in: with one call for the whole file system, where there is one.
+    fn flush_all(&self, written: &[(File, PathBuf, u64)]) -> Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            let _ = written;
+            let root = File::open(&self.root).map_err(|error| fault("flushing", &self.root, error))?;
+            rustix::fs::syncfs(&root).map_err(|error| fault("flushing", &self.root, error.into()))
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            for (file, place, _) in written {
+                file.sync_all().map_err(|error| fault("writing", place, error))?;
+                flushed(place.parent().unwrap_or(&self.root))?;
+            }
+            Ok(())
+        }
     }
 
     /// Cuts a document back to `len` bytes.

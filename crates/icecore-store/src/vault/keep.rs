@@ -17,7 +17,7 @@ use super::{Handle, Vault};
 use crate::{Added, Error, Position, Result};
 
 /// How many records are looked up and written at once; a longer list is taken in such steps.
-const STEP: usize = 50_000;
+const STEP: usize = 250_000;
 
 impl Vault {
     /// Brings the index up to date with these files; false if there is no index to be used.
@@ -127,13 +127,15 @@ impl Vault {
                 }
             }
         }
-        for (path, records) in fresh {
-            let text: String = records.iter().map(|record| record.line()).collect();
-            let (start, look) = self.door.append(&held, &path, text.as_bytes())?;
-            // The lines are safe; if the index cannot take them now, it does when it is next asked about the file.
-            if let Handle::Open(index) = &mut *self.handle() {
-                let _ = index.take_own_records(&path, start, &records, look);
-            }
+        let texts: Vec<(DocPath, Vec<u8>)> = fresh
+            .iter()
+            .map(|(path, records)| (path.clone(), records.iter().map(|record| record.line()).collect::<String>().into_bytes()))
+            .collect();
+        let places = self.door.append_many(&held, &texts)?;
+        // The lines are safe; if the index cannot take them now, it does when it is next asked about the files.
+        if let Handle::Open(index) = &mut *self.handle() {
+            let own: Vec<_> = fresh.into_iter().zip(places).map(|((path, records), (start, look))| (path, records, start, look)).collect();
+            let _ = index.take_own_records(&own);
         }
         for (path, records) in revisions {
             self.revise(&held, &path, records)?;

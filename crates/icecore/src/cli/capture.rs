@@ -123,8 +123,10 @@ pub enum Format {
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// The longest line of an import, in bytes.
 const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
-/// So many lines are taken in at once.
-const BATCH_LINES: usize = 20_000;
+/// So many lines are taken in at once, if they are short.
+const BATCH_LINES: usize = 200_000;
+/// So many bytes of lines at most.
+const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 
 fn open_input(path: &Path) -> Result<Box<dyn Read>> {
     if path == Path::new("-") {
@@ -289,7 +291,7 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
     let gaps = Gaps { conversation: import.conversation.clone(), ..Gaps::default() };
     let begun = wire::stopwatch();
     let mut all = Taken::default();
-    let (mut lines, mut first, mut number, mut bytes) = (Vec::new(), 1, 0_usize, 0_u64);
+    let (mut lines, mut first, mut number, mut bytes, mut taken_bytes) = (Vec::new(), 1, 0_usize, 0_u64, 0_u64);
     loop {
         let mut line = Vec::new();
         let read = (&mut input)
@@ -299,7 +301,6 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
         let whole = line.len() as u64 <= MAX_LINE_BYTES || line.ends_with(b"\n");
         if !whole {
             // The rest of it belongs to the same line.
-            std::io::copy(&mut (&mut input).take(0), &mut std::io::sink())?;
             skip_line(&mut input)?;
             all.complaints.push(format!("line {} has more than {MAX_LINE_BYTES} bytes and was not taken", number + 1));
             line.clear();
@@ -309,7 +310,8 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
         if read > 0 {
             lines.push(String::from_utf8(line).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()));
         }
-        if lines.len() >= BATCH_LINES || (read == 0 && !lines.is_empty()) {
+        if lines.len() >= BATCH_LINES || bytes - taken_bytes >= BATCH_BYTES || (read == 0 && !lines.is_empty()) {
+            taken_bytes = bytes;
             let taken = open.memory.import(&lines, first, &gaps).await?;
             all.add(taken);
             first = number + 1;

@@ -61,38 +61,48 @@ impl Index {
         keys.iter().map(|key| query.query_row([key.as_slice()], |row| Ok((row.get(0)?, key_of(row, 1)?))).optional()).collect()
     }
 
-    /// Takes in records that this process has just appended, under the lock, to a file that was covered up to `start`.
-    pub fn take_own_records(&mut self, path: &DocPath, start: u64, records: &[&Record], look: Look) -> Outcome<()> {
+    /// Takes in records that this process has just appended, under the lock: for each file its new records, how long it was
+    /// before and what it looks like now.
+    pub fn take_own_records(&mut self, own: &[(DocPath, Vec<&Record>, u64, Look)]) -> Outcome<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let known = transaction
-            .prepare_cached("SELECT file, bytes FROM taken WHERE path = ?1")?
-            .query_row([path.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?)))
-            .optional()?;
-        let (file, bytes) = match known {
-            Some(known) => known,
-            None => (put_taken(&transaction, path, Some(look))?, 0),
-        };
-        if bytes != start {
-            // Something else is in the file too; the next look at it takes in all of it.
-            return Ok(());
-        }
-        let mut stats: BTreeMap<SessionKey, SessionStat> = BTreeMap::new();
-        {
-            let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)")?;
+        let mut rows: Vec<(Key, Key, i64)> = Vec::new();
+        for (path, records, start, look) in own {
+            let known = transaction
+                .prepare_cached("SELECT file, bytes FROM taken WHERE path = ?1")?
+                .query_row([path.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?)))
+                .optional()?;
+            let (file, bytes) = match known {
+                Some(known) => known,
+                None => (put_taken(&transaction, path, Some(*look))?, 0),
+            };
+            if bytes != *start {
+                // Something else is in the file too; forgetting it makes the next look take in all of it.
+                put_taken(&transaction, path, None)?;
+                continue;
+            }
+            let mut stats: BTreeMap<SessionKey, SessionStat> = BTreeMap::new();
             for record in records {
-                put.execute(params![record.key().as_slice(), record.wording().as_slice(), file])?;
+                rows.push((record.key(), record.wording(), file));
                 let key = record.session_key();
                 stats.entry(key.clone()).or_insert_with(|| SessionStat::empty(key, record)).add(record);
             }
+            for stat in stats.into_values() {
+                let so_far = transaction
+                    .prepare_cached("SELECT * FROM session WHERE day = ?1 AND conversation = ?2 AND session = ?3 AND file = ?4")?
+                    .query_row(params![stat.key.day.to_string(), stat.key.conversation, session_text(&stat.key), file], session_stat)
+                    .optional()?;
+                put_session(&transaction, file, &so_far.map_or(stat.clone(), |so_far| merged(so_far, &stat)))?;
+            }
+            put_taken(&transaction, path, Some(*look))?;
         }
-        for stat in stats.into_values() {
-            let so_far = transaction
-                .prepare_cached("SELECT * FROM session WHERE day = ?1 AND conversation = ?2 AND session = ?3 AND file = ?4")?
-                .query_row(params![stat.key.day.to_string(), stat.key.conversation, session_text(&stat.key), file], session_stat)
-                .optional()?;
-            put_session(&transaction, file, &so_far.map_or(stat.clone(), |so_far| merged(so_far, &stat)))?;
+        // In the order of the table, so that each page is visited once.
+        rows.sort_unstable();
+        {
+            let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)")?;
+            for (key, wording, file) in &rows {
+                put.execute(params![key.as_slice(), wording.as_slice(), file])?;
+            }
         }
-        put_taken(&transaction, path, Some(look))?;
         transaction.commit()?;
         self.shorten_log()
     }
@@ -197,7 +207,13 @@ pub(super) fn fill_file(transaction: &Transaction<'_>, path: &DocPath, now: &Fil
 /// Notes what a file looks like; the number it has here. One that is gone is forgotten.
 fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) -> Outcome<i64> {
     let Some(look) = look else {
-        transaction.prepare_cached("DELETE FROM taken WHERE path = ?1")?.execute([path.as_str()])?;
+        for sql in [
+            "DELETE FROM record WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
+            "DELETE FROM session WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
+            "DELETE FROM taken WHERE path = ?1",
+        ] {
+            transaction.prepare_cached(sql)?.execute([path.as_str()])?;
+        }
         return Ok(0);
     };
     let mut put = transaction.prepare_cached(
