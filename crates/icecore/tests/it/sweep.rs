@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::program::{NOW, Said, Vault, bare, copy, program, said};
 
 /// The system calls that can change a file, or open one.
-const CALLS: &str = "write,pwrite64,fsync,fdatasync,ftruncate,rename,renameat,renameat2,unlink,unlinkat,link,mkdir,mkdirat,openat";
+const CALLS: &str = "write,pwrite64,fsync,fdatasync,syncfs,ftruncate,rename,renameat,renameat2,unlink,unlinkat,link,mkdir,mkdirat,openat";
 
 /// One writing command and the vault it runs in.
 struct Scenario {
@@ -220,6 +220,17 @@ fn scenario(name: &str) -> Scenario {
                     && root.join("primers/weekly/2026-W06.md").exists()
                     && root.join("primers/upload/UPLOAD_PACKAGE.md").exists()
             },
+            ..plain
+        },
+        "import" => Scenario {
+            furnish: |vault| {
+                some_events(vault);
+                let line = |day: u8| format!("{{\"ts\":\"2026-02-0{day}T10:00:00+01:00\",\"id\":\"m{day}\",\"text\":\"told on {day}\"}}\n");
+                vault.write("history.jsonl", (1..=6).map(line).collect::<String>());
+            },
+            command: &["import", "history.jsonl"],
+            touches: &["memory/messages/*"],
+            done: |root| (1..=6).all(|day| text(root, &format!("memory/messages/2026-02-0{day}.jsonl")).matches("told on").count() == 1),
             ..plain
         },
         "mark" => Scenario {
@@ -470,7 +481,7 @@ macro_rules! scenarios {
 
 scenarios! {
     init remember_first remember remember_torn supersede close confirm retract log log_first extracts commitments verify doctor reindex snapshot undo
-    message state session_add rollup mark
+    message state session_add import rollup mark
 }
 
 // L16: git itself dies, at each of the calls that a snapshot or an undo makes
