@@ -21,6 +21,10 @@ pub struct Status {
     pub now: Moment,
     /// The vault's zone.
     pub zone: String,
+    /// Days of which messages or states were captured.
+    pub days_captured: usize,
+    /// Jobs whose time has come.
+    pub jobs_due: Vec<&'static str>,
     /// Every statement, whatever became of it.
     pub statements: usize,
     /// How many hold, by type.
@@ -248,6 +252,8 @@ impl Memory {
             now,
             zone: self.zone.name().to_owned(),
             statements: sum(&|_| true),
+            days_captured: self.store.record_days().await?.into_iter().filter(|day| *day <= now.day()).count(),
+            jobs_due: self.due_jobs().await?.iter().map(|due| due.job.word()).collect(),
             active: active.collect(),
             p0: sum(&|count| count.standing == "active" && count.priority == Priority::P0),
             open: open.len(),

@@ -155,6 +155,10 @@ impl Material {
             let doubled = must.id.is_none() && ids.iter().any(|id| must.text.contains(id.as_str()));
             !doubled && seen.insert(must.id.clone().unwrap_or_else(|| plain::sameness_key(&must.text)))
         });
+        // Nor a line that says what an event says.
+        let events: Vec<String> = self.must.iter().filter(|must| must.id.is_some()).map(Must::line).collect();
+        let events = events.join("\n");
+        self.must.retain(|must| must.id.is_some() || !judge::missing(&[Must { may_go: false, ..must.clone() }], &events).is_empty());
         // Nor what is only the beginning of something else.
         let texts: Vec<String> = self.must.iter().map(|must| must.text.clone()).collect();
         self.must.retain(|must| {
@@ -670,15 +674,18 @@ fn question(ask: &Ask, model: &str, retries: usize) -> Hash {
         .fold(Hash::of(b"question"), |hash, part| hash.then(part.as_bytes()))
 }
 
+/// The tiers of a wish. What is wished for a time is pressed from the ground up.
 fn tiers(wish: &Wish) -> Vec<Tier> {
-    match wish.tier {
-        Some(tier) => vec![tier],
-        None => Tier::ALL.to_vec(),
+    match (wish.tier, wish.days) {
+        (Some(top), Some(_)) => Tier::ALL.iter().copied().filter(|&tier| tier <= top).collect(),
+        (Some(tier), None) => vec![tier],
+        (None, _) => Tier::ALL.to_vec(),
     }
 }
 
 fn asked(wish: &Wish, tier: Tier) -> Option<Asked> {
-    (wish.tier == Some(tier) && (wish.days.is_some() || wish.sessions.is_some())).then_some(Asked { tier, days: wish.days })
+    let before_its_time = wish.tier.is_some_and(|top| tier <= top) && (wish.days.is_some() || wish.sessions.is_some());
+    before_its_time.then_some(Asked { tier, days: wish.days })
 }
 
 fn wanted(wish: &Wish, due: &Due) -> bool {

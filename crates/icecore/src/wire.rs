@@ -25,6 +25,19 @@ pub struct Open {
     pub memory: Memory,
     /// Its folder.
     pub root: PathBuf,
+    vault: Arc<Vault>,
+}
+
+impl Open {
+    async fn of(vault: Arc<Vault>, clock: Box<dyn Clock>) -> Result<Self> {
+        let memory = Memory::open(vault.clone(), vault.clone(), clock).await?;
+        Ok(Self { memory, root: vault.root().to_owned(), vault })
+    }
+
+    /// The same memory at the moment that these options name.
+    pub async fn at(&self, global: &Global) -> Result<Self> {
+        Self::of(self.vault.clone(), clock(global)?).await
+    }
 }
 
 /// The person's own settings, and the models they name.
@@ -68,9 +81,17 @@ pub fn models() -> Result<Models> {
     }
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let settings = Settings::read(text.as_deref(), &environment, &|path| std::fs::read_to_string(path))
-        .map_err(|error| Stop::new(Exit::Usage, format!("{}: {error}", place.display())))?;
+        .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
     let summarizer = llm::open(&settings.summarizer).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
     Ok(Models { settings, place, summarizer })
+}
+
+/// A complaint about the settings, with the place of the file named once.
+fn placed(place: &Path, said: &str) -> String {
+    match said.strip_prefix("config.toml") {
+        Some(rest) => format!("{}{rest}", place.display()),
+        None => format!("{}: {said}", place.display()),
+    }
 }
 
 /// Measures how long something takes.
@@ -103,9 +124,7 @@ pub async fn rest(seconds: u64) -> bool {
 
 /// Opens the vault that these options mean.
 pub async fn open(global: &Global) -> Result<Open> {
-    let root = find(global)?;
-    let vault = Arc::new(Vault::open(&root)?);
-    Ok(Open { root: vault.root().to_owned(), memory: Memory::open(vault.clone(), vault, clock(global)?).await? })
+    Open::of(Arc::new(Vault::open(&find(global)?)?), clock(global)?).await
 }
 
 /// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the complaint is returned.
@@ -114,7 +133,7 @@ pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
         Err(error) if error.downcast_ref::<EngineError>().is_some_and(|error| matches!(error, EngineError::Config(_))) => {
             let vault = Arc::new(Vault::open(&find(global)?)?);
             let memory = Memory::open_with_defaults(vault.clone(), vault.clone(), clock(global)?)?;
-            Ok((Open { root: vault.root().to_owned(), memory }, Some(error.to_string())))
+            Ok((Open { memory, root: vault.root().to_owned(), vault }, Some(error.to_string())))
         }
         other => Ok((other?, None)),
     }
@@ -140,7 +159,7 @@ pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) 
         },
     };
     let vault = Arc::new(Vault::create(&root, &icecore_engine::config::first(&zone))?);
-    Ok((Open { root: vault.root().to_owned(), memory: Memory::open(vault.clone(), vault, clock(global)?).await? }, guessed))
+    Ok((Open::of(vault, clock(global)?).await?, guessed))
 }
 
 /// The vault that was named; an empty `ICECORE_VAULT` names none.

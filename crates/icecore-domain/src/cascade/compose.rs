@@ -57,7 +57,7 @@ pub fn compose(sources: &[Source<'_>], must: &[Must], importance: Importance, si
     if importance == Importance::Dull {
         told.clear();
     }
-    let mut draft = Draft { headline: pressed.headline, body: String::new() }.tidied();
+    let mut draft = Draft { headline: without_labels(&pressed.headline), body: String::new() }.tidied();
     if draft.headline.is_empty() {
         // Nothing but what must be kept, or nothing at all.
         draft.headline =
@@ -87,6 +87,33 @@ pub fn compose(sources: &[Source<'_>], must: &[Must], importance: Importance, si
         left_out.push(LeftOut::new(format!("{gone} sentences of the sources"), "room"));
     }
     (draft, left_out)
+}
+
+/// A headline is read by itself; labels and ids belong into the body.
+fn without_labels(headline: &str) -> String {
+    let mut out = String::with_capacity(headline.len());
+    let mut rest = headline;
+    while let Some(at) = rest.find(['[', '(']) {
+        let (before, from) = rest.split_at(at);
+        let close = if from.starts_with('[') { ']' } else { ')' };
+        let inside = from[1..].split(close).next().unwrap_or_default();
+        let label = from.starts_with('[')
+            && (inside == "decision" || (inside.starts_with('P') && inside.as_bytes().get(1).is_some_and(u8::is_ascii_digit)));
+        let id = from.starts_with('(') && inside.starts_with("EVT-") && inside.len() < 20;
+        out.push_str(before);
+        let end = 1 + inside.len() + close.len_utf8();
+        if (label || id) && end <= from.len() {
+            if id && out.ends_with(' ') {
+                out.pop();
+            }
+            rest = if label { from[end..].trim_start() } else { &from[end..] };
+        } else {
+            out.push_str(&from[..1]);
+            rest = &from[1..];
+        }
+    }
+    out.push_str(rest);
+    out
 }
 
 fn body(kept: &[String], told: &[String]) -> String {
@@ -170,6 +197,17 @@ mod tests {
     use crate::cascade::judge::{self, Case, Complaint};
     use jiff::civil::date;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_headline_has_no_labels() {
+        for (text, plain) in [
+            ("[P1 decision] Ship it (EVT-20260213-001). Then rest.", "Ship it. Then rest."),
+            ("A list [a] and (b) stay.", "A list [a] and (b) stay."),
+            ("[decision] we paint [P0", "we paint [P0"),
+        ] {
+            assert_eq!(without_labels(text), plain);
+        }
+    }
 
     proptest! {
         // P5 P11

@@ -6,10 +6,12 @@
 //! tried again on the same data: the write is refused and what was appended is cut off.
 #![expect(clippy::disallowed_methods, reason = "this is the door")]
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use icecore_domain::hash::Hash;
@@ -30,6 +32,8 @@ const ANSWERS: &str = "answers";
 #[derive(Debug, Clone)]
 pub(super) struct Door {
     root: PathBuf,
+    /// Folders of which this process knows that they are there for good.
+    safe: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 /// Proof that this process alone may write. The lock is the operating system's, so it ends with the process.
@@ -70,7 +74,7 @@ impl Look {
 
 impl Door {
     pub fn new(root: PathBuf) -> Self {
-        Self { root }
+        Self { root, safe: Arc::default() }
     }
 
     pub fn root(&self) -> &Path {
@@ -382,10 +386,21 @@ impl Door {
         self.put_file(held, &place, bytes)
     }
 
-    /// Flushes every folder from the vault down to the document.
+    /// Flushes every folder from the vault down to the document's own. Those above it need it once.
     fn flush_folders(&self, path: &DocPath) -> Result<()> {
-        flushed(&self.root)?;
-        path.folders().try_for_each(|folder| flushed(&self.root.join(folder)))
+        let places: Vec<PathBuf> = std::iter::once(self.root.clone()).chain(path.folders().map(|folder| self.root.join(folder))).collect();
+        let own = places.len() - 1;
+        for (at, place) in places.iter().enumerate() {
+            // That a folder is in the one above it is known once the one above was flushed with it there.
+            let below_is_safe = at < own && self.safe.lock().unwrap_or_else(PoisonError::into_inner).contains(&places[at + 1]);
+            if !below_is_safe {
+                flushed(place)?;
+            }
+            if at < own {
+                self.safe.lock().unwrap_or_else(PoisonError::into_inner).insert(places[at + 1].clone());
+            }
+        }
+        Ok(())
     }
 
     fn put_file(&self, _held: &Held, place: &Path, bytes: &[u8]) -> Result<()> {
@@ -459,7 +474,9 @@ impl Door {
                 // A folder that has nothing left in it goes too; those at the top of the vault stay.
                 let folders: Vec<&str> = path.folders().skip(1).collect();
                 for folder in folders.iter().rev() {
-                    if fs::remove_dir(self.root.join(folder)).is_err() {
+                    let place = self.root.join(folder);
+                    self.safe.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+                    if fs::remove_dir(&place).is_err() {
                         break;
                     }
                 }

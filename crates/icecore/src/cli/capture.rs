@@ -149,7 +149,9 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Stop::new(Exit::Usage, format!("{} has more than {MAX_FILE_BYTES} bytes", path.display())).into());
     }
-    if bytes.contains(&0) && !bytes.is_ascii() {
+    // A few zeros are the trace of a crash; many are another kind of file, UTF-16 included.
+    let zeros = bytes.iter().filter(|&&byte| byte == 0).count();
+    if zeros > 0 && (zeros > bytes.len() / 10 || !bytes.is_ascii()) {
         return Err(Stop::new(Exit::Usage, format!("{} is not a text file", path.display())).into());
     }
     Ok(match String::from_utf8(bytes) {
@@ -230,7 +232,7 @@ fn refuse(taken: &Taken) -> Result<()> {
 
 pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) -> Result<()> {
     let text = read_input(&add.file, out)?;
-    let name = add.file.file_stem().map_or("session".into(), |name| name.to_string_lossy().into_owned());
+    let name = add.file.file_stem().filter(|name| *name != "-").map_or("session".into(), |name| name.to_string_lossy().into_owned());
     let gaps = Gaps { conversation: add.conversation.clone(), session: add.session.clone(), origin: None };
     let taken = open.memory.add_session(&text, &name, add.format, add.at, &gaps).await?;
     let rolled = if add.no_primer {
@@ -256,7 +258,12 @@ pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) ->
         out.whisper(format!("passed over: {count} × {what}"));
     }
     out.line(format!("{} turns read as {}: {} new, {} known already", taken.turns, taken.shape, taken.taken.new, taken.taken.same))?;
-    press::tell(&rolled, out)
+    match add.no_primer {
+        true if taken.taken.new > 0 => out.say("its primer is written by the next `icecore rollup`"),
+        true => {}
+        false => press::tell_what_was_done(&rolled, out)?,
+    }
+    Ok(())
 }
 
 pub async fn save_state(open: &Open, save: &SaveState, out: &mut Out) -> Result<()> {
@@ -270,6 +277,9 @@ pub async fn save_state(open: &Open, save: &SaveState, out: &mut Out) -> Result<
         }
         None => read_input(Path::new("-"), out)?,
     };
+    if text.trim().is_empty() {
+        return Err(Stop::new(Exit::Usage, "there is nothing to save: the state is empty").into());
+    }
     let saved = open.memory.save_state(&text, save.title.as_deref(), save.origin).await?;
     if out.is_json() {
         return out.json_named("saved", &saved);
@@ -332,12 +342,19 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
         return out.json(&json!({ "lines": number, "taken": all, "seconds": seconds }));
     }
     tell(&all, out);
-    out.line(format!("{BOLD}{} messages kept{BOLD:#}, {} known already, {} lines not taken", all.new, all.same, all.complaints.len()))?;
+    let (kept, refused) = (counted(all.new, "message"), counted(all.complaints.len(), "line"));
+    out.line(format!("{BOLD}{kept} kept{BOLD:#}, {} known already, {refused} not taken", all.same))?;
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let rate = all.new as f64 / seconds.max(0.001);
     out.whisper(format!("{seconds:.1} s, {rate:.0} messages a second"));
-    out.say("`icecore rollup due` presses them");
+    if all.new > 0 {
+        out.say("`icecore rollup due` presses them");
+    }
     Ok(())
+}
+
+fn counted(many: usize, noun: &str) -> String {
+    format!("{many} {noun}{}", if many == 1 { "" } else { "s" })
 }
 
 fn skip_line(input: &mut impl BufRead) -> Result<()> {

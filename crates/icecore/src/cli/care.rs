@@ -108,7 +108,7 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
         status.zone
     ))?;
     out.line("")?;
-    if status.statements == 0 {
+    if status.statements == 0 && status.days_captured == 0 {
         out.line("  Nothing is remembered yet. Begin with one of these:")?;
         for example in [
             "icecore remember \"Never deploy on Fridays\" --priority P0",
@@ -117,8 +117,16 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
         ] {
             out.line(format!("    {CYAN}{example}{CYAN:#}"))?;
         }
-    } else {
+    } else if status.statements > 0 {
         here(&status, out)?;
+    }
+    if status.days_captured > 0 {
+        let due =
+            if status.jobs_due.is_empty() { String::new() } else { format!("; due: {}, `icecore rollup due`", status.jobs_due.join(", ")) };
+        out.line(format!(
+            "  {} captured{due}",
+            if status.days_captured == 1 { "1 day".into() } else { format!("{} days", status.days_captured) }
+        ))?;
     }
     if !status.due.is_empty() {
         out.line("")?;

@@ -211,7 +211,7 @@ enum Command {
         after_help = "Examples:\n  icecore undo\n  icecore undo --to 1a2b3c4d\n\nPages and settings come back as they were. The ledger only grows: what was recorded since is taken back by new events."
     )]
     Undo(care::Undo),
-    /// Make a sample vault in a temporary folder and show a day with icecore
+    /// Make a sample vault in a temporary folder and show a day and ninety days with icecore
     Demo,
     /// Print shell completions
     #[command(after_help = "Example:\n  icecore completions bash > ~/.local/share/bash-completion/completions/icecore")]
@@ -393,10 +393,10 @@ mod read {
         if text == "due" { Ok(press::What::Due) } else { text.parse().map(press::What::Tier) }
     }
 
-    pub fn mark(text: &str) -> Result<press::Marked, NotAWord> {
+    pub fn mark(text: &str) -> Result<press::Marked, String> {
         match text {
             "none" | "ordinary" => Ok(press::Marked(None)),
-            _ => text.parse().map(|importance| press::Marked(Some(importance))),
+            _ => text.parse().map(|importance| press::Marked(Some(importance))).map_err(|_| "choose important, dull or none".into()),
         }
     }
 

@@ -161,23 +161,26 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
             let list: Vec<Value> = zoomed.summaries.iter().filter_map(|summary| serde_json::from_str(&summary.line()).ok()).collect();
             return out.json(&json!({ "zoom": named, "summaries": list }));
         }
-        for summary in &zoomed.summaries {
+        for (at, summary) in zoomed.summaries.iter().enumerate() {
+            if at > 0 {
+                out.line("")?;
+            }
             out.line(format!("{BOLD}{}{BOLD:#}{}", summary.period.title(), if summary.provisional { "  (provisional)" } else { "" }))?;
             out.line(plain::visible(&summary.headline))?;
             if !summary.body.is_empty() {
                 out.line("")?;
                 out.line(plain::visible(&summary.body))?;
             }
-            out.line("")?;
         }
         return Ok(());
+    }
+    if zoomed.records.is_empty() {
+        let what = zoom.conversation.as_ref().map_or("was said then".into(), |name| format!("was said in {} then", plain::one_line(name)));
+        return Err(nothing(&when.to_string(), &what).into());
     }
     if out.is_json() {
         let list: Vec<Value> = zoomed.records.iter().map(record).collect();
         return out.json(&json!({ "zoom": named, "messages": list }));
-    }
-    if zoomed.records.is_empty() {
-        return Err(nothing(&when.to_string(), "was said then").into());
     }
     let mut last = None;
     for record in &zoomed.records {
@@ -189,8 +192,15 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
             out.line(format!("{BOLD}{} {}{BOLD:#}", icecore_domain::calendar::weekday(record.ts.day()), record.ts.day()))?;
         }
         let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({})", plain::one_line(title)));
-        let text = plain::visible(record.text.trim_end()).replace('\n', "\n      ");
-        out.line(format!("{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}: {text}", record.ts.clock(), plain::one_line(record.speaker())))?;
+        let text = plain::visible(record.text.trim_end());
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        let spoken = format!("{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}: {first}", record.ts.clock(), plain::one_line(record.speaker()));
+        out.line(spoken.trim_end())?;
+        lines.try_for_each(|line| out.line(format!("      {line}").trim_end()))?;
+        if let Some(parts) = &record.parts {
+            out.line(format!("      {DIM}with {}{DIM:#}", icecore_domain::budget::shortened(&plain::one_line(parts), 200)))?;
+        }
     }
     Ok(())
 }

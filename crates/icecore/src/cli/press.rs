@@ -59,7 +59,7 @@ pub struct Review {
 #[derive(Debug, Args)]
 pub struct Runs {
     /// How many
-    #[arg(long, short, value_name = "N", default_value_t = 20)]
+    #[arg(long, short, value_name = "N", default_value = "20", value_parser = read::amount)]
     limit: usize,
 }
 
@@ -182,14 +182,29 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
         return tell(&ran.rolled, out);
     }
     let rolled = roll(open, &wish, out).await?;
+    // The sessions of a day are no summary of their own.
+    if let Some(period) = rollup.period.filter(|period| is_idle(&rolled) && wish.tier == Some(period.tier())) {
+        if open.memory.newest_summary(period).await?.is_none() {
+            return Err(Stop::new(Exit::NotFound, format!("nothing was said in {period}, so there is nothing to press")).into());
+        }
+        if !out.is_json() {
+            return out.line(format!("{period} is as it should be."));
+        }
+    }
     if out.is_json() {
         return out.json_named("rolled", &rolled);
     }
     tell(&rolled, out)
 }
 
-/// Says what was pressed.
+/// Says what was pressed, or that nothing was due.
 pub fn tell(rolled: &Rolled, out: &mut Out) -> Result<()> {
+    tell_what_was_done(rolled, out)?;
+    if is_idle(rolled) { out.line("Nothing is due.") } else { Ok(()) }
+}
+
+/// Says what was pressed.
+pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
     const SHOWN: usize = 40;
     let rows = rolled.pressed.iter().take(SHOWN).map(|node| {
         let made = if node.provisional { format!("{} (provisional)", node.made_by) } else { node.made_by.clone() };
@@ -224,10 +239,12 @@ pub fn tell(rolled: &Rolled, out: &mut Out) -> Result<()> {
     if rolled.files.archived > 0 {
         out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
     }
-    if rolled.pressed.is_empty() && deferred.is_empty() && rolled.flagged.is_empty() {
-        out.line("Nothing is due.")?;
-    }
     Ok(())
+}
+
+/// Whether a run had nothing to do.
+fn is_idle(rolled: &Rolled) -> bool {
+    rolled.pressed.is_empty() && rolled.deferred.is_empty() && rolled.flagged.is_empty()
 }
 
 fn first_words(text: &str) -> String {
@@ -264,13 +281,13 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
     }
     let mut waiting = open.memory.reviews().await?;
     waiting.retain(|one| review.period.is_none_or(|period| one.period == period.to_string()));
-    if out.is_json() {
-        return out.json_named("reviews", &waiting);
-    }
     if let (Some(period), true) = (review.period, waiting.is_empty()) {
         return Err(
             Stop::new(Exit::NotFound, format!("no draft of {period} waits for review; `icecore review` lists those that do")).into()
         );
+    }
+    if out.is_json() {
+        return out.json_named("reviews", &waiting);
     }
     if waiting.is_empty() {
         return out.line("No draft waits for review.");
@@ -281,7 +298,7 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
         if review.period.is_some() {
             out.line("")?;
             for line in plain::visible(&format!("{}\n\n{}", one.headline, one.body)).lines() {
-                out.line(format!("  {line}"))?;
+                out.line(format!("  {line}").trim_end())?;
             }
             out.line("")?;
             for (what, option) in [("let it stand", "--accept"), ("write another", "--edit FILE"), ("ask again", "--retry")] {
@@ -357,7 +374,7 @@ pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result
     }
     let ran = open.memory.last_runs().await?;
     let due = open.memory.due_jobs().await?;
-    let upcoming = open.memory.upcoming(40)?;
+    let upcoming = open.memory.upcoming(schedule::LOOK_BACK_DAYS)?;
     let rows: Vec<_> = schedule::Job::ALL
         .iter()
         .map(|job| {

@@ -27,8 +27,7 @@ fn a_newcomer_gets_from_nothing_to_a_closed_commitment() {
 }
 
 /// Runs a command in a furnished vault and compares code and complaint.
-fn check(arguments: &[&str], code: i32, complaint: &str) {
-    let vault = furnished();
+fn check(vault: &Vault, arguments: &[&str], code: i32, complaint: &str) {
     let said = vault.run(arguments);
     assert_eq!(said.code, Some(code), "{arguments:?}: {said:?}");
     assert!(said.err.contains(complaint), "{arguments:?}: {said:?} has no {complaint}");
@@ -52,31 +51,188 @@ fn furnished() -> Vault {
 // L2, L3: each a clear error
 #[test]
 fn what_cannot_be_done_is_refused_with_a_reason() {
-    check(&["show", "EVT-20260213-099"], 3, "there is no event EVT-20260213-099");
-    check(&["show", "rubbish"], 2, "ids look like EVT-20260213-001");
-    check(&["close", "20260213-1"], 4, "was already replaced by EVT-20260213-002");
-    check(&["close", "20260213-2"], 4, "only commitments are closed");
-    check(&["close", "20260213-3"], 4, "was already closed by EVT-20260213-004");
-    check(&["confirm", "20260213-4"], 4, "is not a statement");
-    check(&["confirm", "20260213-99"], 3, "there is no event");
-    check(&["remember", "x", "--supersedes", "20260213-1"], 4, "act on EVT-20260213-002 instead");
-    check(&["remember", "x", "--supersedes", "20260213-5"], 3, "there is no event");
-    check(&["remember", "x", "--related", "20260213-5"], 3, "there is no event");
-    check(&["remember", ""], 2, "the text is empty");
-    check(&["remember", " \t\n"], 2, "the text is empty");
-    check(&["remember", "x", "--type", "insight"], 2, "choose one of fact, decision");
-    check(&["remember", "x", "--priority", "P9"], 2, "choose one of P0, P1, P2, P3");
-    check(&["remember", "x", "--due", "someday"], 2, "is not a day");
-    check(&["remember", "x", "--type", "fact", "--due", "friday"], 2, "only a commitment is due");
-    check(&["remember", "x", "--scope", "galaxy"], 2, "everywhere, project:NAME");
-    check(&["remember", "x", "--entity", "???"], 2, "no letter and no digit");
-    check(&["remember", "x", "-"], 2, "stands alone");
-    check(&["events", "--since", "rubbish"], 2, "is not a day");
-    check(&["events", "--now", "yesterday"], 2, "is not a moment");
-    check(&["events", "--now=-000001-01-01T00:00:00Z"], 2, "is not a moment");
-    check(&["undo", "--to", "00000000"], 3, "there is no snapshot");
-    check(&["man", "nonsense"], 3, "there is no command");
-    check(&["log", " "], 2, "the text is empty");
+    let vault = furnished();
+    check(&vault, &["show", "EVT-20260213-099"], 3, "there is no event EVT-20260213-099");
+    check(&vault, &["show", "rubbish"], 2, "ids look like EVT-20260213-001");
+    check(&vault, &["close", "20260213-1"], 4, "was already replaced by EVT-20260213-002");
+    check(&vault, &["close", "20260213-2"], 4, "only commitments are closed");
+    check(&vault, &["close", "20260213-3"], 4, "was already closed by EVT-20260213-004");
+    check(&vault, &["confirm", "20260213-4"], 4, "is not a statement");
+    check(&vault, &["confirm", "20260213-99"], 3, "there is no event");
+    check(&vault, &["remember", "x", "--supersedes", "20260213-1"], 4, "act on EVT-20260213-002 instead");
+    check(&vault, &["remember", "x", "--supersedes", "20260213-5"], 3, "there is no event");
+    check(&vault, &["remember", "x", "--related", "20260213-5"], 3, "there is no event");
+    check(&vault, &["remember", ""], 2, "the text is empty");
+    check(&vault, &["remember", " \t\n"], 2, "the text is empty");
+    check(&vault, &["remember", "x", "--type", "insight"], 2, "choose one of fact, decision");
+    check(&vault, &["remember", "x", "--priority", "P9"], 2, "choose one of P0, P1, P2, P3");
+    check(&vault, &["remember", "x", "--due", "someday"], 2, "is not a day");
+    check(&vault, &["remember", "x", "--type", "fact", "--due", "friday"], 2, "only a commitment is due");
+    check(&vault, &["remember", "x", "--scope", "galaxy"], 2, "everywhere, project:NAME");
+    check(&vault, &["remember", "x", "--entity", "???"], 2, "no letter and no digit");
+    check(&vault, &["remember", "x", "-"], 2, "stands alone");
+    check(&vault, &["events", "--since", "rubbish"], 2, "is not a day");
+    check(&vault, &["events", "--now", "yesterday"], 2, "is not a moment");
+    check(&vault, &["events", "--now=-000001-01-01T00:00:00Z"], 2, "is not a moment");
+    check(&vault, &["undo", "--to", "00000000"], 3, "there is no snapshot");
+    check(&vault, &["man", "nonsense"], 3, "there is no command");
+    check(&vault, &["log", " "], 2, "the text is empty");
+}
+
+// Wrong input of every command that captures, presses and gives back
+#[test]
+fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
+    let vault = furnished();
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        fs::write(folder.path().join(name), bytes).unwrap();
+        folder.path().join(name).to_str().unwrap().to_owned()
+    };
+    let (binary, wide) = (file("picture.png", b"\x89PNG\r\n\0\0\0\rIHDR\0"), file("wide.txt", b"U\0s\0e\0r\0:\0 \0h\0i\0"));
+    let (empty, prose) = (file("empty.md", b" \n\n"), file("prose.txt", b"no line of this is JSON\n"));
+    let missing = folder.path().join("missing.md").to_str().unwrap().to_owned();
+    let here = folder.path().to_str().unwrap();
+
+    check(&vault, &["message", "add", ""], 2, "the text is empty");
+    check(&vault, &["message", "add", " \t"], 2, "the text is empty");
+    check(&vault, &["message", "add", "x", "-"], 2, "stands alone");
+    check(&vault, &["message", "add", "x", "--parts", "{bad"], 2, "this is not JSON");
+    check(&vault, &["message", "add", "x", "--role", "ghost"], 2, "choose one of user, assistant");
+    check(&vault, &["message", "add", "x", "--ts", "2026-02-13"], 2, "write a moment like");
+    for command in [&["session", "add"][..], &["save-state"], &["import"]] {
+        check(&vault, &[command, &[&missing]].concat(), 3, "missing.md does not exist");
+        check(&vault, &[command, &[here]].concat(), 2, "is a folder; name a file");
+    }
+    for command in [&["session", "add"][..], &["save-state"]] {
+        check(&vault, &[command, &[&binary]].concat(), 2, "is not a text file");
+        check(&vault, &[command, &[&wide]].concat(), 2, "is not a text file");
+    }
+    check(&vault, &["session", "add", &empty], 3, "nothing said in empty");
+    check(&vault, &["session", "add", &prose, "--format", "tape"], 2, "choose one of jsonl, markdown, text");
+    check(&vault, &["session", "add", &prose, "--at", "monday"], 2, "write a moment like");
+    check(&vault, &["save-state", &empty], 2, "the state is empty");
+    check(&vault, &["save-state", &prose, "--origin", "nobody"], 2, "choose one of user, assistant");
+    check(&vault, &["import", &binary], 2, "nothing was imported from");
+    check(&vault, &["import", &prose], 2, "line 1 is not a JSON object");
+    check(&vault, &["import", &prose, "--format", "csv"], 2, "possible values: jsonl");
+
+    check(&vault, &["rollup", "century"], 2, "choose one of session, day, week, month, year");
+    check(&vault, &["rollup", "--period", "2026-02-30"], 2, "names no period");
+    check(&vault, &["rollup", "week", "--period", "2026-02"], 2, "2026-02 is a month, not a week");
+    check(&vault, &["rollup", "--period", "2026-W50"], 3, "nothing was said in 2026-W50");
+    check(&vault, &["review", "2026-W07"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["review", "2026-W07", "--edit", &missing], 3, "missing.md does not exist");
+    check(&vault, &["review", "--accept"], 2, "<PERIOD>");
+    check(&vault, &["review", "2026-W07", "--accept", "--retry"], 2, "cannot be used with");
+    check(&vault, &["review", "sometime"], 2, "names no period");
+    check(&vault, &["runs", "--limit", "0"], 2, "write a number");
+    check(&vault, &["mark", "someday", "dull"], 2, "names no time");
+    check(&vault, &["mark", "2026-02-13", "great"], 2, "choose important, dull or none");
+    check(&vault, &["mark", "2026", "dull"], 2, "at most a month");
+
+    check(&vault, &["zoom", "nonsense"], 2, "names no time");
+    check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
+    check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
+    check(&vault, &["zoom", "today", "--summary"], 3, "has been pressed of it yet");
+    check(&vault, &["zoom"], 2, "<WHEN>");
+    for kind in ["upload", "pyramid"] {
+        check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "has not come yet");
+        check(&vault, &["pack", kind, "--date", "nonsense"], 2, "names no time");
+        check(&vault, &["pack", kind, "--date", "last week"], 2, "more than one day");
+        check(&vault, &["pack", kind, "--budget", "many"], 2, "write a number");
+        check(&vault, &["pack", kind, "--budget", "3"], 2, "choose between");
+        check(&vault, &["pack", kind, "--budget", "900k"], 2, "choose between");
+    }
+    check(&vault, &["pack", "pyramid", "--system", &missing], 3, "missing.md does not exist");
+    check(&vault, &["pack", "pyramid", "--system", here], 2, "is a folder");
+    check(&vault, &["pack", "pyramid", "--project", &missing], 3, "is not a folder");
+
+    check(&vault, &["schedule", "--systemd", "--crontab"], 2, "cannot be used with");
+    check(&vault, &["calendar", "--days", "0"], 2, "is not in 1..=400");
+    check(&vault, &["daemon"], 2, "lives by the real clock");
+    check(&vault, &["daemon", "--every", "0"], 2, "is not in 1..=3600");
+    check(&vault, &["model"], 2, "Usage: icecore model");
+}
+
+// Two who press would write two versions of the same
+#[test]
+fn while_another_run_is_pressing_one_is_told_to_try_later() {
+    let vault = furnished();
+    vault.ok(&["message", "add", "Decision: one price for all"]);
+    vault.ok(&["rollup"]);
+    let claim = fs::File::open(vault.path(".icecore/pressing.lock")).unwrap();
+    claim.lock().unwrap();
+    for command in [&["rollup"][..], &["rollup", "day"], &["daemon", "--once"], &["rollup", "--json"]] {
+        let said = vault.run(command);
+        assert_eq!(said.code, Some(75), "{command:?}: {said:?}");
+        assert!(said.err.contains("another run is pressing"), "{said:?}");
+    }
+    // To keep something and to look at it needs no claim.
+    for command in [&["message", "add", "meanwhile"][..], &["zoom", "today"], &["pack", "upload"], &["rollup", "--dry-run"]] {
+        assert_eq!(vault.run(command).code, Some(0), "{command:?}");
+    }
+    claim.unlock().unwrap();
+    vault.ok(&["rollup"]);
+}
+
+// A file that is somebody's settings is named once, with what is wrong in it; what needs no model does not mind
+#[test]
+fn a_mistake_in_the_persons_settings_is_told_by_what_needs_a_model() {
+    let vault = furnished();
+    let home = tempfile::TempDir::new().unwrap();
+    let place = home.path().join(".config/icecore/config.toml");
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    let call = |text: &str, arguments: &[&str]| {
+        fs::write(&place, text).unwrap();
+        said(vault.command(arguments).env("HOME", home.path()).output().unwrap())
+    };
+    let wrong = call("[summarizer]\nprovidr = \"openai\"\n", &["model", "check"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert_eq!(wrong.err.matches("config.toml").count(), 1, "{wrong:?}");
+    assert!(wrong.err.contains("did you mean `summarizer.provider`?"), "{wrong:?}");
+    assert_eq!(call("[summarizer]\nprovidr = 1\n", &["rollup"]).code, Some(2));
+    assert_eq!(call("[summarizer]\nprovidr = 1\n", &["status"]).code, Some(0));
+    assert_eq!(call("[summarizer]\nprovidr = 1\n", &["message", "add", "x"]).code, Some(0));
+    let open = call("[summarizer]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\napi_key = \"k\"\n", &["model", "check"]);
+    assert_eq!(open.code, Some(5), "{open:?}");
+    assert!(open.err.contains("chmod 600"), "{open:?}");
+    let silent = call("[summarizer]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\n", &["model", "check", "--json"]);
+    assert_eq!((silent.code, silent.json()["ok"].as_bool()), (Some(1), Some(false)), "{silent:?}");
+}
+
+#[test]
+fn what_is_kept_twice_is_kept_once_and_told_so() {
+    let vault = Vault::new();
+    let talk = "User: Which port?\nAssistant: 7431, as ever.\n";
+    vault.write("../talk.txt", talk);
+    let file = vault.path("../talk.txt").to_str().unwrap().to_owned();
+    assert!(vault.ok(&["session", "add", &file]).contains("2 turns read as text: 2 new, 0 known already\npressed"));
+    let again = vault.ok(&["session", "add", &file]);
+    assert_eq!(again, "2 turns read as text: 0 new, 2 known already\n");
+    let later = vault.feed(&["session", "add", "-", "--no-primer"], format!("{talk}User: And the host?\n").as_bytes());
+    assert_eq!(later.code, Some(0), "{later:?}");
+    assert!(later.err.contains("by the next `icecore rollup`"), "{later:?}");
+    for (text, told) in [("we use port 7431", "kept"), ("we use port 7431", "known already"), ("we use port 7432", "kept as a revision")] {
+        assert_eq!(vault.ok(&["message", "add", "--conversation", "app", "--id", "m1", text]), format!("{told}\n"));
+    }
+    vault.ok(&["message", "add", "", "--parts", "[{\"tool\":\"ls\"}]", "--conversation", "app"]);
+    let zoomed = vault.ok(&["zoom", "today", "--conversation", "app"]);
+    assert_eq!(zoomed, "Friday 2026-02-13\n09:30 user: we use port 7432\n09:30 user:\n      with [{\"tool\":\"ls\"}]\n");
+    vault.write("../history.jsonl", "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\nrubbish\n");
+    let history = vault.path("../history.jsonl").to_str().unwrap().to_owned();
+    assert_eq!(vault.ok(&["import", &history]), "1 message kept, 0 known already, 1 line not taken\n");
+    let known = vault.run(&["import", &history]);
+    assert_eq!(known.out, "0 messages kept, 1 known already, 1 line not taken\n");
+    assert!(!known.err.contains("presses them"), "{known:?}");
+    let waits = vault.run(&["rollup", "day", "--period", "2026-02-12"]);
+    assert!(waits.err.contains("waits for the session notes of 2026-02-12"), "{waits:?}");
+    vault.ok(&["rollup"]);
+    assert_eq!(vault.ok(&["rollup", "day", "--period", "2026-02-12"]), "2026-02-12 is as it should be.\n");
+    // The year's job has a time too, however far away.
+    let schedule = vault.json(&["schedule"]);
+    assert!(schedule["jobs"].as_array().unwrap().iter().all(|job| job["next"].is_string()), "{schedule}");
 }
 
 // L2
@@ -327,6 +483,8 @@ fn every_command_speaks_json() {
     let vault = furnished();
     vault.ok(&["snapshot", "-q"]);
     let folder = tempfile::TempDir::new().unwrap();
+    fs::write(folder.path().join("talk.md"), "User: Which port?\n\nAssistant: Decision: 7431.\n").unwrap();
+    fs::write(folder.path().join("history.jsonl"), "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\n").unwrap();
     for command in [
         "status",
         "log x",
@@ -339,6 +497,31 @@ fn every_command_speaks_json() {
         "conflicts",
         "show 20260213-1",
         "why 20260213-1",
+        "message add x --conversation app --id m1 --role assistant",
+        "session add talk.md",
+        "session add talk.md --no-primer",
+        "save-state talk.md --title now",
+        "import history.jsonl",
+        "rollup --dry-run",
+        "rollup session",
+        "rollup",
+        "rollup day --period 2026-02-12",
+        "rollup week --period 2026-W07 --dry-run",
+        "review",
+        "runs",
+        "mark yesterday important",
+        "pack upload",
+        "pack upload --date yesterday",
+        "pack pyramid --budget 8k --system talk.md",
+        "zoom yesterday",
+        "zoom yesterday --summary",
+        "schedule",
+        "schedule --systemd",
+        "schedule --crontab",
+        "calendar",
+        "calendar --ics",
+        "daemon --once",
+        "model check",
         "verify",
         "doctor",
         "doctor --fix",
@@ -354,8 +537,8 @@ fn every_command_speaks_json() {
         "man remember",
     ] {
         let mut call = vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
-        let said = said(call.env("TMPDIR", folder.path()).output().unwrap());
-        assert_eq!(said.code, Some(0), "{command}: {said:?}");
+        let said = said(call.env("TMPDIR", folder.path()).current_dir(folder.path()).output().unwrap());
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{command}: {said:?}");
         assert!(said.json().is_object(), "{command}: {said:?}");
         assert_eq!(said.out.lines().count(), 1, "{command}");
     }
@@ -394,7 +577,18 @@ fn the_demo_plays_to_its_end() {
     let folder = tempfile::TempDir::new().unwrap();
     let said = said(bare(program()).env("TMPDIR", folder.path()).arg("demo").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
-    insta::with_settings!({ filters => [(r"\S*icecore-demo-\w+", "DEMO")] }, {
+    // How long it took is not the same on every machine.
+    insta::with_settings!({ filters => [(r"/\S*icecore-demo-\w+", "DEMO"), (r"in \d+\.\d s:", "in SECONDS s:")] }, {
         insta::assert_snapshot!("demo", said.out);
     });
+    // What it invites to try works, and the picture fits into any terminal.
+    let vault = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path().join("vault");
+    let invited: Vec<&str> = said.out.lines().filter_map(|line| line.strip_prefix("  icecore ")).collect();
+    assert!(invited.len() >= 4, "{invited:?}");
+    for command in invited {
+        let tried = crate::program::said(bare(program()).env("ICECORE_VAULT", &vault).args(command.split(' ')).output().unwrap());
+        assert_eq!((tried.code, tried.out.is_empty()), (Some(0), false), "{command}: {tried:?}");
+    }
+    let core: Vec<&str> = said.out.lines().filter(|line| line.contains("- W") && line.contains('(')).collect();
+    assert!(core.len() == 13 && core.iter().all(|line| line.chars().count() <= 80), "{core:#?}");
 }
