@@ -360,7 +360,7 @@ fn what_a_model_does_wrong_is_retried_flagged_or_put_off_and_never_kept() {
             "session" => Reply::Says(String::new()),
             _ => answers(question, count),
         }),
-        case("ten times too long", 5, Fate::Flagged("2026-W06", "at most 512 bytes"), |question, count| match tier(question) {
+        case("ten times too long", 5, Fate::Flagged("2026-W06", "at most 464 bytes"), |question, count| match tier(question) {
             "week" => says("The shop opens.", &"- Anna writes the price list.\n".repeat(170)),
             _ => answers(question, count),
         }),
