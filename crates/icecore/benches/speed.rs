@@ -2,25 +2,35 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and prints")]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails loudly")]
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use icecore_domain::calendar::Moment;
+use icecore_domain::cascade::plan::Known;
 use icecore_domain::event::{Draft, Kind, Priority, Status};
 use icecore_domain::format::line;
+use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::Ledger;
+use icecore_domain::packs::upload::{self, Upload};
+use icecore_domain::record::{SessionKey, SessionStat};
+use icecore_domain::summary::{Importance, Maker, Period, Summary, SummaryQuery, Tier};
+use icecore_engine::clock::FixedClock;
+use icecore_engine::{Gaps, Memory};
 use icecore_store::Store;
 use icecore_store::vault::Vault;
-use jiff::ToSpan;
+use jiff::civil::{Date, date};
+use jiff::{Timestamp, ToSpan};
 use pollster::block_on;
 
 /// A ledger of `many` events, a hundred a day, of every type, some of them closed or replaced.
 fn ledger(many: usize) -> String {
-    let mut day = jiff::civil::date(2024, 1, 1);
+    let mut day = date(2024, 1, 1);
     let mut text = String::new();
     for n in 0..many {
         if n > 0 && n % 100 == 0 {
@@ -71,7 +81,7 @@ fn icecore(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn vault(folder: &Path, name: &str, many: usize) -> std::path::PathBuf {
+fn vault(folder: &Path, name: &str, many: usize) -> PathBuf {
     let root = folder.join(name);
     run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
     fs::write(root.join("memory/ledger.jsonl"), ledger(many)).unwrap();
@@ -94,21 +104,33 @@ fn ratio(took: Duration, reference: Duration, what: &str) -> String {
     format!("{:.2} × {what} ({:.2} ms)", took.as_secs_f64() / reference.as_secs_f64(), reference.as_secs_f64() * 1e3)
 }
 
+/// The sections of the benchmark, by the name that runs one alone: `cargo bench -p icecore --bench speed -- packs`.
+const SECTIONS: &[(&str, fn(&Path))] = &[("ledger", ledgers), ("packs", packs), ("year", a_year), ("import", imports), ("nights", nights)];
+
 fn main() {
     // Called by itself as the reference for a whole process: append a line, flush it, be gone.
     if let Some(file) = std::env::var_os("ICECORE_BENCH_APPEND") {
         bare_append(Path::new(&file));
         return;
     }
-    let folder = tempfile::TempDir::new().unwrap();
-    let small = vault(folder.path(), "ten-thousand", 10_000);
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let known = |name: &String| SECTIONS.iter().any(|(section, _)| section == name);
+    assert!(wanted.iter().all(known), "sections are {:?}", SECTIONS.iter().map(|(name, _)| name).collect::<Vec<_>>());
     println!("| what | median | against |\n|---|---|---|");
+    for (_, section) in SECTIONS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)) {
+        let folder = tempfile::TempDir::new().unwrap();
+        section(folder.path());
+    }
+}
+
+fn ledgers(folder: &Path) {
+    let small = vault(folder, "ten-thousand", 10_000);
 
     let status = time(60, || run(&mut icecore(&small, &["status"])));
     let git = time(60, || run(Command::new("git").current_dir(&small).arg("status")));
     row("`icecore status`, cold start, 10,000 events", status, &ratio(status, git, "`git status`"));
 
-    let scratch = folder.path().join("scratch");
+    let scratch = folder.join("scratch");
     let bare = time(200, || bare_append(&scratch));
     let open = Vault::open(&small).unwrap();
     let now = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
@@ -126,7 +148,7 @@ fn main() {
     let load_tenth = time(9, || drop(Ledger::read(tenth.as_bytes(), None)));
     row("loading 100,000 ledger lines", load, &ratio(load, load_tenth, "loading 10,000"));
 
-    let big = vault(folder.path(), "hundred-thousand", 100_000);
+    let big = vault(folder, "hundred-thousand", 100_000);
     let reindex = time(3, || run(&mut icecore(&big, &["reindex"])));
     let reindex_tenth = time(5, || run(&mut icecore(&small, &["reindex"])));
     row("`icecore reindex`, 100,000 events", reindex, &ratio(reindex, reindex_tenth, "10,000 events"));
@@ -135,4 +157,242 @@ fn main() {
     row("`icecore status`, 100,000 events", status_big, &ratio(status_big, status, "10,000 events"));
     let remember_big = time(30, || run(&mut icecore(&big, &["remember", "The office moved to Hamburg"])));
     row("`icecore remember`, 100,000 events", remember_big, &ratio(remember_big, remember, "10,000 events"));
+}
+
+/// What somebody says: about so many words, never quite the same.
+fn said(n: usize, words: usize) -> String {
+    const WORDS: &[&str] = &[
+        "cascade", "index", "deploy", "invoice", "garden", "meeting", "budget", "printer", "schema", "holiday", "kitchen", "release",
+        "customer", "parser", "train", "report",
+    ];
+    let mut text = String::new();
+    let mut state = n as u64 * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407;
+    for at in 0..words {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let word = WORDS[usize::try_from(state >> 60).unwrap()];
+        text.push_str(if at % 9 == 0 { "We looked at the " } else { "and the " });
+        text.push_str(word);
+        text.push_str(if at % 9 == 8 { ". " } else { " " });
+    }
+    format!("{}{n}.", text)
+}
+
+/// A line of an import: the `n`-th message of a session that began at nine and goes on for half a minute each.
+fn message(day: Date, session: usize, n: usize, words: usize) -> String {
+    let role = if n % 2 == 0 { "user" } else { "assistant" };
+    let seconds = 9 * 3_600 + session * 7_200 + n * 30;
+    let ts = format!("{day}T{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    let text = said(n + session * 1_000 + day.day_of_year() as usize * 10_000, words);
+    format!(
+        "{{\"conversation\":\"work\",\"session\":\"s{session}\",\"role\":\"{role}\",\"ts\":\"{ts}\",\"id\":\"{day}-{session}-{n}\",\"text\":\"{text}\"}}"
+    )
+}
+
+fn before(day: Date, days: usize) -> Date {
+    day.checked_sub(i64::try_from(days).unwrap().days()).unwrap()
+}
+
+/// A vault without git.
+fn bare_vault(folder: &Path, name: &str) -> Arc<Vault> {
+    let root = folder.join(name);
+    let vault = Vault::create(&root, "format = 1\nzone = \"UTC\"\n").unwrap();
+    fs::remove_dir_all(root.join(".git")).unwrap();
+    Arc::new(vault)
+}
+
+fn memory(vault: &Arc<Vault>, now: Timestamp) -> Memory {
+    block_on(Memory::open(vault.clone(), vault.clone(), Box::new(FixedClock(now)))).unwrap()
+}
+
+/// That hour of a day.
+fn hour(day: Date, hour: i8) -> Timestamp {
+    day.at(hour, 0, 0, 0).in_tz("UTC").unwrap().timestamp()
+}
+
+fn import(memory: &Memory, lines: impl Iterator<Item = String>) -> usize {
+    let mut taken = 0;
+    let mut batch = Vec::new();
+    let mut take = |batch: &mut Vec<String>| {
+        taken += block_on(memory.import(batch, 1, &Gaps::default())).unwrap().new;
+        batch.clear();
+    };
+    for line in lines {
+        batch.push(line);
+        if batch.len() == 20_000 {
+            take(&mut batch);
+        }
+    }
+    take(&mut batch);
+    taken
+}
+
+/// A vault with so many sessions, three a day up to today, and a summary of everything that is over. The summaries are
+/// written straight into the store: pressing ten thousand sessions is measured elsewhere, by the year and by the night.
+fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathBuf {
+    let today = Timestamp::now().in_tz("UTC").unwrap().date();
+    let vault = bare_vault(folder, name);
+    let days: Vec<Date> = (0..sessions.div_ceil(3)).rev().map(|back| before(today, back)).collect();
+    let of = |n: usize| (days[n / 3], n % 3);
+    let open = memory(&vault, Timestamp::now());
+    let lines = (0..sessions).flat_map(|session| (0..messages).map(move |n| (session, n)));
+    let lines = lines.map(|(session, n)| message(of(session).0, of(session).1, n, 9));
+    assert_eq!(import(&open, lines), sessions * messages);
+    let stats: HashMap<SessionKey, SessionStat> =
+        block_on(vault.sessions(None)).unwrap().into_iter().map(|stat| (stat.key.clone(), stat)).collect();
+    let now = Moment::read(&Timestamp::now().to_string()).unwrap().moment;
+    let mut periods: BTreeSet<Period> = BTreeSet::new();
+    for n in 0..sessions {
+        let (day, number) = of(n);
+        periods.insert(Period::Session { day, number: u32::try_from(number).unwrap() + 1 });
+        periods.extend(Tier::ALL.iter().filter_map(|&tier| Period::covering(tier, day)));
+    }
+    let summaries: Vec<Summary> = periods
+        .into_iter()
+        .filter(|period| period.days().last < today)
+        .map(|period| {
+            let lines = match period.tier() {
+                Tier::Session => 20,
+                Tier::Day => 10,
+                Tier::Week => 30,
+                Tier::Month | Tier::Year => 50,
+            };
+            let session = if let Period::Session { day, number } = period {
+                Some(SessionKey { day, conversation: "work".into(), session: Some(format!("s{}", number - 1)) })
+            } else {
+                None
+            };
+            let stat = session.as_ref().map(|key| &stats[key]);
+            Summary {
+                period,
+                version: 1,
+                start: stat.map_or(now, |stat| stat.first),
+                end: stat.map_or(now, |stat| stat.last),
+                headline: said(lines, 30),
+                body: (0..lines).map(|n| format!("- {}\n", said(n, 20))).collect(),
+                messages: stat.map_or(0, |stat| stat.digest.records),
+                states: 0,
+                recorded: now,
+                source: stat.map_or_else(|| Hash::of(b""), Known::session_source),
+                session,
+                log: None,
+                sources: Vec::new(),
+                maker: Maker::Extract,
+                provisional: true,
+                importance: Importance::Ordinary,
+                left_out: Vec::new(),
+                cost: Default::default(),
+            }
+        })
+        .collect();
+    for some in summaries.chunks(1_000) {
+        block_on(vault.add_summaries(some, None)).unwrap();
+    }
+    vault.root().to_owned()
+}
+
+/// Packs from the command line, cold, over a short and over a very long history.
+fn packs(folder: &Path) {
+    let start = Instant::now();
+    let small = history(folder, "short", 100, 100);
+    let big = history(folder, "long", 10_000, 100);
+    println!("| (a vault with 1,000,000 messages in 10,000 sessions was made in {:.0} s) | | |", start.elapsed().as_secs_f64());
+    let bare = time(30, || run(&mut icecore(&small, &["--version"])));
+    for kind in ["upload", "pyramid"] {
+        let short = time(20, || run(&mut icecore(&small, &["pack", kind])));
+        let long = time(20, || run(&mut icecore(&big, &["pack", kind])));
+        row(&format!("`icecore pack {kind}`, cold, 100 sessions"), short, &ratio(short, bare, "`icecore --version`"));
+        row(&format!("`icecore pack {kind}`, cold, 10,000 sessions, 1,000,000 messages"), long, &ratio(long, short, "100 sessions"));
+    }
+    let today: Vec<Summary> = {
+        let vault = Vault::open(&big).unwrap();
+        let day = |summary: Summary, n: u32| Summary { period: Period::Session { day: date(2026, 2, 13), number: n }, ..summary };
+        let sessions = block_on(vault.summaries(&SummaryQuery::tier(Tier::Session))).unwrap();
+        (1..).zip(sessions).map(|(n, summary)| day(summary, n)).collect()
+    };
+    let some = Upload { today: today[..10].to_vec(), ..Upload::default() };
+    let all = Upload { today, ..Upload::default() };
+    let few = time(9, || drop(upload::upload(date(2026, 2, 13), &some, 35_840)));
+    let many = time(9, || drop(upload::upload(date(2026, 2, 13), &all, 35_840)));
+    row("fitting 10,000 sessions of one day into a package, in process", many, &ratio(many, few, "10 sessions"));
+}
+
+/// A year of twenty messages a day, every night pressed, without a model.
+fn a_year(folder: &Path) {
+    let vault = bare_vault(folder, "year");
+    let first = date(2025, 1, 1);
+    let start = Instant::now();
+    let mut quarters = Vec::new();
+    for n in 0..365 {
+        let day = first.checked_add(i64::from(n).days()).unwrap();
+        let lines = (0..20).map(|n| message(day, n / 10, n, 30));
+        assert_eq!(import(&memory(&vault, hour(day, 20)), lines), 20);
+        block_on(memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {})).unwrap();
+        if n % 91 == 90 {
+            quarters.push(start.elapsed() - quarters.iter().sum::<Duration>());
+        }
+    }
+    let last = *quarters.last().unwrap();
+    row(
+        "a year of 20 messages a day, pressed every night, in process",
+        start.elapsed(),
+        &ratio(last, quarters[0], "(last quarter) the first quarter"),
+    );
+}
+
+/// Bulk import, files and index together, and the index alone.
+fn imports(folder: &Path) {
+    const MANY: usize = 200_000;
+    let lines = || (0..MANY).map(|n| message(before(date(2026, 2, 13), n / 274), n % 274 / 100, n % 100, 20));
+    let text: Vec<String> = lines().collect();
+    let plain = Instant::now();
+    for (n, day) in text.chunks(274).enumerate() {
+        let mut file = fs::File::create(folder.join(format!("{n}.jsonl"))).unwrap();
+        file.write_all(day.join("\n").as_bytes()).unwrap();
+        file.sync_data().unwrap();
+    }
+    let plain = plain.elapsed();
+    let vault = bare_vault(folder, "import");
+    let open = memory(&vault, hour(date(2026, 2, 13), 12));
+    let start = Instant::now();
+    let new = import(&open, text.into_iter());
+    let took = start.elapsed();
+    let per_second = |took: Duration| new as f64 / took.as_secs_f64();
+    let against = format!("{:.0} messages a second; {}", per_second(took), ratio(took, plain, "plain files, one a day, each flushed"));
+    row(&format!("bulk import of {new} messages, files and index"), took, &against);
+    let start = Instant::now();
+    block_on(vault.rebuild(&|_, _| {})).unwrap();
+    let rebuilt = start.elapsed();
+    row("the index of them made anew", rebuilt, &format!("{:.0} messages a second", per_second(rebuilt)));
+    let start = Instant::now();
+    let again = import(&open, lines());
+    let same = start.elapsed();
+    assert_eq!(again, 0);
+    row("the same import again, nothing new", same, &format!("{:.0} messages a second", per_second(same)));
+}
+
+/// What one night costs when a day with three sessions was added, at one, ten and a hundred times the history.
+fn nights(folder: &Path) {
+    let last = date(2026, 2, 10);
+    let mut first = None;
+    for days in [10, 100, 1_000] {
+        let vault = bare_vault(folder, &format!("{days}-days"));
+        let lines = (0..days).rev().flat_map(|back| (0..15).map(move |n| message(before(last, back), n / 5, n, 30)));
+        import(&memory(&vault, hour(last, 20)), lines);
+        let start = Instant::now();
+        block_on(memory(&vault, hour(last.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {})).unwrap();
+        let building = start.elapsed();
+        let mut times = Vec::new();
+        for n in 1..=5 {
+            let day = last.checked_add(i64::from(n).days()).unwrap();
+            import(&memory(&vault, hour(day, 20)), (0..15).map(|n| message(day, n / 5, n, 30)));
+            let start = Instant::now();
+            let ran = block_on(memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {})).unwrap();
+            times.push(start.elapsed());
+            assert!(ran.rolled.pressed.len() >= 4, "{:?}", ran.rolled.pressed);
+        }
+        let took = median(times);
+        let against = ratio(took, *first.get_or_insert(took), "10 days");
+        let all = format!("{against}; pressing all of it at once took {:.1} s", building.as_secs_f64());
+        row(&format!("one night after {days} days of three sessions"), took, &all);
+    }
 }

@@ -284,15 +284,16 @@ impl Known {
         self.heads.session(&stat.key).filter(|head| head.source == Self::session_source(stat))
     }
 
-    fn shape<'a>(&self, days: Days, stats: impl IntoIterator<Item = &'a SessionStat>) -> Shape {
+    /// What these summaries come to as the sources of a node over those days.
+    fn shape(&self, days: Days, children: &[&Head]) -> Shape {
         let start = self.zone.moment(self.zone.start_of(days.first));
         let end = days.last.checked_add(1.day()).map_or(start, |next| self.zone.moment(self.zone.start_of(next)));
-        let mut shape = Shape { messages: 0, states: 0, start, end };
-        for stat in stats {
-            shape.messages += stat.digest.records;
-            shape.states += stat.states;
+        Shape {
+            messages: children.iter().map(|head| head.messages).sum(),
+            states: children.iter().map(|head| head.states).sum(),
+            start,
+            end,
         }
-        shape
     }
 
     fn days_due(&self, asked: Option<Asked>) -> Plan {
@@ -301,29 +302,29 @@ impl Known {
         let logged = self.logs.iter().filter(|(_, log)| log.is_some()).map(|(&day, _)| day);
         let days: BTreeSet<Date> = by_day.keys().copied().chain(logged).filter(|&day| day <= self.today()).collect();
         for day in days {
-            let span = Days { first: day, last: day };
-            if !(self.is_over(day) || self.wanted(asked, span)) {
+            if !(self.is_over(day) || self.wanted(asked, Days { first: day, last: day })) {
                 continue;
             }
-            let stats = by_day.get(&day).map_or(&[][..], Vec::as_slice);
-            if let Some(missing) = stats.iter().find(|stat| self.current(stat).is_none()) {
-                plan.waiting.push(Waiting { period: Period::Day(day), for_what: told(&missing.key) });
-                continue;
+            match self.day_due(day, by_day.get(&day).map_or(&[], Vec::as_slice)) {
+                Ok(due) => plan.due.extend(due),
+                Err(for_what) => plan.waiting.push(Waiting { period: Period::Day(day), for_what }),
             }
-            let log = self.log(day);
-            let mut children: Vec<&Head> = stats.iter().filter_map(|stat| self.current(stat)).collect();
-            children.sort_by_key(|head| head.period);
-            let mut source = Hash::of(b"day");
-            for head in &children {
-                source = source.then(format!("{} {}", head.period, head.content).as_bytes());
-            }
-            source = source.then(&self.event_days.get(&day).map_or([0; 8], |count| (*count as u64).to_be_bytes()));
-            source = source.then(log.map_or(String::new(), |log| log.to_string()).as_bytes());
-            source = source.then(self.marks.get(&day).map_or("", |mark| mark.word()).as_bytes());
-            let children = children.iter().map(|head| head.period).collect();
-            plan.due.extend(self.due(Period::Day(day), source, children, log, self.shape(span, stats.iter().copied())));
         }
         plan
+    }
+
+    /// The day's node, if it is not what it should be; the error is what it waits for.
+    fn day_due(&self, day: Date, stats: &[&SessionStat]) -> Result<Option<Due>, String> {
+        let current = |stat: &&SessionStat| self.current(stat).ok_or_else(|| told(&stat.key));
+        let mut children = stats.iter().map(current).collect::<Result<Vec<&Head>, String>>()?;
+        children.sort_by_key(|head| head.period);
+        let log = self.log(day);
+        let source = hash_of("day", &children)
+            .then(&self.event_days.get(&day).map_or([0; 8], |count| (*count as u64).to_be_bytes()))
+            .then(log.map_or(String::new(), |log| log.to_string()).as_bytes())
+            .then(self.marks.get(&day).map_or("", |mark| mark.word()).as_bytes());
+        let shape = self.shape(Days { first: day, last: day }, &children);
+        Ok(self.due(Period::Day(day), source, children.iter().map(|head| head.period).collect(), log, shape))
     }
 
     /// Whether every day of a week is over.
@@ -336,15 +337,14 @@ impl Known {
         let closed = self.is_closed(week);
         let mut children = Vec::new();
         for day in week.days().iter() {
+            let stats = by_day.get(&day).map_or(&[][..], Vec::as_slice);
             if self.log(day).is_some() {
-                match self.heads.get(Period::Day(day)) {
-                    Some(head) => children.push(head),
-                    None if closed => return Err(day.to_string()),
-                    None => {}
+                if closed && self.day_due(day, stats)?.is_some_and(|due| due.why != Why::Provisional) {
+                    return Err(day.to_string());
                 }
+                children.extend(self.heads.get(Period::Day(day)));
                 continue;
             }
-            let stats = by_day.get(&day).map_or(&[][..], Vec::as_slice);
             let mut sessions = Vec::new();
             for stat in stats {
                 match self.current(stat) {
@@ -366,8 +366,9 @@ impl Known {
         let weeks: BTreeSet<Week> = by_day.keys().copied().chain(logged).filter(|&day| day <= self.today()).map(Week::of).collect();
         for week in weeks {
             let days = week.days();
-            // The weekly job presses the week so far; what comes later is pressed when the week is over.
-            let begun = self.week_run.is_some_and(|run| days.contains(run));
+            // The weekly job presses the week so far, once; what comes later is pressed when the week is over.
+            let pressed = self.heads.get(Period::Week(week)).map(|head| head.recorded.day());
+            let begun = self.week_run.is_some_and(|run| days.contains(run) && pressed.is_none_or(|pressed| pressed < run));
             if !(self.is_closed(week) || begun || self.wanted(asked, days)) {
                 continue;
             }
@@ -381,80 +382,65 @@ impl Known {
             };
             let events: usize = self.event_days.range(days.first..=days.last).map(|(_, count)| count).sum();
             let source = hash_of("week", &children).then(&(events as u64).to_be_bytes());
-            let stats = by_day.range(days.first..=days.last).flat_map(|(_, stats)| stats.iter().copied());
-            let shape = self.shape(days, stats);
+            let shape = self.shape(days, &children);
             let children = children.iter().map(|head| head.period).collect();
             plan.due.extend(self.due(Period::Week(week), source, children, None, shape));
         }
         plan
     }
 
+    /// The nodes of a tier that are to be pressed before anything is built on them.
+    fn unready(&self, tier: Tier) -> Vec<Period> {
+        let plan = self.plan(tier, None);
+        let due = plan.due.iter().filter(|due| due.why != Why::Provisional).map(|due| due.period);
+        plan.waiting.iter().map(|waiting| waiting.period).chain(due).collect()
+    }
+
     fn months_due(&self, asked: Option<Asked>) -> Plan {
+        let weeks =
+            self.heads.all().filter_map(|head| if let Period::Week(week) = head.period { Some((week.month(), head)) } else { None });
+        let mut months: BTreeMap<Month, Vec<&Head>> = BTreeMap::new();
+        weeks.for_each(|(month, head)| months.entry(month).or_default().push(head));
+        let unready = self.unready(Tier::Week);
         let mut plan = Plan::default();
-        let weeks: BTreeMap<Week, &Head> =
-            self.heads.all().filter_map(|head| if let Period::Week(week) = head.period { Some((week, head)) } else { None }).collect();
-        let months: BTreeSet<Month> = weeks.keys().map(|week| week.month()).collect();
-        let unpressed = self.plan(Tier::Week, None);
-        for month in months {
+        for (month, children) in months {
             let days = month.span_of_weeks();
             // From the monthly job of the month that follows on, and never before its last week is over.
             let time = self.is_over(days.last) && self.month_run.is_none_or(|run| run > month.last());
-            let asked_for = self.wanted(asked, days) && weeks.keys().any(|week| week.month() == month);
-            if !(time || asked_for) {
-                continue;
+            if time || self.wanted(asked, days) {
+                let missing = unready.iter().find(|period| matches!(period, Period::Week(week) if week.month() == month));
+                self.due_from("month", Period::Month(month), &children, missing, &mut plan);
             }
-            let missing = unpressed
-                .waiting
-                .iter()
-                .map(|waiting| waiting.period)
-                .chain(unpressed.due.iter().filter(|due| due.why != Why::Provisional).map(|due| due.period));
-            let missing = missing.into_iter().find(|period| matches!(period, Period::Week(week) if week.month() == month));
-            if let Some(missing) = missing {
-                plan.waiting.push(Waiting { period: Period::Month(month), for_what: missing.to_string() });
-                continue;
-            }
-            let children: Vec<&Head> = month.weeks().iter().filter_map(|week| weeks.get(week).copied()).collect();
-            plan.due.extend(self.due_from("month", Period::Month(month), &children));
         }
         plan
     }
 
     fn years_due(&self, asked: Option<Asked>) -> Plan {
+        let months =
+            self.heads.all().filter_map(|head| if let Period::Month(month) = head.period { Some((month.year(), head)) } else { None });
+        let mut years: BTreeMap<i16, Vec<&Head>> = BTreeMap::new();
+        months.for_each(|(year, head)| years.entry(year).or_default().push(head));
+        let unready = self.unready(Tier::Month);
         let mut plan = Plan::default();
-        let months: Vec<&Head> = self.heads.all().filter(|head| head.period.tier() == Tier::Month).collect();
-        let year_of = |head: &Head| if let Period::Month(month) = head.period { month.first().year() } else { 0 };
-        let years: BTreeSet<i16> = months.iter().map(|head| year_of(head)).collect();
-        let unpressed = self.plan(Tier::Month, None);
-        for year in years {
-            let period = Period::Year(year);
-            let days = period.days();
+        for (year, children) in years {
+            let days = Period::Year(year).days();
             let time = self.is_over(days.last) && self.month_run.is_none_or(|run| run.year() > year);
-            if !(time || self.wanted(asked, days)) {
-                continue;
+            if time || self.wanted(asked, days) {
+                let missing = unready.iter().find(|period| matches!(period, Period::Month(month) if month.year() == year));
+                self.due_from("year", Period::Year(year), &children, missing, &mut plan);
             }
-            let missing = unpressed
-                .waiting
-                .iter()
-                .map(|waiting| waiting.period)
-                .chain(unpressed.due.iter().filter(|due| due.why != Why::Provisional).map(|due| due.period));
-            let missing = missing.into_iter().find(|missing| matches!(missing, Period::Month(month) if month.first().year() == year));
-            if let Some(missing) = missing {
-                plan.waiting.push(Waiting { period, for_what: missing.to_string() });
-                continue;
-            }
-            let children: Vec<&Head> = months.iter().copied().filter(|head| year_of(head) == year).collect();
-            plan.due.extend(self.due_from("year", period, &children));
         }
         plan
     }
 
-    fn due_from(&self, tier: &str, period: Period, children: &[&Head]) -> Option<Due> {
-        let mut shape = self.shape(period.days(), []);
-        for head in children {
-            shape.messages += head.messages;
-            shape.states += head.states;
+    fn due_from(&self, tier: &str, period: Period, children: &[&Head], missing: Option<&Period>, plan: &mut Plan) {
+        match missing {
+            Some(missing) => plan.waiting.push(Waiting { period, for_what: missing.to_string() }),
+            None => {
+                let names = children.iter().map(|head| head.period).collect();
+                plan.due.extend(self.due(period, hash_of(tier, children), names, None, self.shape(period.days(), children)));
+            }
         }
-        self.due(period, hash_of(tier, children), children.iter().map(|head| head.period).collect(), None, shape)
     }
 
     /// Everything whose time has not come, or that will be due anyway, is none of these: nodes that should be there by now
@@ -490,6 +476,379 @@ fn told(key: &SessionKey) -> String {
     format!("the session {}{session} of {}", crate::plain::one_line(&key.conversation), key.day)
 }
 
+/// What these summaries say, and of how many records: a record more counts, even if it changed no word.
 fn hash_of(tier: &str, children: &[&Head]) -> Hash {
-    children.iter().fold(Hash::of(tier.as_bytes()), |hash, head| hash.then(format!("{} {}", head.period, head.content).as_bytes()))
+    children.iter().fold(Hash::of(tier.as_bytes()), |hash, head| {
+        hash.then(format!("{} {} {} {}", head.period, head.content, head.messages, head.states).as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cascade::coverage;
+    use crate::event::Origin;
+    use crate::record::{self, Captured, Record, Role};
+    use crate::schedule::{Job, Timetable};
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    /// A memory that is only planned: what was said, and the heads of what was pressed.
+    struct Story {
+        known: Known,
+        records: Vec<Record>,
+        /// Whether pressing the same again gives other words.
+        same_words: bool,
+    }
+
+    impl Story {
+        fn new() -> Self {
+            let zone = Zone::named("Europe/Berlin").unwrap();
+            let known = Known {
+                now: zone.moment(Timestamp::UNIX_EPOCH),
+                zone,
+                sessions: Vec::new(),
+                heads: Heads::default(),
+                event_days: BTreeMap::new(),
+                logs: BTreeMap::new(),
+                marks: BTreeMap::new(),
+                refused: BTreeSet::new(),
+                week_run: None,
+                month_run: None,
+                idle_minutes: 30,
+                has_model: false,
+            };
+            Self { known, records: Vec::new(), same_words: false }
+        }
+
+        fn moment(&self, local: &str) -> Moment {
+            let civil: jiff::civil::DateTime = local.parse().unwrap();
+            self.known.zone.moment(self.known.zone.at(civil.date(), civil.time()))
+        }
+
+        fn say(&mut self, local: &str, conversation: &str) {
+            let ts = self.moment(local);
+            self.records.push(Record {
+                ts,
+                conversation: conversation.into(),
+                session: None,
+                id: self.records.len().to_string(),
+                role: Role::User,
+                name: None,
+                kind: Captured::Message,
+                title: None,
+                text: "something".into(),
+                parts: None,
+                origin: Origin::User,
+                captured: ts,
+                extra: Vec::new(),
+            });
+            self.known.sessions = record::sessions(&self.records);
+        }
+
+        fn clock(&mut self, local: &str) {
+            let times = Timetable::read(&[(Job::Week, "15 22 * * SUN"), (Job::Month, "30 22 1 * *")]).unwrap();
+            let now = self.moment(local);
+            let last = |job| times.last_due(job, now.at(), &self.known.zone).map(|due| due.date);
+            (self.known.week_run, self.known.month_run, self.known.now) = (last(Job::Week), last(Job::Month), now);
+        }
+
+        fn press(&mut self, due: &Due) {
+            let words = if self.same_words { due.period.to_string() } else { format!("{} {}", due.period, due.source) };
+            self.known.heads.put(Head {
+                period: due.period,
+                version: due.version,
+                session: due.session.clone(),
+                recorded: self.known.now,
+                source: due.source,
+                log: due.log,
+                content: Hash::of(words.as_bytes()),
+                messages: due.messages,
+                states: due.states,
+                by_hand: false,
+                provisional: !self.known.has_model || due.refused,
+                importance: Importance::Ordinary,
+            });
+        }
+
+        /// Presses everything that is due by then and says what it was.
+        fn run(&mut self, local: &str) -> Vec<String> {
+            self.clock(local);
+            let mut pressed = Vec::new();
+            for &tier in Tier::ALL {
+                for due in self.known.plan(tier, None).due {
+                    self.press(&due);
+                    pressed.push(due.period.to_string());
+                }
+            }
+            pressed
+        }
+
+        fn waiting(&self, tier: Tier) -> Vec<String> {
+            self.known.plan(tier, None).waiting.iter().map(|waiting| format!("{} for {}", waiting.period, waiting.for_what)).collect()
+        }
+
+        /// Somebody says one thing at noon of each of these days.
+        fn said_daily(days: Days) -> Self {
+            let mut story = Self::new();
+            days.iter().for_each(|day| story.say(&format!("{day}T12:00"), "work"));
+            story
+        }
+    }
+
+    const NOTHING: [&str; 0] = [];
+
+    // P9 P2 P3
+    #[test]
+    fn a_late_record_reopens_its_day_and_all_that_is_built_on_it() {
+        let mut story = Story::said_daily(Days { first: date(2025, 1, 6), last: date(2026, 2, 1) });
+        story.run("2026-03-05T03:00");
+        assert_eq!(story.run("2026-03-06T03:00"), NOTHING);
+        story.say("2025-03-12T18:00", "phone");
+        assert_eq!(story.waiting(Tier::Day), ["2025-03-12 for the session phone of 2025-03-12"]);
+        assert_eq!(story.waiting(Tier::Week), ["2025-W11 for the session phone of 2025-03-12"]);
+        assert_eq!(story.waiting(Tier::Month), ["2025-03 for 2025-W11"]);
+        assert_eq!(story.waiting(Tier::Year), ["2025 for 2025-03"]);
+        assert_eq!(story.run("2026-03-07T03:00"), ["2025-03-12_session_02", "2025-03-12", "2025-W11", "2025-03", "2025"]);
+        assert_eq!(story.known.heads.get(Period::Year(2025)).map(|head| head.version), Some(2));
+        assert_eq!(story.run("2026-03-08T03:00"), NOTHING);
+    }
+
+    // P9
+    #[test]
+    fn a_record_more_is_counted_all_the_way_up_even_if_it_changes_no_word() {
+        let mut story = Story::said_daily(Days { first: date(2026, 1, 5), last: date(2026, 1, 7) });
+        story.same_words = true;
+        story.run("2026-02-05T03:00");
+        story.say("2026-01-06T13:00", "work");
+        assert_eq!(story.run("2026-02-06T03:00"), ["2026-01-06_session_01", "2026-01-06", "2026-W02", "2026-01"]);
+        let heads: Vec<Head> = story.known.heads.all().cloned().collect();
+        assert_eq!(coverage::examine(&story.known, &heads), []);
+    }
+
+    // P12
+    #[test]
+    fn the_week_so_far_is_pressed_on_sunday_evening_and_again_only_if_something_came() {
+        // What is said after the weekly job, and what the runs of that evening and of the next nights press.
+        type Runs<'a> = [&'a [&'a str]; 3];
+        let cases: [(&[&str], Runs<'_>); 3] = [
+            (&[], [&[], &[], &[]]),
+            (&["2026-02-15T22:40"], [&["2026-02-15_session_02"], &["2026-02-15", "2026-W07"], &[]]),
+            (&["2026-02-15T12:30"], [&["2026-02-15_session_02"], &["2026-02-15", "2026-W07"], &[]]),
+        ];
+        for (said, [evening, night, next]) in cases {
+            let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 15) });
+            story.run("2026-02-15T03:00");
+            assert_eq!(story.run("2026-02-15T22:14"), ["2026-02-15_session_01"], "not before its time");
+            assert_eq!(story.run("2026-02-15T22:15"), ["2026-W07"]);
+            said.iter().for_each(|at| story.say(at, "late"));
+            assert_eq!(story.run("2026-02-15T23:50"), evening);
+            let mut night = night.to_vec();
+            if said.is_empty() {
+                night = vec!["2026-02-15"];
+            }
+            assert_eq!(story.run("2026-02-16T03:00"), night);
+            assert_eq!(story.run("2026-02-17T03:00"), next);
+        }
+    }
+
+    // P12
+    #[test]
+    fn a_missed_sunday_is_caught_up() {
+        let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 18) });
+        assert!(story.run("2026-02-19T10:00").contains(&"2026-W07".to_owned()));
+        assert!(story.known.heads.get("2026-W08".parse().unwrap()).is_none(), "a week that goes on waits for its Sunday");
+    }
+
+    // P3 P12
+    #[test]
+    fn a_month_waits_for_its_last_week_and_for_its_hour() {
+        let mut story = Story::said_daily(Days { first: date(2026, 1, 1), last: date(2026, 4, 30) });
+        for (now, months) in [
+            ("2026-01-31T23:59", &[][..]),
+            // Its last week ends on Sunday, the 1st.
+            ("2026-02-01T22:30", &[]),
+            ("2026-02-02T00:00", &["2026-01"]),
+            // February's weeks end on the 1st of March, a Sunday again.
+            ("2026-03-01T22:45", &[]),
+            ("2026-03-02T00:00", &["2026-02"]),
+            // March's end on the 29th, before the month does.
+            ("2026-03-31T23:00", &[]),
+            ("2026-04-01T22:29", &[]),
+            ("2026-04-01T22:30", &["2026-03"]),
+            ("2026-04-30T23:00", &[]),
+        ] {
+            let pressed = story.run(now);
+            let pressed: Vec<&str> = pressed.iter().filter(|name| name.len() == 7).map(String::as_str).collect();
+            assert_eq!(pressed, months, "{now}");
+        }
+        // A week that is not pressed holds its month back, not the others.
+        story.run("2026-05-04T03:00");
+        story.say("2026-02-11T09:00", "late");
+        assert_eq!(story.waiting(Tier::Month), ["2026-02 for 2026-W07"]);
+    }
+
+    // P2 P3
+    #[test]
+    fn the_days_around_new_year_lie_in_one_week_one_month_and_one_year() {
+        let mut story = Story::said_daily(Days { first: date(2026, 12, 28), last: date(2027, 1, 3) });
+        let pressed = story.run("2027-02-02T03:00");
+        assert_eq!(pressed[14..], ["2026-W53", "2026-12", "2026"]);
+        let count = |name: &str| story.known.heads.get(name.parse().unwrap()).map(|head| head.messages);
+        assert_eq!((count("2026-W53"), count("2026-12"), count("2026")), (Some(7), Some(7), Some(7)));
+        let mut early = Story::said_daily(Days { first: date(2026, 12, 28), last: date(2027, 1, 3) });
+        assert_eq!(early.run("2027-01-04T00:00")[14..], ["2026-W53", "2026-12", "2026"]);
+    }
+
+    #[test]
+    fn a_session_that_crosses_midnight_is_two() {
+        let mut story = Story::new();
+        story.say("2026-02-12T23:50", "work");
+        story.say("2026-02-13T00:10", "work");
+        assert_eq!(story.run("2026-02-13T00:20"), ["2026-02-12_session_01", "2026-02-12"], "the second goes on");
+        assert_eq!(story.run("2026-02-13T00:40"), ["2026-02-13_session_01"], "it was quiet for half an hour");
+    }
+
+    #[test]
+    fn what_goes_on_is_pressed_only_if_somebody_asks() {
+        let mut story = Story::new();
+        story.say("2026-02-13T10:00", "work");
+        story.clock("2026-02-13T10:05");
+        assert_eq!(story.known.plan(Tier::Session, None), Plan::default());
+        assert_eq!(story.known.next_idle().map(|at| at.to_string()).as_deref(), Some("2026-02-13T09:30:00Z"));
+        let asked = |tier| Some(Asked { tier, days: None });
+        for tier in [Tier::Session, Tier::Day, Tier::Week, Tier::Month, Tier::Year] {
+            assert_eq!(story.known.plan(tier, asked(Tier::Session)).due.len(), usize::from(tier == Tier::Session), "{tier}");
+            let due = story.known.plan(tier, asked(tier)).due;
+            assert_eq!(due.len(), 1, "{tier}");
+            due.iter().for_each(|due| story.press(due));
+        }
+    }
+
+    // P5
+    #[test]
+    fn a_refused_draft_is_not_asked_for_again_until_its_sources_change() {
+        let mut story = Story::said_daily(Days { first: date(2026, 2, 10), last: date(2026, 2, 10) });
+        story.known.has_model = true;
+        story.run("2026-02-11T03:00");
+        story.say("2026-02-10T20:00", "late");
+        story.run("2026-02-11T04:00");
+        let day: Period = "2026-02-10".parse().unwrap();
+        let source = story.known.heads.get(day).unwrap().source;
+        // As the engine does: the draft is refused, and the day stands without a model.
+        story.known.refused.insert((day.to_string(), source.to_string()));
+        let mut head = story.known.heads.get(day).unwrap().clone();
+        head.provisional = true;
+        story.known.heads.put(head.clone());
+        assert_eq!(story.run("2026-02-12T03:00"), NOTHING);
+        // A flagged one that does not stand yet is told as such.
+        head.source = Hash::of(b"before");
+        story.known.heads.put(head);
+        let plan = story.known.plan(Tier::Day, None);
+        assert_eq!(plan.due.iter().map(|due| (due.period, due.refused)).collect::<Vec<_>>(), [(day, true)]);
+        story.run("2026-02-12T04:00");
+        story.say("2026-02-10T21:00", "later");
+        let pressed = story.run("2026-02-12T05:00");
+        assert_eq!(pressed, ["2026-02-10_session_03", "2026-02-10"]);
+        assert_eq!(story.known.heads.get(day).map(|head| head.provisional), Some(false));
+    }
+
+    // K7
+    #[test]
+    fn what_is_provisional_is_made_better_newest_first_after_what_is_new() {
+        let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 12) });
+        story.run("2026-02-13T03:00");
+        story.known.has_model = true;
+        story.say("2026-02-10T20:00", "late");
+        story.clock("2026-02-13T04:00");
+        let due: Vec<(String, &str)> =
+            story.known.plan(Tier::Session, None).due.iter().map(|due| (due.period.to_string(), due.why.word())).collect();
+        let expected = [
+            ("2026-02-10_session_02", "new"),
+            ("2026-02-12_session_01", "provisional"),
+            ("2026-02-11_session_01", "provisional"),
+            ("2026-02-10_session_01", "provisional"),
+            ("2026-02-09_session_01", "provisional"),
+        ];
+        assert_eq!(due, expected.map(|(period, why)| (period.to_owned(), why)));
+        story.run("2026-02-13T05:00");
+        assert_eq!(story.run("2026-02-13T06:00"), NOTHING);
+    }
+
+    // P8
+    #[test]
+    fn a_session_keeps_its_number_and_no_number_is_given_twice() {
+        let mut story = Story::new();
+        story.say("2026-02-10T10:00", "b");
+        story.say("2026-02-10T11:00", "c");
+        assert_eq!(story.run("2026-02-10T12:00"), ["2026-02-10_session_01", "2026-02-10_session_02"]);
+        // One that began earlier comes to be known later; and one grows.
+        story.say("2026-02-10T09:00", "a");
+        story.say("2026-02-10T11:30", "c");
+        assert_eq!(story.run("2026-02-11T03:00"), ["2026-02-10_session_03", "2026-02-10_session_02", "2026-02-10"]);
+        // The records of the last one are gone; its number stays taken.
+        story.records.retain(|record| record.conversation != "a");
+        story.say("2026-02-10T08:00", "d");
+        assert_eq!(story.run("2026-02-12T03:00")[0], "2026-02-10_session_04");
+    }
+
+    #[test]
+    fn a_week_waits_for_a_day_that_has_a_log_and_is_not_what_it_should_be() {
+        let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 10) });
+        story.known.logs.insert(date(2026, 2, 10), Some(Hash::of(b"log")));
+        story.known.logs.insert(date(2026, 2, 14), Some(Hash::of(b"only a log")));
+        story.run("2026-02-16T03:00");
+        let week = story.known.heads.get("2026-W07".parse().unwrap()).cloned().unwrap();
+        assert_eq!(week.messages, 2);
+        story.known.logs.insert(date(2026, 2, 10), Some(Hash::of(b"log, and more")));
+        assert_eq!(story.waiting(Tier::Week), ["2026-W07 for 2026-02-10"]);
+        assert_eq!(story.run("2026-02-17T03:00"), ["2026-02-10", "2026-W07"]);
+        // Logs that nobody looked at again are taken to be what they were.
+        story.known.logs.clear();
+        assert_eq!(story.run("2026-03-30T03:00"), ["2026-02"]);
+    }
+
+    #[test]
+    fn events_and_marks_reopen_a_day() {
+        let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 9) });
+        story.run("2026-02-17T03:00");
+        story.known.event_days.insert(date(2026, 2, 9), 1);
+        assert_eq!(story.run("2026-02-18T03:00"), ["2026-02-09", "2026-W07"]);
+        story.known.marks.insert(date(2026, 2, 9), Importance::Important);
+        assert_eq!(story.run("2026-02-19T03:00"), ["2026-02-09"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        // P9
+        #[test]
+        fn planning_twice_gives_nothing_and_every_record_is_counted_once_in_each_tier(
+            said in proptest::collection::vec((0_i32..500, 0_u8..24, 0_u8..4), 0..60),
+            runs in proptest::collection::vec((0_i32..560, 0_u8..24), 1..5),
+            has_model in any::<bool>(),
+            same_words in any::<bool>(),
+        ) {
+            let day = |after: i32| date(2025, 11, 1).checked_add(after.days()).unwrap();
+            let mut story = Story::new();
+            (story.known.has_model, story.same_words) = (has_model, same_words);
+            let mut runs = runs;
+            runs.sort_unstable();
+            let mut rest = said;
+            for (at, (after, hour)) in runs.iter().enumerate() {
+                // A part of it comes to be known between two runs, in whatever order.
+                let later = rest.split_off(rest.len() * (at + 1) / runs.len().max(1) / 2);
+                for (after, hour, who) in std::mem::replace(&mut rest, later) {
+                    story.say(&format!("{}T{hour:02}:07", day(after)), ["a", "b", "c", "d"][usize::from(who)]);
+                }
+                let now = format!("{}T{hour:02}:31", day(*after));
+                story.run(&now);
+                prop_assert_eq!(story.run(&now), NOTHING);
+                let heads: Vec<Head> = story.known.heads.all().cloned().collect();
+                prop_assert_eq!(coverage::examine(&story.known, &heads), vec![]);
+                for &tier in Tier::ALL {
+                    prop_assert_eq!(story.known.plan(tier, None).waiting, vec![]);
+                }
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! No time is told twice, and the history stays within its budget however long it is (Y3). Each step down begins at a
 //! border of the coarser step, so that a week is never told half by its days and half by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -52,53 +52,50 @@ pub fn full_from(today: Date) -> Date {
 pub fn choose(today: Date, reach: Reach, there: &BTreeSet<Period>, recorded: &BTreeSet<Date>) -> Telling {
     let back = |days: u16| today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN);
     let full = full_from(today);
-    let days_from = Week::of(back(reach.days)).monday();
-    let month = Week::of(back(reach.weeks_days.max(reach.days))).month();
-    let weeks_from = month.span_of_weeks().first.min(days_from);
-    let mut telling = Telling::default();
-    let mut covered: Vec<Days> = Vec::new();
-    let mut tell = |period: Period, telling: &mut Telling| {
-        covered.push(period.days());
-        telling.told.push(period);
-    };
+    // At least yesterday, so that no week tells of a day that is told in full.
+    let days_from = Week::of(back(reach.days.max(1))).monday();
+    let month = Week::of(back(reach.weeks_days.max(reach.days).max(1))).month();
+    let weeks_from = month.span_of_weeks().first;
     // Whole years of which nobody needs the months any more.
-    let months_from_year = month.first().year() - 1;
-    for &period in there {
-        if let Period::Year(year) = period
-            && year < months_from_year
-        {
-            tell(period, &mut telling);
-        }
-    }
-    let years: BTreeSet<i16> =
-        telling.told.iter().filter_map(|period| if let Period::Year(year) = period { Some(*year) } else { None }).collect();
+    let years_until = month.first().year() - 1;
+    let is_told_year = |year: i16| year < years_until && there.contains(&Period::Year(year));
+    let mut told: Vec<Period> =
+        there.iter().copied().filter(|period| matches!(period, Period::Year(year) if is_told_year(*year))).collect();
+    let mut tell = |period: Period| told.push(period);
+    let finer = there.iter().filter(|period| period.tier() != Tier::Year).map(|period| period.days().first);
     let before: BTreeSet<Month> = recorded
         .iter()
-        .filter(|day| **day < weeks_from)
-        .map(|&day| Week::of(day).month())
-        .chain(there.iter().filter_map(|period| if let Period::Month(month) = period { Some(*month) } else { None }))
-        .filter(|month| month.span_of_weeks().last < weeks_from && !years.contains(&month.first().year()))
+        .copied()
+        .chain(finer)
+        .filter(|day| *day < weeks_from)
+        .map(Week::of)
+        .collect::<BTreeSet<Week>>()
+        .into_iter()
+        .map(Week::month)
+        .filter(|month| !is_told_year(month.year()))
         .collect();
     for month in before {
         if there.contains(&Period::Month(month)) {
-            tell(Period::Month(month), &mut telling);
+            tell(Period::Month(month));
         } else {
-            month.weeks().into_iter().for_each(|week| tell_week(week, there, &mut |period| tell(period, &mut telling)));
+            month.weeks().into_iter().for_each(|week| tell_week(week, there, &mut tell));
         }
     }
     let mut week = Week::of(weeks_from);
     while week.monday() < days_from {
-        tell_week(week, there, &mut |period| tell(period, &mut telling));
+        tell_week(week, there, &mut tell);
         week = week.next();
     }
-    let mut day = days_from;
-    while day < full {
-        tell_day(day, there, &mut |period| tell(period, &mut telling));
-        day = day.checked_add(1.day()).unwrap_or(full);
-    }
-    telling.told.sort_by_key(|period| (period.days().first, *period));
-    telling.untold = recorded.iter().copied().filter(|&day| day < full && !covered.iter().any(|days| days.contains(day))).collect();
-    telling
+    Days { first: days_from, last: full }.iter().filter(|day| *day < full).for_each(|day| tell_day(day, there, &mut tell));
+    told.sort_by_cached_key(|period| (period.days().first, *period));
+    // They do not overlap, so only the last one that begins by then can tell of a day.
+    let spans: Vec<Days> = told.iter().map(|period| period.days()).collect();
+    let is_told = |day: Date| {
+        let begun = spans.partition_point(|span| span.first <= day);
+        spans[..begun].last().is_some_and(|span| span.contains(day))
+    };
+    let untold = recorded.iter().copied().filter(|&day| day < full && !is_told(day)).collect();
+    Telling { told, untold }
 }
 
 fn tell_week(week: Week, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
@@ -133,62 +130,91 @@ pub struct Pyramid {
     pub untold: Vec<Date>,
 }
 
-/// Makes the context for a day; its history has at most `room` tokens.
+/// Parts that the history can have, with what stands around them.
+const TITLES: [&str; 5] = ["Years", "Months", "Weeks", "Days", "Yesterday and today, in full"];
+
+/// A summary as it can be told, and what that costs.
+struct Choice {
+    whole: String,
+    whole_cost: usize,
+    /// How many lines of it its tier has no room for.
+    lines: usize,
+    headline: String,
+    headline_cost: usize,
+}
+
+impl Choice {
+    /// Marks of ours in strangers' words are broken before anything is measured: that makes them longer.
+    fn new(summary: &Summary) -> Self {
+        let most = most_tokens(summary);
+        let title = format!("### {}\n", summary.period.title());
+        let text = format!("{title}{}\n", gate::disarm(&whole(summary)));
+        let (kept, lines) = budget::whole_lines(&text, |text| budget::tokens(text) <= most);
+        let one_line = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
+        let one_line = gate::disarm(&one_line);
+        let whole = if kept.len() > title.len() {
+            kept.to_owned()
+        } else {
+            format!("{title}{}\n", beginning(&one_line, most.saturating_sub(budget::tokens(&title) + 1)))
+        };
+        let headline = format!("- {}: {}\n", summary.period, budget::shortened(&one_line, HEADLINE_BYTES));
+        let (whole_cost, headline_cost) = (budget::tokens(&whole), budget::tokens(&headline));
+        Self { whole, whole_cost, lines, headline, headline_cost }
+    }
+
+    /// What it costs at the least; a summary without a body may be as short as its headline.
+    fn least(&self) -> usize {
+        self.whole_cost.min(self.headline_cost)
+    }
+}
+
+/// The longest headline in place of a body.
+const HEADLINE_BYTES: usize = 400;
+
+/// Makes the context for a day; its history has at most `room` tokens, of which at least 200 are needed.
 pub fn pyramid(day: Date, from: &Pyramid, room: usize) -> Pack {
+    let intro = format!("# Memory as of {day}");
     let mut left_out = Vec::new();
     let mut parts: Vec<Part> = Vec::new();
     parts.extend(from.system.iter().map(|text| Part::new("System", gate::disarm(text).into_owned())));
     parts.extend(from.files.iter().map(|(name, text)| Part::new(format!("Project: {name}"), gate::disarm(text).into_owned())));
     let mut sources: Vec<String> = from.files.iter().map(|(name, _)| name.clone()).collect();
-    // Headings and rules around the parts; there are at most five of them.
-    const FRAME: usize = 160;
-    let room_inside = room.saturating_sub(FRAME);
-    let wholes: Vec<(String, usize)> = from
-        .told
-        .iter()
-        .map(|summary| {
-            let most = most_tokens(summary);
-            let title = format!("### {}\n", summary.period.title());
-            let text = format!("{title}{}\n", whole(summary));
-            let (kept, lines) = budget::whole_lines(&text, |text| budget::tokens(text) <= most);
-            (
-                if kept.len() <= title.len() {
-                    format!("{title}{}\n", budget::shortened(&summary.headline, most * 2))
-                } else {
-                    kept.to_owned()
-                },
-                lines,
-            )
-        })
-        .collect();
-    let costs: Vec<usize> = wholes.iter().map(|(text, _)| budget::tokens(text) + 1).collect();
-    let of_past: usize = costs.iter().sum();
+    let frame = assemble("pyramid", day, &intro, &TITLES.map(|title| Part::new(title, "")), Vec::new(), Vec::new()).tokens;
+    let room_inside = room.saturating_sub(frame);
+    let choices: Vec<Choice> = from.told.iter().map(Choice::new).collect();
+    let of_past: usize = choices.iter().map(|choice| choice.whole_cost).sum();
     // What is fresh may take half, and whatever the past does not need.
-    let (full, full_tokens) = in_full(&from.records, room_inside.saturating_sub(of_past).max(room_inside / 2), &mut left_out);
-    let mut rest = room_inside.saturating_sub(full_tokens);
-    let headlines: Vec<String> =
-        from.told.iter().map(|summary| format!("- {}: {}\n", summary.period, budget::shortened(&summary.headline, 400))).collect();
-    let least: Vec<usize> = headlines.iter().map(|text| budget::tokens(text) + 1).collect();
+    let full = in_full(&from.records, room_inside.saturating_sub(of_past).max(room_inside / 2), &mut left_out);
+    let mut rest = room_inside.saturating_sub(budget::tokens(&full.text));
     // From the newest to the oldest: whole while the headlines of everything older still fit, then headlines, then nothing.
-    let mut reserved: usize = least.iter().sum();
-    let mut shown: Vec<Option<String>> = vec![None; from.told.len()];
-    let (mut reduced, mut gone) = (Vec::new(), Vec::new());
-    for at in (0..from.told.len()).rev() {
-        reserved -= least[at];
-        let period = from.told[at].period;
-        if costs[at] + reserved <= rest || (costs[at] <= rest && reserved > rest && least[at] >= costs[at]) {
-            rest -= costs[at];
-            shown[at] = Some(wholes[at].0.clone());
-            if wholes[at].1 > 0 {
-                left_out.push(LeftOut::new(format!("{} lines of {period}", wholes[at].1), "its tier's budget"));
+    let mut reserved: usize = choices.iter().map(Choice::least).sum();
+    let mut groups: [Vec<&str>; 4] = Default::default();
+    let (mut reduced, mut gone, mut cited_past) = (Vec::new(), Vec::new(), Vec::new());
+    for (summary, choice) in from.told.iter().zip(&choices).rev() {
+        reserved -= choice.least();
+        let period = summary.period;
+        let text = if choice.whole_cost + reserved <= rest || (choice.whole_cost <= choice.headline_cost && choice.whole_cost <= rest) {
+            if choice.lines > 0 {
+                left_out.push(LeftOut::new(format!("{} lines of {period}", choice.lines), "its tier's budget"));
             }
-        } else if least[at] <= rest {
-            rest -= least[at];
-            shown[at] = Some(headlines[at].clone());
+            rest -= choice.whole_cost;
+            &choice.whole
+        } else if choice.headline_cost <= rest {
             reduced.push(period.to_string());
+            rest -= choice.headline_cost;
+            &choice.headline
         } else {
             gone.push(period.to_string());
-        }
+            continue;
+        };
+        let group = match period.tier() {
+            Tier::Year => 0,
+            Tier::Month => 1,
+            Tier::Week => 2,
+            Tier::Day | Tier::Session => 3,
+        };
+        groups[group].push(text);
+        cited_past.push(cited(summary));
     }
     let why = format!("the history has {room} tokens");
     if !reduced.is_empty() {
@@ -200,26 +226,17 @@ pub fn pyramid(day: Date, from: &Pyramid, room: usize) -> Pack {
     if let (Some(first), Some(last)) = (from.untold.first(), from.untold.last()) {
         left_out.push(LeftOut::new(format!("{} days from {first} to {last}", from.untold.len()), "not pressed yet"));
     }
-    let mut groups: BTreeMap<usize, String> = BTreeMap::new();
-    let titles = ["Years", "Months", "Weeks", "Days"];
-    for (summary, text) in from.told.iter().zip(&shown) {
-        let Some(text) = text else { continue };
-        let group = match summary.period.tier() {
-            Tier::Year => 0,
-            Tier::Month => 1,
-            Tier::Week => 2,
-            Tier::Day | Tier::Session => 3,
-        };
-        sources.push(cited(summary));
-        groups.entry(group).or_default().push_str(&gate::disarm(text));
+    for (mut texts, title) in groups.into_iter().zip(TITLES) {
+        texts.reverse();
+        parts.extend((!texts.is_empty()).then(|| Part::new(title, texts.concat())));
     }
-    parts.extend(groups.into_iter().map(|(group, text)| Part::new(titles[group], text)));
-    if !full.is_empty() {
-        let days: BTreeSet<Date> = from.records.iter().map(|record| record.ts.day()).collect();
+    sources.extend(cited_past.into_iter().rev());
+    if !full.text.is_empty() {
+        let days: BTreeSet<Date> = full.shown.iter().map(|record| record.ts.day()).collect();
         sources.extend(days.iter().map(|day| format!("messages {day}")));
-        parts.push(Part::new("Yesterday and today, in full", gate::disarm(&full).into_owned()));
+        parts.push(Part::new(TITLES[4], full.text));
     }
-    assemble("pyramid", day, &format!("# Memory as of {day}"), &parts, left_out, sources)
+    assemble("pyramid", day, &intro, &parts, left_out, sources)
 }
 
 fn span(names: &[String]) -> String {
@@ -229,45 +246,60 @@ fn span(names: &[String]) -> String {
     }
 }
 
-/// The newest records that fit, in order, and what they cost.
-fn in_full(records: &[Record], room: usize, left_out: &mut Vec<LeftOut>) -> (String, usize) {
+/// As much of the beginning of a text as has at most so many tokens.
+fn beginning(text: &str, tokens: usize) -> String {
+    // A token has at most four bytes, and at least one.
+    let bytes = std::iter::successors(Some(tokens.saturating_mul(4)), |bytes| (*bytes > 0).then_some(bytes / 2));
+    bytes.map(|bytes| budget::shortened(text, bytes)).find(|text| budget::tokens(text) <= tokens).unwrap_or_default()
+}
+
+/// Records that are told in full.
+struct InFull<'a> {
+    text: String,
+    shown: &'a [Record],
+}
+
+/// The newest records that fit into so many tokens, in order.
+fn in_full<'a>(records: &'a [Record], room: usize, left_out: &mut Vec<LeftOut>) -> InFull<'a> {
     let mut blocks: Vec<String> = Vec::new();
-    let mut cost = 0;
+    let mut rest = room;
     let mut first = records.len();
     for (at, record) in records.iter().enumerate().rev() {
-        let block = shown(record);
-        let tokens = budget::tokens(&block) + 1;
-        if cost + tokens > room {
+        let mut block = gate::disarm(&shown(record)).into_owned();
+        let mut tokens = budget::tokens(&block);
+        if tokens > rest && blocks.is_empty() {
             // One message alone that is longer than all the room there is: as many whole lines as fit.
-            if blocks.is_empty() {
-                let (kept, lines) = budget::whole_lines(&block, |text| budget::tokens(text) < room);
-                let kept = if kept.is_empty() {
-                    format!("{}\n", budget::shortened(block.lines().next().unwrap_or_default(), room.saturating_mul(2).min(2_000)))
-                } else {
-                    kept.to_owned()
-                };
-                if budget::tokens(&kept) < room {
-                    cost += budget::tokens(&kept) + 1;
-                    left_out.push(LeftOut::new(
-                        format!("{lines} lines of the message of {}", record.ts),
-                        "the message alone is longer than the history may be",
-                    ));
-                    blocks.push(kept);
-                    first = at;
-                }
+            let (kept, lines) = budget::whole_lines(&block, |text| budget::tokens(text) <= rest);
+            let (kept, what) = if kept.is_empty() {
+                let line = block.lines().next().unwrap_or_default();
+                (beginning(line, rest.saturating_sub(1)) + "\n", "all but the beginning".to_owned())
+            } else {
+                (kept.to_owned(), format!("{lines} lines"))
+            };
+            tokens = budget::tokens(&kept);
+            if kept.len() > 1 && tokens <= rest {
+                let why = "the message alone is longer than the history may be";
+                left_out.push(LeftOut::new(format!("{what} of the message of {}", record.ts), why));
+                block = kept;
+            } else {
+                tokens = usize::MAX;
             }
+        }
+        if tokens > rest {
             break;
         }
-        cost += tokens;
+        rest -= tokens;
         blocks.push(block);
         first = at;
     }
-    if first > 0 && !records.is_empty() {
-        let days = format!("{} to {}", records[0].ts, records[first - 1].ts);
-        left_out.push(LeftOut::new(format!("{first} earlier messages, {days}"), "the history has no more room; `icecore zoom` shows them"));
+    if let (Some(oldest), Some(newest)) = (records[..first].first(), records[..first].last()) {
+        left_out.push(LeftOut::new(
+            format!("{first} earlier messages, {} to {}", oldest.ts, newest.ts),
+            "the history has no more room; `icecore zoom` shows them",
+        ));
     }
     blocks.reverse();
-    (blocks.concat(), cost)
+    InFull { text: blocks.concat(), shown: &records[first..] }
 }
 
 /// The longest tool use or file that is shown whole, in bytes.
@@ -285,4 +317,256 @@ pub fn shown(record: &Record) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::upload::tests::{summary, words};
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::Origin;
+    use crate::hash::Hash;
+    use crate::record::{Captured, Role};
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    const REACH: Reach = Reach { days: 7, weeks_days: 30 };
+
+    fn after(day: Date, days: i32) -> Date {
+        day.checked_add(days.days()).unwrap()
+    }
+
+    /// Every summary there can be of these days.
+    fn all_of(days: &BTreeSet<Date>) -> BTreeSet<Period> {
+        let tiers = Tier::ALL.iter().filter(|tier| **tier != Tier::Session);
+        let coarse = tiers.flat_map(|&tier| days.iter().filter_map(move |&day| Period::covering(tier, day)));
+        let sessions = days.iter().flat_map(|&day| (1..=2).map(move |number| Period::Session { day, number }));
+        coarse.chain(sessions).collect()
+    }
+
+    /// Everything that is promised of any telling.
+    fn check(today: Date, reach: Reach, there: &BTreeSet<Period>, recorded: &BTreeSet<Date>) -> Telling {
+        let telling = choose(today, reach, there, recorded);
+        let full = full_from(today);
+        let mut by: std::collections::BTreeMap<Date, Vec<Period>> = std::collections::BTreeMap::new();
+        for &period in &telling.told {
+            assert!(there.contains(&period), "{period} is not there");
+            assert!(period.days().last < full, "{period} tells of what is told in full on {today}");
+            period.days().iter().for_each(|day| by.entry(day).or_default().push(period));
+        }
+        assert!(telling.told.is_sorted_by_key(|period| (period.days().first, *period)), "{:?}", telling.told);
+        for (day, by) in &by {
+            assert!(by.len() == 1 || by.iter().all(|period| period.tier() == Tier::Session), "{day} is told by {by:?} on {today}");
+        }
+        let sessions = |day: Date| there.range(Period::Session { day, number: 0 }..=Period::Session { day, number: u32::MAX }).count();
+        for &day in recorded.iter().filter(|day| **day < full) {
+            let untold = telling.untold.binary_search(&day).is_ok();
+            assert_eq!(by.contains_key(&day), !untold, "{day} on {today}");
+            assert!(!untold || (!there.contains(&Period::Day(day)) && sessions(day) == 0), "{day} could be told on {today}");
+            let told = by.get(&day).map_or(0, Vec::len);
+            assert!(told <= 1 || told == sessions(day), "{day} on {today}");
+        }
+        assert!(telling.untold.iter().all(|day| *day < full && recorded.contains(day)));
+        telling
+    }
+
+    // Y2
+    #[test]
+    fn on_every_date_of_three_years_every_day_is_told_once() {
+        let (first, last) = (date(2021, 11, 20), date(2026, 12, 31));
+        let everything: BTreeSet<Date> = Days { first, last }.iter().collect();
+        let mut all: Vec<(Date, Period)> = all_of(&everything).into_iter().map(|period| (period.days().last, period)).collect();
+        all.retain(|(_, period)| period.tier() != Tier::Session);
+        for today in (Days { first: date(2024, 1, 1), last }).iter() {
+            let recorded: BTreeSet<Date> = everything.range(..=today).copied().collect();
+            // What goes on has not been pressed.
+            let there: BTreeSet<Period> = all.iter().filter(|(last, _)| *last < today).map(|(_, period)| *period).collect();
+            let telling = check(today, REACH, &there, &recorded);
+            assert_eq!(telling.untold, [], "{today}");
+            let mut counts = [0; 5];
+            for period in &telling.told {
+                counts[period.tier() as usize] += 1;
+                let ago = crate::calendar::days_between(period.days().last, today);
+                let expected = match period.tier() {
+                    Tier::Session => 0..=0,
+                    Tier::Day => 2..=14,
+                    Tier::Week => 7..=68,
+                    Tier::Month => 30..=800,
+                    Tier::Year => 366..=9_999,
+                };
+                assert!(expected.contains(&ago), "{period} on {today}");
+            }
+            assert!((6..=12).contains(&counts[1]) && counts[2] <= 9 && counts[3] <= 26, "{counts:?} on {today}");
+        }
+    }
+
+    /// Whether a period is missing: by chance, but the same chance every time.
+    fn is_missing(period: Period, seed: u64, in_ten: u8) -> bool {
+        Hash::of(format!("{period} {seed}").as_bytes()).bytes()[0] % 10 < in_ten
+    }
+
+    fn record(ts: Moment, id: usize, text: &str) -> Record {
+        Record {
+            ts,
+            conversation: "work".into(),
+            session: None,
+            id: id.to_string(),
+            role: Role::User,
+            name: None,
+            kind: Captured::Message,
+            title: None,
+            text: text.into(),
+            parts: None,
+            origin: Origin::User,
+            captured: ts,
+            extra: Vec::new(),
+        }
+    }
+
+    fn records(today: Date, texts: &[String]) -> Vec<Record> {
+        let at = |n: usize| Moment::read(&format!("{today}T{:02}:{:02}:{:02}Z", n / 3_600, n / 60 % 60, n % 60)).unwrap().moment;
+        texts.iter().enumerate().map(|(n, text)| record(at(n), n, text)).collect()
+    }
+
+    const TODAY: Date = date(2026, 2, 13);
+
+    fn pyramids() -> impl Strategy<Value = Pyramid> {
+        let said = proptest::collection::vec((words(), words(), any::<bool>()), 1..8);
+        let many = prop_oneof![2 => 0_usize..5, 1 => 0_usize..120];
+        (proptest::collection::vec(words(), 0..12), many, said, 0_i32..5).prop_map(|(texts, many, said, untold)| {
+            let days: BTreeSet<Date> = (0..900).map(|back| after(TODAY, -back)).collect();
+            let told = choose(TODAY, REACH, &all_of(&days), &days).told;
+            let told = told.iter().rev().take(many).rev().enumerate().map(|(at, &period)| {
+                let (headline, body, important) = &said[at % said.len()];
+                let importance = if *important { Importance::Important } else { Importance::Ordinary };
+                Summary { importance, provisional: *important, ..summary(period, headline, body) }
+            });
+            Pyramid {
+                records: records(TODAY, &texts),
+                told: told.collect(),
+                untold: (0..untold).map(|back| after(TODAY, -9 - back)).collect(),
+                ..Pyramid::default()
+            }
+        })
+    }
+
+    fn lines_of(text: &str) -> BTreeSet<String> {
+        gate::disarm(text).split('\n').map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    proptest! {
+        // Y2
+        #[test]
+        fn whatever_is_missing_no_day_is_told_twice_or_lost(
+            recorded in proptest::collection::btree_set(-30_i32..2_200, 0..90),
+            seed in any::<u64>(),
+            in_ten in 0_u8..=10,
+            days in prop_oneof![Just(7_u16), 0_u16..40],
+            weeks_days in prop_oneof![Just(30_u16), 0_u16..200],
+        ) {
+            let recorded: BTreeSet<Date> = recorded.into_iter().map(|back| after(TODAY, -back)).collect();
+            let there: BTreeSet<Period> = all_of(&recorded).into_iter().filter(|period| !is_missing(*period, seed, in_ten) && period.days().first < full_from(TODAY)).collect();
+            check(TODAY, Reach { days, weeks_days }, &there, &recorded);
+            // Days with a log alone have a summary and no records.
+            let telling = choose(TODAY, REACH, &there, &BTreeSet::new());
+            for &period in there.iter().filter(|period| period.tier() == Tier::Day) {
+                prop_assert!(telling.told.iter().any(|told| told.days().contains(period.days().first)), "{period} is lost");
+            }
+        }
+
+        // Y3 Y8
+        #[test]
+        fn whatever_there_is_the_history_keeps_to_its_tokens(from in pyramids(), room in prop_oneof![200_usize..400, 200_usize..50_001, Just(20_000)]) {
+            let pack = pyramid(TODAY, &from, room);
+            prop_assert!(budget::tokens(&pack.text) <= room, "{} tokens in {room}", budget::tokens(&pack.text));
+            prop_assert_eq!(&pyramid(TODAY, &from, room), &pack);
+            let stripped = gate::strip(&pack.text);
+            prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
+            // What stands before the history does not change it.
+            let before = Pyramid { system: Some("Be brief.".into()), files: vec![("README.md".into(), "# A project".into())], ..from.clone() };
+            let with = pyramid(TODAY, &before, room).text;
+            let shown = "## System\n\nBe brief.\n\n---\n\n## Project: README.md\n\n# A project\n\n---";
+            prop_assert!(with.contains(shown));
+            prop_assert_eq!(with.replacen(&format!("{shown}\n\n"), "", 1).replacen(&format!("\n\n{shown}"), "", 1), pack.text.clone());
+            // Everything is told or said to be left out.
+            let cited: BTreeSet<&str> = pack.sources.iter().map(String::as_str).collect();
+            prop_assert_eq!(cited.len(), pack.sources.len());
+            let missing = from.told.iter().filter(|told| !cited.contains(format!("{}#1", told.period).as_str())).count();
+            let gone = pack.left_out.iter().find(|left| left.why.starts_with("the history has") && left.why.ends_with("tokens") && !left.what.starts_with("the bodies"));
+            let said = gone.map_or(0, |left| left.what.split_once(" periods").map_or_else(|| left.what.split(", ").count(), |(number, _)| number.parse().unwrap()));
+            prop_assert_eq!(missing, said);
+            prop_assert_eq!(from.untold.is_empty(), !pack.left_out.iter().any(|left| left.why == "not pressed yet"));
+            let shown = from.records.iter().filter(|record| pack.text.contains(&format!("{} {}] user", record.ts.day(), record.ts.clock()))).count();
+            prop_assert!(shown == from.records.len() || pack.left_out.iter().any(|left| left.what.contains("message")));
+            // No line is cut but where it says so.
+            let mut known = lines_of("\n---\n# Memory as of 2026-02-13");
+            known.extend(["<!-- icecore:end -->", "<!-- icecore:begin pyramid 2026-02-13 -->"].map(String::from));
+            known.extend(TITLES.map(|title| format!("## {title}")));
+            from.records.iter().for_each(|record| known.extend(lines_of(&super::shown(record))));
+            for told in &from.told {
+                known.extend(lines_of(&format!("### {}\n{}", told.period.title(), whole(told))));
+                let headline = told.headline.split_whitespace().collect::<Vec<_>>().join(" ");
+                known.extend(lines_of(&format!("- {}: {headline}\n{headline}", told.period)));
+            }
+            for line in pack.text.split('\n').map(str::trim_end) {
+                let begun = line.strip_suffix("...").is_some_and(|kept| known.iter().any(|line| line.starts_with(kept)));
+                prop_assert!(begun || known.contains(line), "{line:?} was cut");
+            }
+        }
+
+        // Y2
+        #[test]
+        fn no_summary_takes_more_than_its_tier_has(headline in words(), body in words(), tier in 0_usize..5, important in any::<bool>()) {
+            let period = ["2026-02-03_session_01", "2026-02-03", "2026-W05", "2026-01", "2025"][tier].parse().unwrap();
+            let importance = if important { Importance::Important } else { Importance::Dull };
+            let told = Summary { importance, ..summary(period, &headline.repeat(9), &body.repeat(9)) };
+            let choice = Choice::new(&told);
+            let most = if important { [1_000, 1_000, 1_000, 2_000, 2_000] } else { [500, 500, 1_000, 2_000, 2_000] };
+            prop_assert!(choice.whole_cost <= most[tier], "{} tokens of {period}", choice.whole_cost);
+            let whole_text = whole(&told);
+            let given = whole_text.lines().filter(|line| !line.trim().is_empty()).count();
+            let shown = choice.whole.lines().skip(1).filter(|line| !line.trim().is_empty()).count();
+            prop_assert!(shown == given || choice.lines > 0, "{given} lines, {shown} of them shown");
+        }
+    }
+
+    // Y3
+    #[test]
+    fn ten_or_ten_thousand_sessions_give_histories_of_about_the_same_size() {
+        let text = |times: usize| "It was decided to go on with the work on the cascade. ".repeat(times);
+        let sizes = [10, 500, 10_000].map(|sessions: i32| {
+            let days: BTreeSet<Date> = (0..=sessions / 3).map(|back| after(TODAY, -back)).collect();
+            let there = all_of(&days).into_iter().filter(|period| period.days().last < TODAY).collect();
+            let told = check(TODAY, REACH, &there, &days).told;
+            let told = told.iter().map(|&period| summary(period, &text(4), &format!("- {}\n", text(2)).repeat(80))).collect();
+            let records = records(TODAY, &vec![text(4); 200]);
+            let pack = pyramid(TODAY, &Pyramid { told, records, ..Pyramid::default() }, 20_000);
+            assert!(pack.tokens <= 20_000);
+            pack.tokens
+        });
+        let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+        assert!(*most < least * 2, "{sizes:?}");
+    }
+
+    // Y3
+    #[test]
+    fn the_newest_words_stay_when_the_last_day_alone_is_too_long() {
+        let texts: Vec<String> = (0..400).map(|n| format!("This is what was said as number {n}. {}", "And so on. ".repeat(40))).collect();
+        let told = vec![summary("2026-01".parse().unwrap(), "A month.", "- a\n")];
+        let from = Pyramid { records: records(TODAY, &texts), told, ..Pyramid::default() };
+        for room in [200, 2_000, 20_000] {
+            let pack = pyramid(TODAY, &from, room);
+            assert!(pack.text.contains("number 399"), "{room}");
+            assert!(pack.tokens <= room && pack.tokens * 10 > room * 8, "{} of {room}", pack.tokens);
+            assert!(pack.left_out.iter().any(|left| left.what.contains("earlier messages")), "{:?}", pack.left_out);
+        }
+        // One message that is longer than everything.
+        for (text, lines) in [("a word ".repeat(90_000), 1), ("\u{e9}".repeat(90_000), 1), ("one line\n".repeat(90_000), 2)] {
+            let from = Pyramid { records: records(TODAY, &[text]), ..Pyramid::default() };
+            let pack = pyramid(TODAY, &from, 1_000);
+            let section = pack.sections.iter().find(|section| section.title == TITLES[4]).unwrap();
+            assert!(section.lines >= lines && pack.tokens > 400, "{section:?}");
+            assert_eq!(pack.left_out.len(), 1, "{:?}", pack.left_out);
+        }
+    }
 }

@@ -149,6 +149,7 @@ mod tests {
     use crate::calendar::Moment;
     use crate::event::Origin;
     use crate::record::{Captured, Role};
+    use jiff::civil::date;
     use proptest::prelude::*;
 
     fn state(text: &str, title: Option<&str>) -> Record {
@@ -175,6 +176,75 @@ mod tests {
     fn a_state_stands_under_its_time_and_title_between_rules() {
         let text = entry(&state("**Current Task**: the cascade", Some("Auto-save")));
         assert_eq!(text, "---\n### 2026-02-03 09:15 \u{2014} Auto-save\n\n**Current Task**: the cascade\n\n---\n");
+    }
+
+    const SPAN: Span = Span { states_days: 1, days: 30 };
+
+    fn day_of(day: Date, messages: u64, states: u64) -> Summary {
+        let told = crate::packs::upload::tests::summary(Period::Day(day), &format!("This was {day}."), "");
+        Summary { messages, states, ..told }
+    }
+
+    // K3
+    #[test]
+    fn a_state_leaves_with_its_whole_day_once_that_is_pressed() {
+        let today = date(2026, 2, 13);
+        for (day, pressed, left) in [
+            (date(2026, 2, 13), true, false),
+            // Yesterday evening is less than a day ago, and yesterday morning is the same day.
+            (date(2026, 2, 12), true, false),
+            (date(2026, 2, 11), true, true),
+            (date(2026, 2, 11), false, false),
+        ] {
+            assert_eq!(has_left(day, today, SPAN, pressed), left, "{day}");
+        }
+    }
+
+    // K3
+    #[test]
+    fn a_day_says_how_many_snapshots_or_messages_it_came_from() {
+        for (messages, states, header) in [
+            (9, 3, "---\n### 2026-02-03 (from 3 snapshots)\n\nThis was 2026-02-03.\n\n---\n"),
+            (9, 1, "---\n### 2026-02-03 (from 1 snapshot)\n\nThis was 2026-02-03.\n\n---\n"),
+            (9, 0, "---\n### 2026-02-03 (from 9 messages)\n\nThis was 2026-02-03.\n\n---\n"),
+            (1, 0, "---\n### 2026-02-03 (from 1 message)\n\nThis was 2026-02-03.\n\n---\n"),
+        ] {
+            let days = [day_of(date(2026, 2, 3), messages, states), day_of(date(2026, 2, 12), 1, 0)];
+            assert_eq!(thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new()), header);
+        }
+    }
+
+    // K3
+    #[test]
+    fn a_day_stays_until_its_month_stands_in_the_file_of_its_year() {
+        let first = date(2025, 10, 1);
+        let all: Vec<Date> = crate::calendar::Days { first, last: date(2026, 12, 31) }.iter().collect();
+        // Months are pressed on time, late, or never.
+        for late_days in [2_i32, 45, 10_000] {
+            for &today in &all {
+                let days: Vec<Summary> = all.iter().filter(|day| **day < today).map(|&day| day_of(day, 1, 0)).collect();
+                let is_pressed = |month: &Month| back(today, u16::try_from(late_days).unwrap()) > month.span_of_weeks().last;
+                let months: BTreeSet<Month> = all.iter().map(|&day| crate::calendar::Week::of(day).month()).filter(is_pressed).collect();
+                let kept = thirty_days(today, SPAN, &days, &months);
+                let pressed: Vec<Summary> = months
+                    .iter()
+                    .map(|&month| crate::packs::upload::tests::summary(Period::Month(month), &format!("Month {month}."), ""))
+                    .collect();
+                let years = year(today, SPAN, &pressed);
+                let said: BTreeSet<&str> = kept.lines().chain(years.lines()).collect();
+                for &day in all.iter().filter(|day| **day < back(today, 1)) {
+                    let in_days = said.contains(format!("This was {day}.").as_str());
+                    let in_year = said.contains(format!("Month {}.", crate::calendar::Week::of(day).month()).as_str());
+                    assert!(in_days || in_year, "{day} is lost on {today}");
+                    assert!(in_days || day < back(today, 30), "{day} left too soon on {today}");
+                    assert!(!in_days || !in_year || day >= back(today, 30), "{day} is told twice on {today}");
+                }
+                assert!(!kept.contains(&format!("This was {}.", back(today, 1))), "yesterday is told in full");
+            }
+        }
+        let months = [crate::packs::upload::tests::summary("2026-01".parse().unwrap(), "It began.", "")];
+        assert_eq!(year(date(2026, 1, 28), SPAN, &months), "");
+        assert_eq!(year(date(2026, 1, 29), SPAN, &months), "---\n### January 2026\n\nIt began.\n\n---\n");
     }
 
     proptest! {

@@ -3,24 +3,28 @@
 //! The latest month, this week, and today's sessions. Never above its limit, whatever there is: bodies shrink to headlines
 //! before anything is dropped, today's sessions are in it at least by headline, and what gave way is said.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use jiff::civil::Date;
 
 use super::{Pack, Part, assemble, cited, whole};
 use crate::budget::{self, LeftOut};
+use crate::gate;
 use crate::summary::{Period, Summary};
 
-/// What the package is made from.
+/// What the package is made from. What a coarser one of these tells is not told again by a finer one.
 #[derive(Debug, Clone, Default)]
 pub struct Upload {
     /// The latest month.
     pub month: Option<Summary>,
-    /// The weeks after it, oldest first; without a month, the latest few. The last one is "this week".
+    /// The weeks after it; without a month, the latest few. The last one is "this week".
     pub weeks: Vec<Summary>,
-    /// Without any week, the latest days, oldest first.
+    /// Without any week, the latest days.
     pub days: Vec<Summary>,
-    /// Sessions that no week tells of yet, oldest first; without today's.
+    /// Sessions that no week tells of yet; without today's.
     pub open_sessions: Vec<Summary>,
-    /// Today's sessions, oldest first.
+    /// Today's sessions.
     pub today: Vec<Summary>,
 }
 
@@ -29,6 +33,7 @@ pub struct Upload {
 enum Form {
     Whole,
     Headline,
+    /// The headline, in at most so many bytes.
     Short(usize),
     Gone,
 }
@@ -46,199 +51,576 @@ enum Place {
 struct Item<'a> {
     place: Place,
     summary: &'a Summary,
+    whole: String,
+    /// On one line, as a list has it.
+    headline: String,
     form: Form,
+    had_body: bool,
 }
 
-impl Item<'_> {
-    fn text(&self) -> String {
-        let headline = |most: usize| {
-            let name = if self.place == Place::Today { String::new() } else { format!("{}: ", self.summary.period) };
-            format!("- {name}{}\n", budget::shortened(&self.summary.headline, most))
+impl<'a> Item<'a> {
+    /// Marks of ours in strangers' words are broken before anything is measured: that makes them longer.
+    fn new(place: Place, summary: &'a Summary, form: Form) -> Self {
+        let headline = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self {
+            place,
+            summary,
+            whole: gate::disarm(whole(summary).trim_end()).into_owned(),
+            headline: gate::disarm(&headline).into_owned(),
+            form,
+            had_body: form == Form::Whole && !summary.body.trim().is_empty(),
+        }
+    }
+
+    fn is_shortened(&self) -> bool {
+        matches!(self.form, Form::Short(most) if self.headline.len() > most)
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        let headline = match self.form {
+            Form::Whole => return Cow::Borrowed(&self.whole),
+            Form::Gone => return Cow::Borrowed(""),
+            Form::Headline => Cow::Borrowed(self.headline.as_str()),
+            Form::Short(most) => Cow::Owned(budget::shortened(&self.headline, most)),
         };
-        match self.form {
-            Form::Whole => whole(self.summary),
-            Form::Headline => headline(usize::MAX),
-            Form::Short(most) => headline(most),
-            Form::Gone => String::new(),
-        }
+        let line = match (self.place, self.summary.period) {
+            (Place::Today, Period::Session { number, .. }) => format!("- {number:02}: {headline}"),
+            (_, period) => format!("- {period}: {headline}"),
+        };
+        Cow::Owned(if headline.is_empty() { line.trim_end().to_owned() } else { line })
     }
 
-    fn title(&self) -> String {
-        match self.place {
-            Place::LongTerm => "Long-Term Context".into(),
-            Place::Weekly => "Weekly Context".into(),
-            Place::ThisWeek | Place::Open => "This Week".into(),
-            Place::Daily => "Daily Context".into(),
-            Place::Today => match self.summary.period {
-                Period::Session { number, .. } => format!("Today Session {number:02}"),
-                other => format!("Today {other}"),
-            },
+    fn title(&self) -> Cow<'static, str> {
+        match (self.place, self.form, self.summary.period) {
+            (Place::LongTerm, ..) => "Long-Term Context".into(),
+            (Place::Weekly, ..) => "Weekly Context".into(),
+            (Place::ThisWeek | Place::Open, ..) => "This Week".into(),
+            (Place::Daily, ..) => "Daily Context".into(),
+            (Place::Today, Form::Whole, Period::Session { number, .. }) => format!("Today Session {number:02}").into(),
+            // What is left of several is one list.
+            (Place::Today, ..) => "Today's Sessions".into(),
         }
     }
 }
 
+/// The most of the month's and this week's headlines that stays when today alone needs nearly all the room.
+const OLD_BYTES: usize = 160;
 /// The shortest a headline of today gets before the oldest of today are only counted.
 const SHORTEST_BYTES: usize = 24;
-/// How many of today's sessions are named one by one under headings of their own; more share one.
-const OWN_HEADINGS: usize = 40;
+const INTRO: &str = "# Knowledge Primer -- Upload Package";
 
-/// Makes the package for a day, in at most `room` bytes.
+/// Makes the package for a day, in at most `room` bytes; at least 512 are needed.
 pub fn upload(day: Date, from: &Upload, room: usize) -> Pack {
-    const INTRO: &str = "# Knowledge Primer -- Upload Package";
-    let mut items: Vec<Item<'_>> = Vec::new();
-    items.extend(from.month.iter().map(|summary| Item { place: Place::LongTerm, summary, form: Form::Whole }));
-    let last = from.weeks.len().saturating_sub(1);
-    for (at, summary) in from.weeks.iter().enumerate() {
-        let (place, form) = match (from.month.is_some(), at == last) {
-            (true, true) => (Place::ThisWeek, Form::Whole),
-            // Weeks between the month and this week.
-            (true, false) => (Place::Weekly, Form::Headline),
-            (false, _) => (Place::Weekly, Form::Whole),
-        };
-        items.push(Item { place, summary, form });
-    }
-    items.extend(from.days.iter().map(|summary| Item { place: Place::Daily, summary, form: Form::Whole }));
-    items.extend(from.open_sessions.iter().map(|summary| Item { place: Place::Open, summary, form: Form::Headline }));
-    items.extend(from.today.iter().map(|summary| Item { place: Place::Today, summary, form: Form::Whole }));
+    let mut items = items(from);
     if items.is_empty() {
         let hint = "# No primers available\n\nNothing has been captured yet. `icecore session add FILE` takes in a transcript, `icecore import FILE --format jsonl` a history.";
         return assemble("upload", day, hint, &[], Vec::new(), Vec::new());
     }
-    items.sort_by_key(|item| item.place);
-    let mut left_out = Vec::new();
-    let fits = |items: &[Item<'_>]| build(day, INTRO, items, &[]).bytes + account(items) <= room;
+    let frame = assemble("upload", day, INTRO, &[], Vec::new(), Vec::new()).bytes;
+    let fits = |items: &[Item<'_>]| {
+        let told: usize = groups(items).iter().map(Group::bytes).sum();
+        frame + told + left_out_part(&left_out(items)).map_or(0, |part| part.shown().len()) <= room
+    };
     if !fits(&items) {
         shrink(&mut items, &fits);
     }
-    report(&items, &mut left_out);
-    build(day, INTRO, &items, &left_out)
+    let left_out = left_out(&items);
+    let parts: Vec<Part> = groups(&items).iter().map(Group::part).chain(left_out_part(&left_out)).collect();
+    let sources = items.iter().filter(|item| item.form != Form::Gone).map(|item| cited(item.summary)).collect();
+    assemble("upload", day, INTRO, &parts, left_out, sources)
 }
 
-/// Room for the lines that say what gave way.
-fn account(items: &[Item<'_>]) -> usize {
-    if items.iter().any(|item| matches!(item.form, Form::Gone | Form::Short(_))) { 220 } else { 0 }
+/// What is to be told, each period once, in the order of the package.
+fn items(from: &Upload) -> Vec<Item<'_>> {
+    let told_until = from.month.as_ref().map(|month| month.period.days().last);
+    let untold = |summary: &&Summary| told_until.is_none_or(|until| summary.period.days().first > until);
+    let mut items: Vec<Item<'_>> = Vec::new();
+    // Today first, so that a session that is in two lists counts as today's.
+    items.extend(from.today.iter().map(|summary| Item::new(Place::Today, summary, Form::Whole)));
+    items.extend(from.month.iter().map(|summary| Item::new(Place::LongTerm, summary, Form::Whole)));
+    let this_week = from.weeks.iter().map(|week| week.period).max();
+    for summary in from.weeks.iter().filter(untold) {
+        let (place, form) = match told_until {
+            Some(_) if Some(summary.period) == this_week => (Place::ThisWeek, Form::Whole),
+            // Weeks between the month and this week.
+            Some(_) => (Place::Weekly, Form::Headline),
+            None => (Place::Weekly, Form::Whole),
+        };
+        items.push(Item::new(place, summary, form));
+    }
+    if items.iter().all(|item| !matches!(item.place, Place::Weekly | Place::ThisWeek)) {
+        items.extend(from.days.iter().filter(untold).map(|summary| Item::new(Place::Daily, summary, Form::Whole)));
+    }
+    items.extend(from.open_sessions.iter().filter(untold).map(|summary| Item::new(Place::Open, summary, Form::Headline)));
+    let mut seen = BTreeSet::new();
+    items.retain(|item| seen.insert(item.summary.period));
+    items.sort_by_key(|item| (item.place, item.summary.period));
+    items
 }
 
 /// Lets things give way, one after the other, until it fits.
 fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
     use Place::{Daily, LongTerm, Open, ThisWeek, Today, Weekly};
-    // Bodies first: of what is old before what is new, and this week and the month last.
-    let bodies: Vec<usize> = [Weekly, Daily, Today, ThisWeek, LongTerm]
-        .iter()
-        .flat_map(|&place| {
-            let of: Vec<usize> = (0..items.len()).filter(|&at| items[at].place == place && items[at].form == Form::Whole).collect();
-            of
-        })
-        .collect();
-    // The newest session of today keeps its body longest.
-    let newest = items.iter().rposition(|item| item.place == Today);
-    let (later, sooner): (Vec<usize>, Vec<usize>) = bodies.into_iter().partition(|&at| Some(at) == newest);
-    if step(items, &[sooner, later].concat(), Form::Headline, fits) {
+    let at = |items: &[Item<'_>], places: &[Place]| -> Vec<usize> {
+        places.iter().flat_map(|&place| (0..items.len()).filter(move |&at| items[at].place == place)).collect()
+    };
+    // Bodies first: of what is old before what is new, then this week's and the month's; the newest session's last.
+    let mut bodies = at(items, &[Weekly, Daily, Today, ThisWeek, LongTerm]);
+    bodies.retain(|&at| items[at].form == Form::Whole);
+    if let Some(newest) = bodies.iter().position(|&at| at + 1 == items.len() && items[at].place == Today) {
+        let newest = bodies.remove(newest);
+        bodies.push(newest);
+    }
+    if step(items, &bodies, Form::Headline, fits) {
         return;
     }
     // Then headlines of what other tiers tell as well.
-    let others: Vec<usize> = [Open, Weekly, Daily]
-        .iter()
-        .flat_map(|&place| (0..items.len()).filter(|&at| items[at].place == place).collect::<Vec<_>>())
-        .collect();
-    if step(items, &others, Form::Gone, fits) {
+    if step(items, &at(items, &[Open, Weekly, Daily]), Form::Gone, fits) {
         return;
     }
-    let old: Vec<usize> = (0..items.len()).filter(|&at| matches!(items[at].place, LongTerm | ThisWeek)).collect();
-    if step(items, &old, Form::Short(160), fits) {
+    let old = at(items, &[LongTerm, ThisWeek]);
+    if step(items, &old, Form::Short(OLD_BYTES), fits) {
         return;
     }
-    // Then today's headlines get shorter, all alike.
-    let today: Vec<usize> = (0..items.len()).filter(|&at| items[at].place == Today).collect();
-    for most in [320, 200, 120, 80, 48, SHORTEST_BYTES] {
-        today.iter().for_each(|&at| items[at].form = Form::Short(most));
+    // Then today's headlines get shorter, all alike, and for their sake the month's and this week's go.
+    let today = at(items, &[Today]);
+    let longest = today.iter().map(|&at| items[at].headline.len()).max().unwrap_or(0).max(SHORTEST_BYTES);
+    for form in [Form::Short(OLD_BYTES), Form::Gone] {
+        set(items, &old, form);
+        set(items, &today, Form::Short(SHORTEST_BYTES));
         if fits(items) {
+            let mut shortened_by = |cut: usize| {
+                set(items, &today, Form::Short(longest - cut));
+                fits(items)
+            };
+            let cut = least(0, longest - SHORTEST_BYTES, &mut shortened_by);
+            shortened_by(cut);
             return;
         }
     }
-    // Then the oldest are only counted. How many, is found by halving: counting more always makes it shorter.
-    let (mut low, mut high) = (0, today.len().saturating_sub(1));
-    while low < high {
-        let middle = (low + high) / 2;
-        let form = |order: usize| if order <= middle { Form::Gone } else { Form::Short(SHORTEST_BYTES) };
-        today.iter().enumerate().for_each(|(order, &at)| items[at].form = form(order));
-        if fits(items) { high = middle } else { low = middle + 1 }
+    // Not even their beginnings have room: the oldest are only counted. What is longer ago stays if few more are for its sake.
+    let counted = |items: &mut [Item<'_>], form: Form, many: usize| {
+        set(items, &old, form);
+        set(items, &today[..many], Form::Gone);
+        set(items, &today[many..], Form::Short(SHORTEST_BYTES));
+        fits(items)
+    };
+    let [with, without] = [Form::Short(OLD_BYTES), Form::Gone].map(|form| least(0, today.len(), &mut |many| counted(items, form, many)));
+    let dear = (today.len() - with) * 4 < (today.len() - without) * 3;
+    if dear || !counted(items, Form::Short(OLD_BYTES), with) {
+        counted(items, Form::Gone, without);
     }
-    today.iter().enumerate().for_each(|(order, &at)| items[at].form = if order <= low { Form::Gone } else { Form::Short(SHORTEST_BYTES) });
-    // With hardly any room, not even that.
-    if !fits(items) {
-        items.iter_mut().for_each(|item| item.form = Form::Gone);
-    }
+}
+
+fn set(items: &mut [Item<'_>], which: &[usize], form: Form) {
+    which.iter().for_each(|&at| items[at].form = form);
 }
 
 /// Gives the first of these items that form, as many as are needed; true if it fits then.
 fn step(items: &mut [Item<'_>], order: &[usize], form: Form, fits: &dyn Fn(&[Item<'_>]) -> bool) -> bool {
-    if order.is_empty() {
+    let before: Vec<Form> = order.iter().map(|&at| items[at].form).collect();
+    set(items, order, form);
+    if order.is_empty() || !fits(items) {
         return false;
     }
-    let before: Vec<Form> = order.iter().map(|&at| items[at].form).collect();
-    let set = |items: &mut [Item<'_>], many: usize| {
+    let mut first = |many: usize| {
         for (done, &at) in order.iter().enumerate() {
             items[at].form = if done < many { form } else { before[done] };
         }
+        fits(items)
     };
-    set(items, order.len());
-    if !fits(items) {
-        return false;
-    }
-    let (mut low, mut high) = (1, order.len());
-    while low < high {
-        let middle = (low + high) / 2;
-        set(items, middle);
-        if fits(items) { high = middle } else { low = middle + 1 }
-    }
-    set(items, low);
+    let many = least(1, order.len(), &mut first);
+    first(many);
     true
 }
 
-fn report(items: &[Item<'_>], left_out: &mut Vec<LeftOut>) {
-    let why = "the package has a fixed size";
-    let names = |form: &dyn Fn(&Item<'_>) -> bool| -> Vec<String> {
-        items.iter().filter(|item| form(item)).map(|item| item.summary.period.to_string()).collect()
+/// The least number from `low` on for which something holds; it holds for `high`, and the more the likelier.
+fn least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) -> usize {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// What gave way.
+fn left_out(items: &[Item<'_>]) -> Vec<LeftOut> {
+    let of = |what: &str, gave_way: &dyn Fn(&Item<'_>) -> bool| {
+        let periods: Vec<Period> = items.iter().filter(|item| gave_way(item)).map(|item| item.summary.period).collect();
+        let named = match periods.as_slice() {
+            [] => return None,
+            [first, .., last] if periods.len() > 3 => format!("{} from {first} to {last}", periods.len()),
+            few => few.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        Some(LeftOut::new(format!("{what}{named}"), "the package has a fixed size"))
     };
-    // Weeks between the month and this week are shown by headline from the start.
-    let reduced = names(&|item| item.form == Form::Headline && !matches!(item.place, Place::Open | Place::Weekly));
-    let shortened = names(&|item| matches!(item.form, Form::Short(_)));
-    let gone = names(&|item| item.form == Form::Gone);
-    for (what, names) in [("the bodies of", reduced), ("all but the beginnings of", shortened), ("", gone)] {
-        if !names.is_empty() {
-            left_out.push(LeftOut::new(format!("{what} {}", list(&names)).trim().to_owned(), why));
+    let gone = |item: &Item<'_>| item.form == Form::Gone;
+    let bodies = |item: &Item<'_>| item.had_body && !matches!(item.form, Form::Whole | Form::Gone) && !item.is_shortened();
+    [
+        of("the bodies of ", &bodies),
+        of("all but the beginnings of ", &|item| item.is_shortened()),
+        of("", &|item| gone(item) && item.place != Place::Today),
+        of("", &|item| gone(item) && item.place == Place::Today),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn left_out_part(left_out: &[LeftOut]) -> Option<Part> {
+    let lines: Vec<String> = left_out.iter().map(|left| format!("- {}", left.what)).collect();
+    (!lines.is_empty()).then(|| Part::new("Left Out", lines.join("\n")))
+}
+
+/// What stands under one heading: at most one whole summary, then a list.
+struct Group<'a> {
+    title: Cow<'static, str>,
+    pieces: Vec<Cow<'a, str>>,
+    begins_whole: bool,
+}
+
+impl Group<'_> {
+    fn text(&self) -> String {
+        match self.pieces.split_first() {
+            Some((first, rest)) if self.begins_whole && !rest.is_empty() => format!("{first}\n\n{}", rest.join("\n")),
+            _ => self.pieces.join("\n"),
         }
     }
-}
 
-fn list(names: &[String]) -> String {
-    match names {
-        [first, .., last] if names.len() > 4 => format!("{} from {first} to {last}", names.len()),
-        _ => names.join(", "),
+    fn part(&self) -> Part {
+        Part::new(self.title.clone(), self.text())
+    }
+
+    /// How many bytes the part has, without making it.
+    fn bytes(&self) -> usize {
+        const AROUND: usize = "## \n\n\n\n---\n\n".len();
+        let breaks = self.pieces.len() - 1 + usize::from(self.begins_whole && self.pieces.len() > 1);
+        AROUND + self.title.len() + breaks + self.pieces.iter().map(|piece| piece.len()).sum::<usize>()
     }
 }
 
-fn build(day: Date, intro: &str, items: &[Item<'_>], left_out: &[LeftOut]) -> Pack {
-    let mut parts: Vec<Part> = Vec::new();
-    let many = items.iter().filter(|item| item.place == Place::Today).count() > OWN_HEADINGS;
+fn groups<'a>(items: &'a [Item<'_>]) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
     for item in items.iter().filter(|item| item.form != Form::Gone) {
-        let shared = many && item.place == Place::Today && item.form != Form::Whole;
-        let title = if shared { "Today's Sessions".to_owned() } else { item.title() };
-        match parts.last_mut() {
-            Some(part) if part.title == title && (shared || item.form != Form::Whole || item.place == Place::Open) => {
-                if !part.text.ends_with("\n\n") && !part.text.lines().last().unwrap_or_default().starts_with("- ") {
-                    part.text.push('\n');
-                }
-                part.text.push_str(&item.text());
-            }
-            _ => parts.push(Part::new(title, item.text())),
+        let title = item.title();
+        let begins_whole = item.form == Form::Whole;
+        match groups.last_mut() {
+            Some(group) if group.title == title && !begins_whole => group.pieces.push(item.text()),
+            _ => groups.push(Group { title, pieces: vec![item.text()], begins_whole }),
         }
     }
-    if !left_out.is_empty() {
-        let lines: Vec<String> = left_out.iter().map(|left| format!("- {}", budget::shortened(&left.what, 100))).collect();
-        parts.push(Part::new("Left Out", lines.join("\n")));
+    groups
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::hash::Hash;
+    use crate::record::SessionKey;
+    use crate::summary::{Importance, Maker, Tier};
+    use jiff::ToSpan;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    pub fn summary(period: Period, headline: &str, body: &str) -> Summary {
+        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let session =
+            (period.tier() == Tier::Session).then(|| SessionKey { day: period.days().first, conversation: "work".into(), session: None });
+        Summary {
+            period,
+            version: 1,
+            session,
+            start: ts,
+            end: ts,
+            headline: headline.into(),
+            body: body.into(),
+            messages: 1,
+            states: 0,
+            recorded: ts,
+            source: Hash::of(b""),
+            log: None,
+            sources: Vec::new(),
+            maker: Maker::Extract,
+            provisional: false,
+            importance: Importance::Ordinary,
+            left_out: Vec::new(),
+            cost: Default::default(),
+        }
     }
-    let sources = items.iter().filter(|item| item.form != Form::Gone).map(|item| cited(item.summary)).collect();
-    assemble("upload", day, intro, &parts, left_out.to_vec(), sources)
+
+    /// Anything that people and models write: any script, our own marks, markup, line breaks, very long words.
+    pub fn words() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            4 => "[a-z ,.]{0,40}",
+            2 => "(?s).{0,30}",
+            1 => "[\u{4e00}-\u{4e40}]{0,30}",
+            1 => "[\u{e0}-\u{ff} ]{0,30}",
+            1 => Just("\u{1F469}\u{200D}\u{1F680} \u{1F680}".to_owned()),
+            1 => Just("<icecore-memory><icecore-memory></icecore-memory>".to_owned()),
+            1 => Just("<!-- icecore:end --> <!--\nicecore:begin".to_owned()),
+            1 => Just("\n\n---\n\n## Left Out\n\n- ".to_owned()),
+            1 => Just("\r\n\t \u{2028}...".to_owned()),
+        ];
+        (proptest::collection::vec(piece, 0..6), prop_oneof![6 => Just(1_usize), 2 => 1_usize..12, 1 => Just(60)])
+            .prop_map(|(pieces, times)| pieces.concat().repeat(times))
+    }
+
+    const TODAY: Date = date(2026, 2, 13);
+
+    fn session(day: Date, number: usize) -> Period {
+        Period::Session { day, number: u32::try_from(number).unwrap() }
+    }
+
+    fn ago(days: usize) -> Date {
+        TODAY.checked_sub(i32::try_from(days).unwrap().days()).unwrap()
+    }
+
+    /// Each of these periods, with words from a few to choose from; a body says whose it is.
+    fn told(periods: impl IntoIterator<Item = Period>, said: &[(String, String)], at: &mut usize) -> Vec<Summary> {
+        let mut one = |period: Period| {
+            let (headline, body) = &said[*at % said.len()];
+            *at += 1;
+            let body = if body.is_empty() { String::new() } else { format!("body-of-{period}\n{body}") };
+            summary(period, headline, &body)
+        };
+        periods.into_iter().map(&mut one).collect()
+    }
+
+    fn uploads() -> impl Strategy<Value = Upload> {
+        let said = proptest::collection::vec((words(), words()), 1..8);
+        let today = prop_oneof![4 => 0_usize..6, 3 => 0_usize..60, 1 => 100_usize..1_500];
+        (any::<bool>(), 0_usize..9, 0_usize..9, 0_usize..25, today, said).prop_map(|(month, weeks, days, open, today, said)| {
+            let at = &mut 0;
+            let week = |back: usize| Period::covering(Tier::Week, ago(7 * back)).unwrap();
+            Upload {
+                month: told(month.then(|| "2026-01".parse().unwrap()), &said, at).pop(),
+                weeks: told((0..weeks).rev().map(week), &said, at),
+                days: told((1..=days).rev().map(|back| Period::Day(ago(back))), &said, at),
+                open_sessions: told((0..open).rev().map(|n| session(ago(n / 2 + 1), n % 2 + 1)), &said, at),
+                today: told((1..=today).map(|n| session(TODAY, n)), &said, at),
+            }
+        })
+    }
+
+    /// What is to be told, as the demand has it.
+    fn wanted(from: &Upload) -> Vec<&Summary> {
+        let after = from.month.as_ref().map_or(Date::MIN, |month| month.period.days().last);
+        let weeks: Vec<&Summary> = from.weeks.iter().filter(|week| week.period.days().first > after).collect();
+        let days: &[Summary] = if weeks.is_empty() { &from.days } else { &[] };
+        let finer = days.iter().chain(&from.open_sessions).filter(|summary| summary.period.days().first > after);
+        from.month.iter().chain(weeks).chain(finer).chain(&from.today).collect()
+    }
+
+    /// How many periods a thing that was left out stands for.
+    fn count(what: &str) -> usize {
+        let named = what.trim_start_matches("the bodies of ").trim_start_matches("all but the beginnings of ");
+        match named.split_once(" from ") {
+            Some((number, _)) => number.parse().unwrap(),
+            None => named.split(", ").count(),
+        }
+    }
+
+    fn one_line(summary: &Summary) -> String {
+        gate::disarm(&summary.headline.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
+    }
+
+    /// Everything that is promised of any package.
+    fn check(from: &Upload, room: usize) -> Result<Pack, TestCaseError> {
+        let pack = upload(TODAY, from, room);
+        prop_assert!(pack.text.len() <= room && pack.bytes == pack.text.len(), "{} bytes in {room}", pack.text.len());
+        let wanted = wanted(from);
+        if wanted.is_empty() {
+            prop_assert!(pack.text.contains("icecore session add"), "no hint what to run");
+            return Ok(pack);
+        }
+        let cited: BTreeSet<&str> = pack.sources.iter().map(String::as_str).collect();
+        prop_assert_eq!(cited.len(), pack.sources.len(), "told twice: {:?}", pack.sources);
+        let is_told = |summary: &Summary| cited.contains(format!("{}#1", summary.period).as_str());
+        prop_assert!(wanted.iter().filter(|summary| is_told(summary)).count() == cited.len(), "{:?}", cited);
+        // What gave way is said, and how much of it.
+        let [mut bodies, mut beginnings, mut gone] = [0; 3];
+        for left in &pack.left_out {
+            let kind = if left.what.starts_with("the bodies") {
+                &mut bodies
+            } else if left.what.starts_with("all but") {
+                &mut beginnings
+            } else {
+                &mut gone
+            };
+            *kind += count(&left.what);
+            let line = format!("- {}", left.what);
+            prop_assert!(pack.text.lines().any(|own| own == line), "{} is not in the text", left.what);
+        }
+        prop_assert_eq!(gone, wanted.len() - cited.len());
+        // A week between the month and this week, and an open session, has no body from the start.
+        let this_week = from.weeks.iter().map(|week| week.period).max();
+        let open: BTreeSet<Period> = from.open_sessions.iter().map(|open| open.period).collect();
+        let had_body = |summary: &Summary| {
+            let open = open.contains(&summary.period);
+            let between = from.month.is_some() && summary.period.tier() == Tier::Week && Some(summary.period) != this_week;
+            !summary.body.is_empty() && !open && !between
+        };
+        let shown_bodies: BTreeSet<&str> = pack.text.lines().filter_map(|line| line.strip_prefix("body-of-")).collect();
+        let has_body = |summary: &Summary| shown_bodies.contains(summary.period.to_string().as_str());
+        let reduced = wanted.iter().filter(|summary| is_told(summary) && had_body(summary) && !has_body(summary)).count();
+        prop_assert!(reduced <= bodies + beginnings && bodies <= reduced, "{reduced} bodies, {bodies} + {beginnings}");
+        prop_assert!(gone == 0 || wanted.iter().all(|summary| !has_body(summary)), "dropped before a body shrank");
+        // Today's sessions are there at least by the beginning of a headline, as long as that can be.
+        let number = |summary: &Summary| if let Period::Session { number, .. } = summary.period { number } else { 0 };
+        let least: usize = from.today.iter().map(|own| 7 + one_line(own).len().min(SHORTEST_BYTES) + number(own).to_string().len()).sum();
+        let today = from.today.iter().filter(|own| is_told(own));
+        prop_assert!(least + 512 > room || today.clone().count() == from.today.len(), "{least} bytes are enough, and some are missing");
+        let lines: Vec<&str> = pack.text.split('\n').collect();
+        let mut lists: std::collections::HashMap<&str, &str> = Default::default();
+        for line in &lines {
+            if let Some((name, rest)) = line.strip_prefix("- ").and_then(|line| line.split_once(':')) {
+                lists.insert(name, rest.trim_start());
+            }
+        }
+        let titles: BTreeSet<&str> = pack.sections.iter().map(|section| section.title.as_str()).collect();
+        for own in today {
+            let headline = one_line(own);
+            let shown = lists.get(format!("{:02}", number(own)).as_str());
+            let begun = shown.is_some_and(|shown| {
+                let kept = shown.strip_suffix("...").filter(|_| **shown != headline).unwrap_or(shown);
+                headline.starts_with(kept) && (!kept.is_empty() || headline.is_empty())
+            });
+            let own_title = format!("Today Session {:02}", number(own));
+            prop_assert!(begun || titles.contains(own_title.as_str()), "{} is not told", own.period);
+        }
+        // No line is cut but where it says so.
+        let mut whole_lines: BTreeSet<String> =
+            ["", "---", INTRO, "<!-- icecore:end -->", "<!-- icecore:begin upload 2026-02-13 -->"].map(String::from).into();
+        whole_lines.extend(pack.sections.iter().map(|section| format!("## {}", section.title)));
+        whole_lines.extend(pack.left_out.iter().map(|left| format!("- {}", left.what)));
+        let mut headlines: BTreeSet<String> = BTreeSet::new();
+        for own in &wanted {
+            whole_lines.extend(gate::disarm(whole(own).trim_end()).split('\n').map(str::to_owned));
+            headlines.insert(one_line(own));
+        }
+        for line in &lines {
+            let shown = line.strip_prefix("- ").and_then(|rest| rest.split_once(':')).map(|(_, rest)| rest.trim_start());
+            let listed = shown.is_some_and(|shown| {
+                let kept = shown.strip_suffix("...").unwrap_or(shown);
+                headlines.contains(shown) || (kept.len() < shown.len() && headlines.iter().any(|headline| headline.starts_with(kept)))
+            });
+            prop_assert!(listed || whole_lines.contains(*line), "{line:?} was cut");
+        }
+        Ok(pack)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+        // P7
+        #[test]
+        fn whatever_there_is_the_package_keeps_its_promises(from in uploads(), room in prop_oneof![512_usize..2_000, 512_usize..35_841, Just(35_840)]) {
+            let pack = check(&from, room)?;
+            let mut turned = from.clone();
+            for list in [&mut turned.weeks, &mut turned.days, &mut turned.open_sessions, &mut turned.today] {
+                list.reverse();
+            }
+            prop_assert_eq!(&upload(TODAY, &turned, room), &pack, "depends on the order");
+            // Our text is known for ours, whatever is in it.
+            let stripped = gate::strip(&pack.text);
+            prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
+        }
+
+        #[test]
+        fn no_room_is_too_small_to_be_asked_for(from in uploads(), room in 0_usize..600) {
+            upload(TODAY, &from, room);
+        }
+    }
+
+    /// A day with so many sessions in a vault where every tier is there.
+    fn busy(sessions: usize) -> Upload {
+        let text = |words: usize| "It was decided to go on with the work on the cascade. ".repeat(words / 11);
+        let body = |period: Period, words: usize| format!("body-of-{period}\n{}", text(words));
+        let told = |name: &str, words: usize| summary(name.parse().unwrap(), &text(44), &body(name.parse().unwrap(), words));
+        let own = |period: Period| summary(period, &format!("At last {}", text(44)), &body(period, 400));
+        Upload {
+            month: Some(told("2026-01", 900)),
+            weeks: vec![told("2026-W06", 900), told("2026-W07", 900)],
+            days: Vec::new(),
+            open_sessions: vec![told("2026-02-12_session_01", 400)],
+            today: (1..=sessions).map(|n| own(session(TODAY, n))).collect(),
+        }
+    }
+
+    // P7
+    #[test]
+    fn ten_or_ten_thousand_sessions_give_packages_of_about_the_same_size() {
+        let sizes: Vec<usize> = [10, 500, 10_000].iter().map(|&sessions| check(&busy(sessions), 35_840).unwrap().bytes).collect();
+        let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+        assert!(*most < least * 3 / 2, "{sizes:?}");
+    }
+
+    // P7
+    #[test]
+    fn things_give_way_in_this_order() {
+        let shown = |sessions: usize, room: usize| {
+            let pack = upload(TODAY, &busy(sessions), room);
+            let titles: Vec<String> = pack.sections.iter().map(|section| section.title.clone()).collect();
+            (titles.join(", "), pack.left_out.iter().map(|left| left.what.clone()).collect::<Vec<_>>().join("; "))
+        };
+        for (sessions, room, titles, left_out) in [
+            (2, 35_840, "Long-Term Context, Weekly Context, This Week, Today Session 01, Today Session 02", ""),
+            (
+                2,
+                13_000,
+                "Long-Term Context, Weekly Context, This Week, Today's Sessions, Today Session 02, Left Out",
+                "the bodies of 2026-02-13_session_01",
+            ),
+            (
+                2,
+                4_000,
+                "Long-Term Context, Weekly Context, This Week, Today's Sessions, Today Session 02, Left Out",
+                "the bodies of 2026-01, 2026-W07, 2026-02-13_session_01",
+            ),
+            (
+                2,
+                1_250,
+                "Long-Term Context, This Week, Today's Sessions, Left Out",
+                "the bodies of 4 from 2026-01 to 2026-02-13_session_02; 2026-W06, 2026-02-12_session_01",
+            ),
+            (
+                40,
+                2_300,
+                "Long-Term Context, This Week, Today's Sessions, Left Out",
+                "all but the beginnings of 42 from 2026-01 to 2026-02-13_session_40; 2026-W06, 2026-02-12_session_01",
+            ),
+            (
+                40,
+                1_500,
+                "Today's Sessions, Left Out",
+                "all but the beginnings of 40 from 2026-02-13_session_01 to 2026-02-13_session_40; 4 from 2026-01 to 2026-02-12_session_01",
+            ),
+            (
+                2_000,
+                35_840,
+                "Long-Term Context, This Week, Today's Sessions, Left Out",
+                "all but the beginnings of 1367 from 2026-01 to 2026-02-13_session_2000; 2026-W06, 2026-02-12_session_01; 635 from 2026-02-13_session_01 to 2026-02-13_session_635",
+            ),
+        ] {
+            assert_eq!(shown(sessions, room), (titles.to_owned(), left_out.to_owned()), "{sessions} sessions in {room}");
+        }
+    }
+
+    // P7
+    #[test]
+    fn without_a_month_weeks_stand_in_and_without_a_week_days() {
+        let full = busy(1);
+        let titles = |from: &Upload| upload(TODAY, from, 35_840).sections.iter().map(|section| section.title.clone()).collect::<Vec<_>>();
+        let day = summary(Period::Day(ago(1)), "A day.", "- a");
+        let weeks = Upload { month: None, days: vec![day.clone()], open_sessions: Vec::new(), ..full.clone() };
+        assert_eq!(titles(&weeks), ["Weekly Context", "Weekly Context", "Today Session 01"]);
+        let days = Upload { weeks: Vec::new(), ..weeks.clone() };
+        assert_eq!(titles(&days), ["Daily Context", "Today Session 01"]);
+        // A day of the month is told by the month.
+        let old = summary(Period::Day(date(2026, 1, 30)), "An old day.", "- b");
+        let month = Upload { month: full.month.clone(), days: vec![old, day], ..days };
+        assert_eq!(titles(&month), ["Long-Term Context", "Daily Context", "Today Session 01"]);
+        assert!(!upload(TODAY, &month, 35_840).text.contains("An old day."));
+        assert!(upload(TODAY, &Upload::default(), 512).text.contains("No primers available"));
+    }
 }
