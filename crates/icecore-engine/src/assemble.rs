@@ -225,14 +225,23 @@ impl Memory {
         let records = self.records_then(Days { first: full, last: today }, vantage).await?;
         let recorded: BTreeSet<Date> = self.store.record_days().await?.into_iter().filter(|day| *day < full).collect();
         let reach = self.policy.pyramid.reach();
-        let tiers = vec![Tier::Day, Tier::Week, Tier::Month, Tier::Year];
+        let tiers = vec![Tier::Week, Tier::Month, Tier::Year];
         let heads = self.store.heads(&SummaryQuery { tiers, until: vantage.until, ..SummaryQuery::default() }).await?.0;
         let mut there: BTreeSet<Period> = heads.iter().map(|head| head.period).filter(|period| period.days().first < full).collect();
-        // Sessions stand in only for days that have not been pressed; those are recent, or few.
-        let missing: Vec<Date> = recorded.iter().copied().filter(|&day| !there.contains(&Period::Day(day))).collect();
-        if let (Some(&first), Some(&last)) = (missing.first(), missing.last()) {
-            let sessions = self.store.heads(&SummaryQuery::within(Tier::Session, Days { first, last }).as_of(vantage.until)).await?.0;
-            there.extend(sessions.iter().map(|head| head.period));
+        let by_day = pyramid::by_day(today, reach);
+        let days = self.store.heads(&SummaryQuery::within(Tier::Day, by_day).as_of(vantage.until)).await?.0;
+        there.extend(days.iter().map(|head| head.period).filter(|period| period.days().first < full));
+        // Where nothing coarser tells of a day, the day itself does, and where it has not been pressed its sessions do.
+        for tier in [Tier::Day, Tier::Session] {
+            let untold = |day: &Date| {
+                let coarser = *day < by_day.first && pyramid::is_told(*day, today, reach, &there);
+                !coarser && !there.contains(&Period::Day(*day))
+            };
+            let mut missing = recorded.iter().copied().filter(|day| untold(day));
+            let Some(first) = missing.next() else { break };
+            let last = missing.last().unwrap_or(first);
+            let found = self.store.heads(&SummaryQuery::within(tier, Days { first, last }).as_of(vantage.until)).await?.0;
+            there.extend(found.iter().map(|head| head.period));
         }
         let telling = pyramid::choose(today, reach, &there, &recorded);
         let told = self.of(&telling.told, vantage).await?;

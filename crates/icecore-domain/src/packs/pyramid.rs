@@ -48,13 +48,30 @@ pub fn full_from(today: Date) -> Date {
     today.checked_sub(1.day()).unwrap_or(today)
 }
 
-/// Chooses what is told by what, among the summaries there are.
-pub fn choose(today: Date, reach: Reach, there: &BTreeSet<Period>, recorded: &BTreeSet<Date>) -> Telling {
+/// The month from which on weeks are told, and the day from which on days are.
+fn steps(today: Date, reach: Reach) -> (Month, Date) {
     let back = |days: u16| today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN);
-    let full = full_from(today);
     // At least yesterday, so that no week tells of a day that is told in full.
     let days_from = Week::of(back(reach.days.max(1))).monday();
-    let month = Week::of(back(reach.weeks_days.max(reach.days).max(1))).month();
+    (Week::of(back(reach.weeks_days.max(reach.days).max(1))).month(), days_from)
+}
+
+/// The days that are told by day.
+pub fn by_day(today: Date, reach: Reach) -> Days {
+    Days { first: steps(today, reach).1, last: full_from(today) }
+}
+
+/// Whether one of these summaries tells of a day that is not told by day.
+pub fn is_told(day: Date, today: Date, reach: Reach, there: &BTreeSet<Period>) -> bool {
+    let (month, _) = steps(today, reach);
+    let coarse: &[Tier] = if day < month.span_of_weeks().first { &[Tier::Week, Tier::Month, Tier::Year] } else { &[Tier::Week] };
+    coarse.iter().any(|&tier| Period::covering(tier, day).is_some_and(|period| there.contains(&period)))
+}
+
+/// Chooses what is told by what, among the summaries there are.
+pub fn choose(today: Date, reach: Reach, there: &BTreeSet<Period>, recorded: &BTreeSet<Date>) -> Telling {
+    let full = full_from(today);
+    let (month, days_from) = steps(today, reach);
     let weeks_from = month.span_of_weeks().first;
     // Whole years of which nobody needs the months any more.
     let years_until = month.first().year() - 1;
