@@ -239,7 +239,7 @@ impl Memory {
             };
             let mut missing = recorded.iter().copied().filter(|day| untold(day));
             let Some(first) = missing.next() else { break };
-            let last = missing.last().unwrap_or(first);
+            let last = missing.next_back().unwrap_or(first);
             let found = self.store.heads(&SummaryQuery::within(tier, Days { first, last }).as_of(vantage.until)).await?.0;
             there.extend(found.iter().map(|head| head.period));
         }
