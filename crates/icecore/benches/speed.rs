@@ -105,7 +105,10 @@ fn ratio(took: Duration, reference: Duration, what: &str) -> String {
 }
 
 /// The sections of the benchmark, by the name that runs one alone: `cargo bench -p icecore --bench speed -- packs`.
-const SECTIONS: &[(&str, fn(&Path))] = &[("ledger", ledgers), ("packs", packs), ("year", a_year), ("import", imports), ("nights", nights)];
+/// A section and its name.
+type Named = (&'static str, fn(&Path));
+
+const SECTIONS: &[Named] = &[("ledger", ledgers), ("packs", packs), ("year", a_year), ("import", imports), ("nights", nights)];
 
 fn main() {
     // Called by itself as the reference for a whole process: append a line, flush it, be gone.
@@ -179,7 +182,7 @@ fn said(n: usize, words: usize) -> String {
 
 /// A line of an import: the `n`-th message of a session that began at nine and goes on for half a minute each.
 fn message(day: Date, session: usize, n: usize, words: usize) -> String {
-    let role = if n % 2 == 0 { "user" } else { "assistant" };
+    let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
     let seconds = 9 * 3_600 + session * 7_200 + n * 30;
     let ts = format!("{day}T{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60);
     let text = said(n + session * 1_000 + day.day_of_year() as usize * 10_000, words);
