@@ -134,16 +134,16 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
         message(place, day, 15, "afternoon", Role::User, "ok thanks"),
         message(place, day, 15, "afternoon", Role::Assistant, &format!("Next step for {topic} is the review on day {}.", n + 2)),
     ];
-    if n % 6 == 0 {
+    if n.is_multiple_of(6) {
         said.push(message(place, day, 16, "afternoon", Role::User, &format!("Decision: {topic} moves to {thing}, because it is simpler.")));
     }
-    if n % 17 == 0
+    if n.is_multiple_of(17)
         && let Ok(before) = day.checked_sub(3.days())
     {
         // Somebody's machine was offline: a record of an earlier day.
         said.push(message(place, before, 11, "late", Role::User, &format!("Late note about {topic}: {thing} was restarted.")));
     }
-    if n % 29 == 0 {
+    if n.is_multiple_of(29) {
         // Just before midnight.
         said.push(Said {
             ts: Some(place.moment(day, 23, 58)),
@@ -171,8 +171,8 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
             block_on(memory.remember(said)).unwrap();
         }
     }
-    if n % 13 == 5 && block_on(memory.marks()).unwrap().get(&day).is_none() {
-        block_on(memory.mark(day, Some(if n % 2 == 0 { Importance::Dull } else { Importance::Important }))).unwrap();
+    if n % 13 == 5 && !block_on(memory.marks()).unwrap().contains_key(&day) {
+        block_on(memory.mark(day, Some(if n.is_multiple_of(2) { Importance::Dull } else { Importance::Important }))).unwrap();
     }
 }
 
