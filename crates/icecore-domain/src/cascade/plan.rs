@@ -238,7 +238,7 @@ impl Known {
     /// The node, if it is not what it should be.
     fn due(&self, period: Period, source: Hash, children: Vec<Period>, log: Option<Hash>, shape: Shape) -> Option<Due> {
         let head = self.heads.get(period);
-        let refused = self.refused.contains(&(period.to_string(), source.to_string()));
+        let refused = !self.refused.is_empty() && self.refused.contains(&(period.to_string(), source.to_string()));
         let why = match head {
             None => Why::New,
             Some(head) if head.source != source => Why::Changed,
@@ -478,9 +478,14 @@ fn told(key: &SessionKey) -> String {
 
 /// What these summaries say, and of how many records: a record more counts, even if it changed no word.
 fn hash_of(tier: &str, children: &[&Head]) -> Hash {
-    children.iter().fold(Hash::of(tier.as_bytes()), |hash, head| {
-        hash.then(format!("{} {} {} {}", head.period, head.content, head.messages, head.states).as_bytes())
-    })
+    let mut said = tier.as_bytes().to_vec();
+    for head in children {
+        said.extend_from_slice(head.period.to_string().as_bytes());
+        said.extend_from_slice(head.content.bytes());
+        said.extend_from_slice(&head.messages.to_be_bytes());
+        said.extend_from_slice(&head.states.to_be_bytes());
+    }
+    Hash::of(&said)
 }
 
 #[cfg(test)]

@@ -28,8 +28,7 @@ impl Vault {
             let unread = std::cell::RefCell::new(None);
             let taken = self.ask(|index| {
                 index.take_file(&path, || {
-                    let read = || Ok(FileNow { look: self.door.look(&path)?, text: self.door.read(&path)?.unwrap_or_default() });
-                    read().map_err(|error: Error| {
+                    self.file_now(&path).map_err(|error| {
                         *unread.borrow_mut() = Some(error);
                         rusqlite::Error::ExecuteReturnedResults
                     })
@@ -43,6 +42,11 @@ impl Vault {
             }
         }
         Ok(true)
+    }
+
+    /// A file as it is now.
+    pub(super) fn file_now(&self, path: &DocPath) -> Result<FileNow> {
+        Ok(FileNow { look: self.door.look(path)?, text: self.door.read(path)?.unwrap_or_default() })
     }
 
     /// The record files there are.
@@ -275,7 +279,7 @@ impl Vault {
         let mut paths: Vec<DocPath> = taken.keys().filter_map(|path| path.parse().ok()).collect();
         paths.sort();
         for path in paths {
-            let now = FileNow { look: self.door.look(&path)?, text: self.door.read(&path)?.unwrap_or_default() };
+            let now = self.file_now(&path)?;
             if now.look.map(|look| look.stamp()).as_ref() != taken.get(path.as_str()) {
                 return Ok(Ok(false));
             }

@@ -26,7 +26,7 @@ use icecore_domain::record::{BadLine, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
-use self::index::{Current, FileNow, Index, Outcome, Row};
+use self::index::{Current, Index, Outcome, Row};
 use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
 
 /// How many rows a page has when only the newest are wanted.
@@ -617,16 +617,20 @@ impl Store for Vault {
         let events = index.rebuild(&current, progress).map_err(unusable)?;
         let mut files = self.record_files()?;
         files.push(layout::SUMMARIES.parse()?);
-        let all = files.len() as u64;
-        let mut emptied = index.empty_files();
-        for (done, path) in files.iter().enumerate() {
-            // Whatever is not taken in now, because somebody else made the file anew, is taken in when it is asked about.
-            if emptied.is_err() {
-                break;
-            }
-            let now = FileNow { look: self.door.look(path)?, text: self.door.read(path)?.unwrap_or_default() };
-            emptied = index.take_file(path, || Ok(now));
-            progress(done as u64 + 1, all);
+        let unread = std::cell::RefCell::new(None);
+        let read = |path: &DocPath| {
+            self.file_now(path).map_err(|error| {
+                *unread.borrow_mut() = Some(error);
+                rusqlite::Error::ExecuteReturnedResults
+            })
+        };
+        let taken = index.take_all(&files, read, progress);
+        if let Some(error) = unread.into_inner() {
+            return Err(error);
+        }
+        // If somebody else made the index anew meanwhile, what is missing is taken in when it is asked about.
+        if taken.is_err() && !index::is_overtaken(&taken) {
+            return taken.map(|()| 0).map_err(unusable);
         }
         *handle = Handle::Open(Box::new(index));
         drop(held);

@@ -15,6 +15,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, Transaction, TransactionBehavior, params, params_from_iter};
 
 use super::{Index, Look, Outcome, damaged};
+use crate::Progress;
 
 /// A file as it is now: what the file system says of it, and its bytes.
 pub(in crate::vault) struct FileNow {
@@ -50,6 +51,18 @@ impl Index {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = read()?;
         fill_file(&transaction, path, &now)?;
+        transaction.commit()?;
+        self.shorten_log()
+    }
+
+    /// Forgets every file and takes all of these in, in one go: others see the old state or the new one.
+    pub fn take_all(&mut self, files: &[DocPath], read: impl Fn(&DocPath) -> Outcome<FileNow>, progress: Progress<'_>) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute_batch("DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM taken;")?;
+        for (done, path) in files.iter().enumerate() {
+            fill_file(&transaction, path, &read(path)?)?;
+            progress(done as u64 + 1, files.len() as u64);
+        }
         transaction.commit()?;
         self.shorten_log()
     }

@@ -396,12 +396,6 @@ impl Index {
         files::taken(&self.connection)
     }
 
-    /// Forgets every file of records and summaries.
-    pub fn empty_files(&mut self) -> Outcome<()> {
-        self.connection
-            .execute_batch("BEGIN IMMEDIATE; DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM taken; COMMIT;")
-    }
-
     /// The first difference between what this index and `other` say of the ledger, and, if `files`, of the other files.
     pub fn first_difference(&self, other: &Self, files: bool) -> Outcome<Option<String>> {
         let ledger = [
@@ -452,6 +446,11 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
         rusqlite::Error::QueryReturnedNoRows | rusqlite::Error::SqlInputError { .. } => true,
         _ => false,
     }
+}
+
+/// Whether the file was taken away under our feet.
+pub(super) fn is_overtaken<T>(outcome: &Outcome<T>) -> bool {
+    matches!(outcome, Err(error) if matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)))
 }
 
 /// Write-ahead logging needs shared memory, which a network file system does not have.
