@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod config;
 pub mod llm;
+pub mod prompts;
 pub mod settings;
 
 mod assemble;
@@ -15,7 +16,6 @@ mod history;
 mod jobs;
 mod log;
 mod look;
-mod prompts;
 mod remember;
 mod review;
 mod rollup;

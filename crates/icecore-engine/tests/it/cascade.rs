@@ -401,7 +401,7 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     assert!(path.exists() && place.read("primers/daily/2026-02-21.md").contains("period: 2026-02-21"));
 }
 
-// K1 K2 K3
+// K1 K2 K3 K12
 #[test]
 fn states_stay_two_days_then_a_day_has_a_few_sentences_then_a_month() {
     let place = berlin();

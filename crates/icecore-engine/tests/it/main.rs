@@ -4,6 +4,7 @@
 
 mod cascade;
 mod llm;
+mod prompts;
 mod scripted;
 mod stops;
 mod stories;
