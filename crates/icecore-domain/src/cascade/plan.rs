@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use jiff::ToSpan;
 use jiff::civil::Date;
-use jiff::{Timestamp, ToSpan};
 
 use crate::calendar::{Days, Moment, Month, Week, Zone};
 use crate::hash::Hash;
@@ -454,13 +454,6 @@ impl Known {
         }
         found
     }
-
-    /// When the session or day that goes on longest ends by itself, for somebody who waits.
-    pub fn next_idle(&self) -> Option<Timestamp> {
-        let today = self.today();
-        let open = self.sessions.iter().filter(|stat| stat.key.day == today && self.current(stat).is_none());
-        open.filter_map(|stat| stat.last.at().checked_add(i64::from(self.idle_minutes).minutes()).ok()).min()
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -510,7 +503,7 @@ mod tests {
         fn new() -> Self {
             let zone = Zone::named("Europe/Berlin").unwrap();
             let known = Known {
-                now: zone.moment(Timestamp::UNIX_EPOCH),
+                now: zone.moment(jiff::Timestamp::UNIX_EPOCH),
                 zone,
                 sessions: Vec::new(),
                 heads: Heads::default(),
@@ -720,7 +713,6 @@ mod tests {
         story.say("2026-02-13T10:00", "work");
         story.clock("2026-02-13T10:05");
         assert_eq!(story.known.plan(Tier::Session, None), Plan::default());
-        assert_eq!(story.known.next_idle().map(|at| at.to_string()).as_deref(), Some("2026-02-13T09:30:00Z"));
         let asked = |tier| Some(Asked { tier, days: None });
         for tier in [Tier::Session, Tier::Day, Tier::Week, Tier::Month, Tier::Year] {
             assert_eq!(story.known.plan(tier, asked(Tier::Session)).due.len(), usize::from(tier == Tier::Session), "{tier}");

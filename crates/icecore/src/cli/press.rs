@@ -113,16 +113,20 @@ pub enum Model {
     Check,
 }
 
-/// Presses with the configured model, with a bar on a terminal.
-pub async fn roll(open: &Open, wish: &Wish, out: &Out) -> Result<Rolled> {
-    let (models, bar) = (wire::models()?, out.steps("pressing"));
-    let watch = |what: &str, done: usize, all: usize| {
+/// Moves a bar as a run goes on.
+fn moves(bar: &indicatif::ProgressBar) -> impl Fn(&str, usize, usize) + Send + Sync + '_ {
+    |what, done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
         bar.set_message(what.to_owned());
-    };
+    }
+}
+
+/// Presses with the configured model, with a bar on a terminal.
+pub async fn roll(open: &Open, wish: &Wish, out: &Out) -> Result<Rolled> {
+    let (models, bar) = (wire::models()?, out.steps("pressing"));
     let asking = models.asking();
-    let rolled = open.memory.roll(wish, asking.as_ref(), &watch).await;
+    let rolled = open.memory.roll(wish, asking.as_ref(), &moves(&bar)).await;
     bar.finish_and_clear();
     Ok(rolled?)
 }
@@ -167,13 +171,8 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
     }
     if matches!(rollup.what, What::Due) && rollup.period.is_none() {
         let (models, bar) = (wire::models()?, out.steps("pressing"));
-        let watch = |what: &str, done: usize, all: usize| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
-            bar.set_message(what.to_owned());
-        };
         let asking = models.asking();
-        let ran = open.memory.run_due(asking.as_ref(), &watch).await;
+        let ran = open.memory.run_due(asking.as_ref(), &moves(&bar)).await;
         bar.finish_and_clear();
         let ran = ran?;
         if out.is_json() {
