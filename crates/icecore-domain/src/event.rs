@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::str::FromStr;
 
 use jiff::civil::Date;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::calendar::Moment;
 use crate::id::EventId;
@@ -16,6 +18,12 @@ use crate::words::words;
 pub const MAX_CONTENT_BYTES: usize = 64 * 1024;
 /// The longest of the short fields (entity, tag, source, session, …), in bytes.
 pub const MAX_FIELD_BYTES: usize = 1024;
+/// The field with the very words an event was distilled from.
+pub const QUOTE: &str = "quote";
+/// The field with the section of a page that an event was written into.
+pub const SECTION: &str = "section";
+/// The field with the ids of the events that one stands for since a compaction.
+pub const COMPACTS: &str = "compacts";
 /// The most tags or references one event may carry.
 pub const MAX_ITEMS: usize = 64;
 
@@ -328,6 +336,22 @@ impl Draft {
             }
         }
         Ok((self, removed))
+    }
+
+    /// The value of a field beyond the known ones, if it can be read as that.
+    pub fn field<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let (_, raw) = self.extra.iter().find(|(known, _)| known == name)?;
+        serde_json::from_str(raw).ok()
+    }
+
+    /// The same draft with one more field.
+    #[must_use]
+    pub fn with_field(mut self, name: &str, value: &impl Serialize) -> Self {
+        self.extra.retain(|(known, _)| known != name);
+        if let Ok(raw) = serde_json::to_string(value) {
+            self.extra.push((name.into(), raw));
+        }
+        self
     }
 
     /// Whether this states something, rather than acting on another event.

@@ -5,6 +5,7 @@
 //! claims; a reference forwards or to itself has no effect and is reported.
 
 pub mod conflict;
+pub mod decay;
 pub mod integrity;
 pub mod query;
 pub mod revise;
@@ -18,6 +19,7 @@ use crate::calendar::Moment;
 use crate::event::{Effect, Event, Kind, Status};
 use crate::format::line::{self, Fault, Severity};
 use crate::id::EventId;
+use crate::record::Trust;
 
 /// What an event is worth after everything that came later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,12 +111,24 @@ pub struct Entry {
     pub standing: Standing,
     /// When it was last said to hold: recorded or confirmed.
     pub verified: Moment,
+    /// Whether somebody has said since that it holds.
+    pub confirmed: bool,
 }
 
 impl Entry {
     /// Whether this is an open commitment.
     pub fn is_open_loop(&self) -> bool {
         self.standing.is_active() && self.event.is_statement() && self.event.kind == Kind::Commitment
+    }
+
+    /// An entry of which nothing later is known yet.
+    pub fn fresh(event: Event, line: usize) -> Self {
+        Self { standing: Standing::at_first(&event), verified: event.ts, confirmed: false, line, event }
+    }
+
+    /// Whether it goes back to a tool's or a stranger's words and nobody has confirmed it: then no pack shows it.
+    pub fn is_quarantined(&self) -> bool {
+        Trust::of(self.event.origin) == Trust::Low && !self.confirmed
     }
 }
 
@@ -243,8 +257,7 @@ impl Ledger {
             return;
         }
         self.by_id.insert(event.id, self.entries.len());
-        let (standing, verified) = (Standing::at_first(&event), event.ts);
-        self.entries.push(Entry { event, line, standing, verified });
+        self.entries.push(Entry::fresh(event, line));
     }
 
     /// Gives every event its standing. Retractions are settled from the end backwards, because a retraction
@@ -269,6 +282,7 @@ impl Ledger {
                 entry.standing = entry.standing.after(effect, by);
                 if effect == Effect::Confirm {
                     entry.verified = entry.verified.max(ts);
+                    entry.confirmed = true;
                 }
             }
         }

@@ -312,7 +312,7 @@ impl Vault {
                     // The line moved under our feet; the files know.
                     return Ok(None);
                 };
-                let entry = Entry { event, line: row.line, standing: row.standing, verified: verified.moment };
+                let entry = Entry { event, line: row.line, standing: row.standing, verified: verified.moment, confirmed: row.confirmed };
                 if which.admits(&entry) {
                     found.push(entry);
                 }

@@ -26,7 +26,8 @@ CREATE TABLE event (
     source      TEXT    NOT NULL,
     standing    TEXT    NOT NULL,
     ended_by    TEXT,
-    verified    TEXT    NOT NULL
+    verified    TEXT    NOT NULL,
+    confirmed   INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX event_day ON event (day, number);

@@ -29,7 +29,7 @@ use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
 /// Raised whenever the tables or what is put into them change; another version's index is made anew.
-const VERSION: i64 = 5;
+const VERSION: i64 = 6;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// From so many new lines on, making everything anew is faster than going step by step.
@@ -81,6 +81,7 @@ pub(super) struct Row {
     pub length: usize,
     pub standing: Standing,
     pub verified: String,
+    pub confirmed: bool,
 }
 
 /// Refuses a SQLite with a known defect.
@@ -252,7 +253,8 @@ impl Index {
     /// Rows that may be asked for, newest first. Narrowed by what the index knows; the domain has the last word. With
     /// `page`, at most so many of those before that row.
     pub fn candidates(&self, which: &EventQuery, page: Option<(i64, usize)>) -> Outcome<Vec<Row>> {
-        let mut sql = String::from("SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq FROM event WHERE 1");
+        let mut sql =
+            String::from("SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq, confirmed FROM event WHERE 1");
         // For a page of the newest, going through the rows backwards beats gathering and sorting all that match.
         let by = if page.is_some() { "+" } else { "" };
         let mut values: Vec<Value> = Vec::new();
@@ -300,6 +302,7 @@ impl Index {
                     standing: standing.ok_or_else(damaged)?,
                     verified: row.get(6)?,
                     seq: row.get(7)?,
+                    confirmed: row.get(8)?,
                 })
             })?
             .collect()
@@ -545,7 +548,7 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
         put_fault(transaction, raw.number, &fault.what)?;
     }
     for event in parsed.events {
-        let entry = Entry { standing: Standing::at_first(&event), verified: event.ts, line: raw.number, event };
+        let entry = Entry::fresh(event, raw.number);
         let Some(seq) = put_event(transaction, &entry, offset, raw.bytes.len())? else {
             put_fault(transaction, raw.number, &ledger::second_use(entry.event.id).what)?;
             continue;
@@ -570,8 +573,8 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
 fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: usize) -> Outcome<Option<i64>> {
     let event = &entry.event;
     let mut put = transaction.prepare_cached(
-        "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified, confirmed)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
     )?;
     let added = put.execute(params![
         event.id.to_string(),
@@ -589,6 +592,7 @@ fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: 
         entry.standing.word(),
         entry.standing.by().map(|by| by.to_string()),
         entry.verified.to_string(),
+        entry.confirmed,
     ])?;
     Ok((added == 1).then(|| transaction.last_insert_rowid()))
 }
@@ -608,36 +612,45 @@ fn have_effect(transaction: &Transaction<'_>, event: &Event, target: EventId, ef
     if target == event.id || matches!(effect, Effect::Retract | Effect::None) {
         return Ok(());
     }
-    let mut query = transaction.prepare_cached("SELECT standing, ended_by, verified FROM event WHERE id = ?1")?;
+    let mut query = transaction.prepare_cached("SELECT standing, ended_by, verified, confirmed FROM event WHERE id = ?1")?;
     let row = query
-        .query_row([target.to_string()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?)))
+        .query_row([target.to_string()], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?, row.get::<_, bool>(3)?))
+        })
         .optional()?;
-    let Some((word, by, verified)) = row else { return Ok(()) };
+    let Some((word, by, verified, confirmed)) = row else { return Ok(()) };
     let before = Standing::from_parts(&word, by.and_then(|id| id.parse().ok())).ok_or_else(damaged)?;
     let after = before.after(effect, event.id);
     let mut renewed = icecore_domain::calendar::Moment::read(&verified).ok_or_else(damaged)?.moment;
     if effect == Effect::Confirm {
         renewed = renewed.max(event.ts);
     }
-    put_standing(transaction, target, after, renewed)
+    put_standing(transaction, target, after, renewed, confirmed || effect == Effect::Confirm)
 }
 
-fn put_standing(transaction: &Transaction<'_>, id: EventId, standing: Standing, verified: icecore_domain::calendar::Moment) -> Outcome<()> {
-    let mut put = transaction.prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4 WHERE id = ?1")?;
-    put.execute(params![id.to_string(), standing.word(), standing.by().map(|by| by.to_string()), verified.to_string()])?;
+fn put_standing(
+    transaction: &Transaction<'_>,
+    id: EventId,
+    standing: Standing,
+    verified: icecore_domain::calendar::Moment,
+    confirmed: bool,
+) -> Outcome<()> {
+    let mut put =
+        transaction.prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4, confirmed = ?5 WHERE id = ?1")?;
+    put.execute(params![id.to_string(), standing.word(), standing.by().map(|by| by.to_string()), verified.to_string(), confirmed])?;
     Ok(())
 }
 
 /// Gives every event the standing it has by the whole ledger.
 fn refold(transaction: &Transaction<'_>, text: &[u8]) -> Outcome<()> {
-    let mut query = transaction.prepare("SELECT id, standing, ended_by, verified FROM event")?;
-    let known: HashMap<String, (String, Option<String>, String)> =
-        query.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?))))?.collect::<Outcome<_>>()?;
+    let mut query = transaction.prepare("SELECT id, standing, ended_by, verified, confirmed FROM event")?;
+    let known: HashMap<String, (String, Option<String>, String, bool)> =
+        query.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))))?.collect::<Outcome<_>>()?;
     for entry in Ledger::read(text, None).entries() {
         let (standing, verified) = (entry.standing, entry.verified);
-        let now = (standing.word().to_owned(), standing.by().map(|by| by.to_string()), verified.to_string());
+        let now = (standing.word().to_owned(), standing.by().map(|by| by.to_string()), verified.to_string(), entry.confirmed);
         if known.get(&entry.event.id.to_string()) != Some(&now) {
-            put_standing(transaction, entry.event.id, standing, verified)?;
+            put_standing(transaction, entry.event.id, standing, verified, entry.confirmed)?;
         }
     }
     Ok(())

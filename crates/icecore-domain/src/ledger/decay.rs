@@ -1,0 +1,144 @@
+//! How old a statement may be before a pack stops saying it (L5).
+//!
+//! Decay governs only what packs surface: the ledger, pages, memories and search keep everything. What is said again, or
+//! confirmed, is as fresh as on its first day.
+
+use jiff::civil::Date;
+
+use crate::calendar::days_between;
+use crate::event::{Kind, Priority};
+use crate::ledger::Entry;
+use crate::words::words;
+
+words! {
+    /// How far a statement can still be relied on.
+    Freshness: "a freshness" {
+        /// Said or confirmed not long ago, or of a kind that does not age.
+        Fresh = "fresh",
+        /// To be shown with a warning.
+        Stale = "stale",
+        /// To be shown only where it matters today.
+        Dropped = "dropped",
+    }
+}
+
+/// After how many days things happen to a statement that nobody confirms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ages {
+    /// From so many days on it is stale.
+    pub stale_days: u16,
+    /// Beyond so many days it is dropped.
+    pub dropped_days: u16,
+    /// A P2 expires after so many days.
+    pub p2_days: u16,
+    /// A P3 expires after so many days.
+    pub p3_days: u16,
+}
+
+impl Ages {
+    /// What a vault has whose policy says nothing else.
+    pub const USUAL: Self = Self { stale_days: 30, dropped_days: 60, p2_days: 90, p3_days: 30 };
+}
+
+/// Tags of what is lasting whatever its type.
+const LASTING: &[&str] = &["identity", "principle", "mantra"];
+
+/// Whether the entry is of a kind that loses its truth with time: facts and decisions do, unless they are P0 or say who
+/// somebody is.
+pub fn ages(entry: &Entry) -> bool {
+    let event = &entry.event;
+    matches!(event.kind, Kind::Fact | Kind::Decision)
+        && event.priority != Priority::P0
+        && !event.tags.iter().any(|tag| LASTING.contains(&tag.as_str()))
+}
+
+/// How far the entry can be relied on on `day`.
+pub fn freshness(entry: &Entry, day: Date, after: Ages) -> Freshness {
+    let age = days_between(entry.verified.day(), day);
+    if !ages(entry) || age < i64::from(after.stale_days) {
+        Freshness::Fresh
+    } else if age <= i64::from(after.dropped_days) {
+        Freshness::Stale
+    } else {
+        Freshness::Dropped
+    }
+}
+
+/// Whether the time of a passing statement is over on `day`: P2 and P3 expire, open commitments never do (L14).
+pub fn has_expired(entry: &Entry, day: Date, after: Ages) -> bool {
+    let most = match entry.event.priority {
+        Priority::P0 | Priority::P1 => return false,
+        Priority::P2 => after.p2_days,
+        Priority::P3 => after.p3_days,
+    };
+    !entry.is_open_loop() && days_between(entry.verified.day(), day) > i64::from(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::Draft;
+    use crate::id::EventId;
+    use jiff::ToSpan;
+
+    fn entry(kind: Kind, priority: Priority, tag: Option<&str>) -> Entry {
+        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let draft = Draft { tags: tag.map(Into::into).into_iter().collect(), ..Draft::new(ts, kind, priority, "x") };
+        Entry::fresh(draft.with_id(EventId::new(ts.day(), 1)), 1)
+    }
+
+    fn after(days: i32) -> Date {
+        jiff::civil::date(2026, 2, 13).checked_add(days.days()).unwrap()
+    }
+
+    // L5
+    #[test]
+    fn facts_age_and_what_lasts_does_not() {
+        let check = |kind, priority, tag, days, expected| {
+            assert_eq!(freshness(&entry(kind, priority, tag), after(days), Ages::USUAL), expected, "{kind} {priority} {tag:?} {days}");
+        };
+        for (days, expected) in [
+            (0, Freshness::Fresh),
+            (29, Freshness::Fresh),
+            (30, Freshness::Stale),
+            (60, Freshness::Stale),
+            (61, Freshness::Dropped),
+            (900, Freshness::Dropped),
+        ] {
+            check(Kind::Fact, Priority::P1, None, days, expected);
+            check(Kind::Decision, Priority::P2, None, days, expected);
+            for kind in [Kind::Preference, Kind::Constraint, Kind::Relationship, Kind::Procedure, Kind::Commitment] {
+                check(kind, Priority::P2, None, days, Freshness::Fresh);
+            }
+            check(Kind::Fact, Priority::P0, None, days, Freshness::Fresh);
+            check(Kind::Fact, Priority::P1, Some("identity"), days, Freshness::Fresh);
+        }
+    }
+
+    // L5
+    #[test]
+    fn confirming_renews() {
+        let mut confirmed = entry(Kind::Fact, Priority::P2, None);
+        assert_eq!(freshness(&confirmed, after(80), Ages::USUAL), Freshness::Dropped);
+        confirmed.verified = Moment::read("2026-04-20T09:30:00+02:00").unwrap().moment;
+        assert_eq!(freshness(&confirmed, after(80), Ages::USUAL), Freshness::Fresh);
+        assert!(!has_expired(&confirmed, after(100), Ages::USUAL));
+    }
+
+    // L14
+    #[test]
+    fn only_passing_things_expire() {
+        for (kind, priority, days, expected) in [
+            (Kind::Fact, Priority::P2, 90, false),
+            (Kind::Fact, Priority::P2, 91, true),
+            (Kind::Preference, Priority::P3, 30, false),
+            (Kind::Preference, Priority::P3, 31, true),
+            (Kind::Fact, Priority::P1, 9_000, false),
+            (Kind::Fact, Priority::P0, 9_000, false),
+            (Kind::Commitment, Priority::P3, 9_000, false),
+        ] {
+            assert_eq!(has_expired(&entry(kind, priority, None), after(days), Ages::USUAL), expected, "{kind} {priority} {days}");
+        }
+    }
+}
