@@ -13,6 +13,10 @@ pub const CONFIG: &str = "icecore.toml";
 pub const LEDGER: &str = "memory/ledger.jsonl";
 /// Ids of open commitments, for readers without icecore.
 pub const OPEN_LOOPS: &str = "memory/index/open-loops.json";
+/// What the archives of compacted events begin with; a year and `.jsonl` follow.
+pub const LEDGER_ARCHIVE: &str = "memory/ledger-archive-";
+/// Where pruned events are kept.
+pub const PRUNED: &str = "memory/archive/";
 /// Where consolidation stands.
 pub const CHECKPOINT: &str = "memory/checkpoint.json";
 /// The last result of `verify`.
@@ -82,6 +86,12 @@ impl DocPath {
         let inner = self.0.strip_prefix(MESSAGES).or_else(|| self.0.strip_prefix(SNAPSHOTS))?;
         let day = inner.strip_prefix('/')?.strip_suffix(".jsonl")?;
         (day.len() == 10).then(|| day.parse().ok()).flatten()
+    }
+
+    /// Whether the file keeps events that left the ledger.
+    pub fn is_archive(&self) -> bool {
+        let kept = self.0.starts_with(LEDGER_ARCHIVE) || self.0.starts_with(PRUNED);
+        kept && self.0.ends_with(".jsonl") && self.0.matches('/').count() <= 2
     }
 
     /// The folders above the file, outermost first, as paths.

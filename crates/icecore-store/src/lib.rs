@@ -197,6 +197,13 @@ pub trait Store: Send + Sync {
     /// for repairs and compaction.
     async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()>;
 
+    /// Moves lines out of the ledger: each archive grows by its bytes, and the ledger becomes `ledger`, if it still stands at
+    /// `at`. If that is cut short, lines stand in both and count as in the ledger; none is ever in neither.
+    async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()>;
+
+    /// Events that left the ledger: these, or those about this thing, or all, by id.
+    async fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>>;
+
     /// The events asked for, each with its standing.
     async fn events(&self, which: &EventQuery) -> Result<Found>;
 
@@ -221,6 +228,9 @@ pub trait Store: Send + Sync {
 
     /// Puts a document in place, whole.
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
+
+    /// Puts many documents in place, each whole; cheaper than one by one.
+    async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()>;
 
     /// Puts a document in place of one that has `from` bytes, if it still has so many.
     async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()>;

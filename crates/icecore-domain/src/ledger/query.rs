@@ -42,10 +42,18 @@ pub struct EventQuery {
     pub since: Option<Date>,
     /// Only recorded on this day or earlier.
     pub until: Option<Date>,
+    /// Only last said to hold on this day or later.
+    pub verified_since: Option<Date>,
+    /// Only last said to hold on this day or earlier.
+    pub verified_until: Option<Date>,
+    /// Only statements that wait for confirmation, or only those that do not.
+    pub quarantined: Option<bool>,
     /// Only with this text in the content, whatever the case.
     pub text: Option<String>,
     /// At most this many, the newest ones.
     pub limit: Option<usize>,
+    /// With a limit: the weightiest first, and of equal weight the newest.
+    pub weightiest: bool,
 }
 
 impl EventQuery {
@@ -79,13 +87,25 @@ impl EventQuery {
             && self.scope.as_ref().is_none_or(|scope| event.scope == *scope)
             && self.since.is_none_or(|day| event.ts.day() >= day)
             && self.until.is_none_or(|day| event.ts.day() <= day)
+            && self.verified_since.is_none_or(|day| entry.verified.day() >= day)
+            && self.verified_until.is_none_or(|day| entry.verified.day() <= day)
+            && self.quarantined.is_none_or(|wanted| entry.is_quarantined() == wanted)
             && self.text.as_ref().is_none_or(|text| plain::sameness_key(&event.content).contains(&plain::sameness_key(text)))
     }
 
     /// The admitted ones among `entries`, in their order, the newest up to the limit.
     pub fn choose<'a>(&self, entries: &'a [Entry]) -> Vec<&'a Entry> {
-        let mut chosen: Vec<&Entry> =
-            entries.iter().rev().filter(|entry| self.admits(entry)).take(self.limit.unwrap_or(usize::MAX)).collect();
+        let limit = self.limit.unwrap_or(usize::MAX);
+        let newest_first = entries.iter().rev().filter(|entry| self.admits(entry));
+        let mut chosen: Vec<&Entry> = if self.weightiest {
+            let mut all: Vec<&Entry> = newest_first.collect();
+            all.sort_by_key(|entry| entry.event.priority);
+            all.truncate(limit);
+            all.sort_by_key(|entry| std::cmp::Reverse(entry.line));
+            all
+        } else {
+            newest_first.take(limit).collect()
+        };
         chosen.reverse();
         chosen
     }

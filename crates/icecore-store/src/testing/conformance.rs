@@ -30,6 +30,7 @@ pub const QUESTIONS: &[(&str, Question)] = &[
     ("every query gives what the domain would choose", |store| Box::pin(queries(store))),
     ("counts and claims are those of the ledger", |store| Box::pin(counts(store))),
     ("foreign lines are kept as they are", |store| Box::pin(foreign(store))),
+    ("lines that leave for an archive are not lost", |store| Box::pin(archives(store))),
     ("a ledger moves byte for byte", |store| Box::pin(moves(store))),
     ("documents are kept verbatim", |store| Box::pin(documents(store))),
     ("a document grows only from where it was read", |store| Box::pin(growth(store))),
@@ -159,6 +160,12 @@ async fn queries(store: &dyn Store) {
         EventQuery { since: Some(at(SATURDAY).day()), ..all() },
         EventQuery { until: Some(at(FRIDAY).day()), ..all() },
         EventQuery { limit: Some(0), ..all() },
+        EventQuery { verified_since: Some(at(SATURDAY).day()), ..EventQuery::default() },
+        EventQuery { verified_until: Some(at(FRIDAY).day()), ..EventQuery::default() },
+        EventQuery { quarantined: Some(true), ..EventQuery::default() },
+        EventQuery { quarantined: Some(false), ..EventQuery::default() },
+        EventQuery { limit: Some(2), weightiest: true, ..EventQuery::default() },
+        EventQuery { limit: Some(1), weightiest: true, text: Some("deploy".into()), ..EventQuery::default() },
         EventQuery { ids: vec![EventId::new(at(FRIDAY).day(), 99)], ..all() },
     ] {
         let found = store.events(&query).await.unwrap().entries;
@@ -206,6 +213,43 @@ async fn foreign(store: &dyn Store) {
     assert!(!store.set_aside(&path("memory/ledger.jsonl"), 0, b"not an event").await.unwrap().is_empty());
 }
 
+// L15
+async fn archives(store: &dyn Store) {
+    let ids = furnish(store).await;
+    let days = store.event_days().await.unwrap();
+    let text = store.ledger().await.unwrap();
+    let (archive, other) = (path("memory/ledger-archive-2026.jsonl"), path("memory/archive/2026-Q1.jsonl"));
+    let lines: Vec<&[u8]> = text.bytes.split_inclusive(|&byte| byte == b'\n').collect();
+    // The first is replaced by the second; what closed the third was taken back.
+    let kept = [&lines[1..3].concat()[..], &lines[4..6].concat()[..], lines[7]].concat();
+    let (first, closing) = ([b"{\"archived\":\"2026-02-15T03:00:00Z\"}\n", lines[0]].concat(), [lines[3], lines[6]].concat());
+    let moved = [(archive.clone(), first.clone()), (other.clone(), closing.clone())];
+    match store.archive(&moved, &kept, Position(7)).await {
+        Err(Error::Moved { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.document(&archive).await.unwrap(), None);
+    store.archive(&moved, &kept, text.position).await.unwrap();
+    assert_eq!(store.ledger().await.unwrap().bytes, kept);
+    assert_eq!(store.document(&archive).await.unwrap().unwrap(), first);
+    assert_eq!(store.document(&other).await.unwrap().unwrap(), closing);
+    let found = |ids: Vec<icecore_domain::event::Event>| ids.into_iter().map(|event| event.id).collect::<Vec<_>>();
+    assert_eq!(found(store.archived(&[], None).await.unwrap()), [ids[0], ids[3], ids[6]]);
+    assert_eq!(found(store.archived(&[ids[3], ids[1]], None).await.unwrap()), [ids[3]]);
+    assert_eq!(found(store.archived(&[], Some("apollo")).await.unwrap()), [ids[0]]);
+    assert!(store.lost().await.unwrap().is_empty());
+    assert_eq!(store.event_days().await.unwrap(), days);
+    // Their ids stay theirs.
+    let next = store.append(vec![fact(SATURDAY, "after")], None).await.unwrap();
+    assert_eq!(next[0].id.number(), ids[7].number() + 1);
+    store.rebuild(&|_, _| {}).await.unwrap();
+    assert_eq!(found(store.archived(&[], None).await.unwrap()), [ids[0], ids[3], ids[6]]);
+    assert!(store.inspect().await.unwrap().iter().all(|finding| !finding.fails));
+    assert!(store.lost().await.unwrap().is_empty());
+    let entries = store.events(&EventQuery::everything()).await.unwrap().entries;
+    assert_eq!(entries, Ledger::read(&store.ledger().await.unwrap().bytes, None).entries());
+}
+
 async fn moves(store: &dyn Store) {
     let text = b"{\"odd\": 1 }\r\n\xff\xfe not even text\n{\"ts\":\"2026-02-13T09:00:00Z\",\"id\":\"EVT-20260213-001\",\"type\":\"fact\",\"priority\":\"P2\",\"content\":\"x\"}\n";
     store.append_lines(text).await.unwrap();
@@ -220,6 +264,12 @@ async fn documents(store: &dyn Store) {
         assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(bytes));
     }
     store.put(&pack, b"pack").await.unwrap();
+    let many: Vec<(DocPath, Vec<u8>)> = (0..9).map(|n| (path(&format!("many/{}/{n}.md", n % 3)), vec![b'x'; n])).collect();
+    store.put_many(&many).await.unwrap();
+    store.put_many(&many[..2]).await.unwrap();
+    for (path, bytes) in &many {
+        assert_eq!(store.document(path).await.unwrap().as_ref(), Some(bytes));
+    }
     let all = store.documents("").await.unwrap();
     let ours: Vec<&str> = all.iter().map(DocPath::as_str).filter(|path| path.contains("apollo") || path.contains("pack")).collect();
     assert_eq!(ours, [page.as_str(), pack.as_str()]);

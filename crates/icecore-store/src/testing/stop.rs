@@ -59,6 +59,15 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.replace_ledger(text, at).await
     }
 
+    async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()> {
+        self.write()?;
+        self.inner.archive(archives, ledger, at).await
+    }
+
+    async fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>> {
+        self.inner.archived(ids, entity).await
+    }
+
     async fn events(&self, which: &EventQuery) -> Result<Found> {
         self.inner.events(which).await
     }
@@ -91,6 +100,14 @@ impl<S: Store> Store for StopAfter<S> {
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
         self.write()?;
         self.inner.put(path, bytes).await
+    }
+
+    async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
+        // One by one, so that a stop falls between any two of them.
+        for (path, bytes) in documents {
+            self.put(path, bytes).await?;
+        }
+        Ok(())
     }
 
     async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {

@@ -386,6 +386,47 @@ impl Door {
         self.put_file(held, &place, bytes)
     }
 
+    /// Likewise for many documents, flushed together: when this returns all of them are in place; after a crash each is what
+    /// it was or what it is to be.
+    pub fn replace_many(&self, held: &Held, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
+        if documents.len() <= FEW {
+            return documents.iter().try_for_each(|(path, bytes)| self.replace(held, path, bytes));
+        }
+        let folder = self.private("tmp");
+        self.make_folder(&folder)?;
+        let mut made: Vec<(PathBuf, PathBuf)> = Vec::with_capacity(documents.len());
+        let mut written: Vec<(File, PathBuf, u64)> = Vec::with_capacity(documents.len());
+        let outcome = documents.iter().try_for_each(|(path, bytes)| {
+            let place = self.place(path)?;
+            refuse_link(&place)?;
+            self.make_folders(path)?;
+            let temporary = self.temporary(&folder, &place);
+            let _ = fs::remove_file(&temporary);
+            let done = (|| {
+                let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(&temporary)?;
+                write_whole(&mut file, bytes)?;
+                if file.metadata()?.len() != bytes.len() as u64 {
+                    return Err(io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file"));
+                }
+                Ok(file)
+            })();
+            made.push((temporary, place.clone()));
+            written.push((done.map_err(|error| fault("writing", &place, error))?, place, 0));
+            Ok(())
+        });
+        let outcome = outcome.and_then(|()| self.flush_all(&written)).and_then(|()| {
+            made.iter().try_for_each(|(temporary, place)| fs::rename(temporary, place).map_err(|error| fault("writing", place, error)))
+        });
+        if outcome.is_err() {
+            made.iter().for_each(|(temporary, _)| drop(fs::remove_file(temporary)));
+        }
+        outcome.and_then(|()| self.flush_all(&written))
+    }
+
+    fn temporary(&self, folder: &Path, place: &Path) -> PathBuf {
+        folder.join(format!("{}-{}", std::process::id(), Hash::of(place.as_os_str().as_encoded_bytes()).short()))
+    }
+
     /// Flushes every folder from the vault down to the document's own. Those above it need it once.
     fn flush_folders(&self, path: &DocPath) -> Result<()> {
         let places: Vec<PathBuf> = std::iter::once(self.root.clone()).chain(path.folders().map(|folder| self.root.join(folder))).collect();
@@ -406,7 +447,7 @@ impl Door {
     fn put_file(&self, _held: &Held, place: &Path, bytes: &[u8]) -> Result<()> {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
-        let temporary = folder.join(format!("{}-{}", std::process::id(), Hash::of(place.as_os_str().as_encoded_bytes()).short()));
+        let temporary = self.temporary(&folder, place);
         let _ = fs::remove_file(&temporary);
         let written = (|| {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(&temporary)?;

@@ -6,12 +6,16 @@
 use std::collections::{BTreeMap, HashMap};
 
 use icecore_domain::calendar::Days;
+use icecore_domain::event::Event;
+use icecore_domain::format::line;
+use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger;
 use icecore_domain::record::{self, BadLine, Captured, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
-use super::door::Held;
+use super::door::{Held, Look};
 use super::index::{FileNow, Outcome};
 use super::{Handle, Vault};
 use crate::{Added, Error, Position, Result};
@@ -61,7 +65,7 @@ impl Vault {
     /// Brings the index up to date with every record file; false if there is none to be used.
     fn refresh_records(&self) -> Result<bool> {
         let Some(mut known) = self.ask(|index| index.taken())? else { return Ok(false) };
-        known.remove(layout::SUMMARIES);
+        known.retain(|path, _| path.parse::<DocPath>().is_ok_and(|path| path.record_day().is_some()));
         let mut stale = Vec::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
             for (path, look) in self.door.looks(folder)?.into_iter().filter(|(path, _)| path.record_day().is_some()) {
@@ -73,6 +77,78 @@ impl Vault {
         // Files that are gone have to be forgotten.
         stale.extend(known.keys().filter_map(|path| path.parse().ok()));
         self.refresh(&stale)
+    }
+
+    /// The files of events that left the ledger.
+    fn archive_files(&self) -> Result<Vec<(DocPath, Look)>> {
+        let mut found = self.door.looks("memory")?;
+        found.extend(self.door.looks(layout::PRUNED.trim_end_matches('/'))?);
+        found.retain(|(path, _)| path.is_archive());
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(found)
+    }
+
+    /// Likewise, with what is in them.
+    pub(super) fn archives_now(&self) -> Result<Vec<(DocPath, FileNow)>> {
+        self.archive_files()?
+            .into_iter()
+            .map(|(path, _)| {
+                let now = self.file_now(&path)?;
+                Ok((path, now))
+            })
+            .collect()
+    }
+
+    /// Every event that left the ledger, by the files.
+    pub(super) fn events_in_archives(&self) -> Result<Vec<Event>> {
+        let mut found = Vec::new();
+        for (_, now) in self.archives_now()? {
+            found.extend(ledger::lines(&now.text, 1).flat_map(|raw| line::parse(raw.bytes).events));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn archived_events(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>> {
+        let files = self.archive_files()?;
+        if files.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut events = Vec::new();
+        let paths: Vec<DocPath> = files.into_iter().map(|(path, _)| path).collect();
+        let places = if self.refresh(&paths)? { self.ask(|index| index.archived(ids, entity))? } else { None };
+        match places {
+            Some(places) => {
+                for file in places.chunk_by(|a, b| a.0 == b.0) {
+                    let pieces: Vec<(u64, usize)> = file.iter().map(|&(_, offset, length)| (offset, length)).collect();
+                    for piece in self.door.read_pieces(&file[0].0.parse()?, &pieces)? {
+                        events.extend(line::parse(&piece).events);
+                    }
+                }
+            }
+            None => events = self.events_in_archives()?,
+        }
+        events.retain(|event| {
+            (ids.is_empty() || ids.contains(&event.id)) && entity.is_none_or(|entity| event.entity.as_deref() == Some(entity))
+        });
+        events.sort_by_key(|event| event.id);
+        events.dedup_by_key(|event| event.id);
+        Ok(events)
+    }
+
+    /// Lines leave the ledger for archives: they are in their archive before they are gone.
+    pub(super) fn move_out(&self, archives: &[(DocPath, Vec<u8>)], text: &[u8], at: Position) -> Result<()> {
+        let held = self.locked()?;
+        if self.position()? != at {
+            return Err(Error::Moved { what: layout::LEDGER.into() });
+        }
+        for (path, lines) in archives.iter().filter(|(_, lines)| !lines.is_empty()) {
+            self.mend_file(&held, path)?;
+            self.door.append(&held, path, lines)?;
+        }
+        self.door.replace(&held, &self.ledger, text)?;
+        // The next look at the ledger takes the archives in first, so that nothing in them counts as lost.
+        self.ask(|_| Ok(()))?;
+        Ok(())
     }
 
     fn read_records(&self, path: &DocPath) -> Result<(Vec<Record>, Vec<BadLine>)> {

@@ -198,11 +198,14 @@ impl Vault {
         let look = self.door.look(&self.ledger)?;
         match index.is_current(look) {
             Ok(true) => Ok(Ok(())),
-            Ok(false) => index.catch_up(|| {
-                let look = self.door.look(&self.ledger)?;
-                let text = self.door.read(&self.ledger)?.unwrap_or_default();
-                Ok(Current { text, look, spent: self.spent()? })
-            }),
+            Ok(false) => index.catch_up(
+                || {
+                    let look = self.door.look(&self.ledger)?;
+                    let text = self.door.read(&self.ledger)?.unwrap_or_default();
+                    Ok(Current { text, look, spent: self.spent()?, archives: Vec::new() })
+                },
+                || self.archives_now(),
+            ),
             Err(error) => Ok(Err(error)),
         }
     }
@@ -259,7 +262,8 @@ impl Vault {
             Some(highest) => highest,
             None => {
                 let (ledger, _) = self.whole_ledger()?;
-                let spent = self.spent()?;
+                let mut spent = self.spent()?;
+                spent.extend(self.events_in_archives()?.iter().map(|event| event.id));
                 let taken = || ledger.entries().iter().map(|entry| entry.event.id).chain(spent.iter().copied());
                 days.iter().map(|&day| taken().filter(|id| id.day() == day).map(EventId::number).max().unwrap_or(0)).collect()
             }
@@ -302,9 +306,11 @@ impl Vault {
     fn entries(&self, which: &EventQuery) -> Result<Option<Vec<Entry>>> {
         let mut found = Vec::new();
         // With a limit, a page at a time from the newest on; without one, everything at once.
-        let mut page = which.limit.map(|_| (i64::MAX, PIECES));
+        let mut page = which.limit.filter(|_| !which.weightiest).map(|_| (i64::MAX, PIECES));
+        let mut looked_at = 0;
         loop {
             let Some(rows) = self.ask(|index| index.candidates(which, page))? else { return Ok(None) };
+            looked_at += rows.len();
             let Some(lines) = self.lines_of(&rows)? else { return Ok(None) };
             for (row, line) in rows.iter().zip(lines) {
                 let event = line::parse(&line).events.into_iter().find(|event| event.id == row.id);
@@ -322,6 +328,13 @@ impl Vault {
                 Some(last) if !enough && rows.len() == PIECES => page = Some((last.seq, PIECES)),
                 _ => break,
             }
+        }
+        if which.weightiest {
+            found.sort_by_key(|entry| entry.line);
+            let chosen: Vec<Entry> = which.choose(&found).into_iter().cloned().collect();
+            // The domain may have passed over more than was looked at; then the files know.
+            let short = which.limit.is_some_and(|limit| chosen.len() < limit && looked_at >= limit.saturating_mul(2));
+            return Ok((!short).then_some(chosen));
         }
         found.truncate(which.limit.unwrap_or(usize::MAX));
         found.reverse();
@@ -389,6 +402,14 @@ impl Store for Vault {
         Ok(())
     }
 
+    async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()> {
+        self.move_out(archives, ledger, at)
+    }
+
+    async fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>> {
+        self.archived_events(ids, entity)
+    }
+
     async fn events(&self, which: &EventQuery) -> Result<Found> {
         let position = self.position()?;
         if let Some(entries) = self.entries(which)? {
@@ -438,6 +459,11 @@ impl Store for Vault {
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
         let held = self.locked()?;
         self.door.replace(&held, path, bytes)
+    }
+
+    async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
+        let held = self.locked()?;
+        self.door.replace_many(&held, documents)
     }
 
     async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
@@ -515,8 +541,11 @@ impl Store for Vault {
             return Ok(days);
         }
         let mut days = std::collections::BTreeMap::new();
-        for entry in self.whole_ledger()?.0.entries() {
-            *days.entry(entry.event.ts.day()).or_insert(0) += 1;
+        let (ledger, _) = self.whole_ledger()?;
+        let archived = self.archived_events(&[], None)?;
+        let gone = archived.iter().filter(|event| ledger.get(event.id).is_none());
+        for day in ledger.entries().iter().map(|entry| entry.event.ts.day()).chain(gone.map(|event| event.ts.day())) {
+            *days.entry(day).or_insert(0) += 1;
         }
         Ok(days.into_iter().collect())
     }
@@ -613,10 +642,11 @@ impl Store for Vault {
         };
         let look = self.door.look(&self.ledger)?;
         let text = self.door.read(&self.ledger)?.unwrap_or_default();
-        let current = Current { text, look, spent: self.spent()? };
+        let current = Current { text, look, spent: self.spent()?, archives: self.archives_now()? };
         let events = index.rebuild(&current, progress).map_err(unusable)?;
         let mut files = self.record_files()?;
         files.push(layout::SUMMARIES.parse()?);
+        files.extend(current.archives.iter().map(|(path, _)| path.clone()));
         let unread = std::cell::RefCell::new(None);
         let read = |path: &DocPath| {
             self.file_now(path).map_err(|error| {

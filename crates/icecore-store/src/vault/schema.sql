@@ -27,14 +27,41 @@ CREATE TABLE event (
     standing    TEXT    NOT NULL,
     ended_by    TEXT,
     verified    TEXT    NOT NULL,
-    confirmed   INTEGER NOT NULL
+    confirmed   INTEGER NOT NULL,
+    verified_on TEXT    NOT NULL,
+    low_trust   INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX event_day ON event (day, number);
 CREATE INDEX event_told ON event (told);
 CREATE INDEX event_standing ON event (act, standing, kind, priority);
 CREATE INDEX event_entity ON event (entity) WHERE entity IS NOT NULL;
+CREATE INDEX event_verified ON event (act, standing, verified_on, priority);
+CREATE INDEX event_unconfirmed ON event (seq) WHERE low_trust AND NOT confirmed;
 CREATE INDEX event_source ON event (source) WHERE source <> 'live';
+
+-- The labels of events.
+CREATE TABLE tag (
+    tag TEXT    NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (tag, seq)
+) STRICT, WITHOUT ROWID;
+
+-- Events that left the ledger for an archive, and where their lines are. Their ids are not given again.
+CREATE TABLE archive (
+    id          TEXT    PRIMARY KEY,
+    day         TEXT    NOT NULL,
+    number      INTEGER NOT NULL,
+    told        TEXT    NOT NULL,
+    entity      TEXT,
+    file        INTEGER NOT NULL,
+    line_offset INTEGER NOT NULL,
+    line_length INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX archive_day ON archive (day, number);
+CREATE INDEX archive_entity ON archive (entity) WHERE entity IS NOT NULL;
+CREATE INDEX archive_file ON archive (file);
 
 -- What statements claim, as the domain reads them.
 CREATE TABLE claim (

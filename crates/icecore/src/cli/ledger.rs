@@ -317,6 +317,7 @@ pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
         until: day_of("--until", asked.until.as_deref(), today)?,
         text: (!asked.text.is_empty()).then(|| asked.text.join(" ")),
         limit: asked.limit,
+        ..EventQuery::default()
     };
     let found = open.memory.events(&query).await?;
     if out.is_json() {

@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
+use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger;
 use icecore_domain::record::{self, Digest, Key, Record, SessionKey, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
@@ -58,7 +61,7 @@ impl Index {
     /// Forgets every file and takes all of these in, in one go: others see the old state or the new one.
     pub fn take_all(&mut self, files: &[DocPath], read: impl Fn(&DocPath) -> Outcome<FileNow>, progress: Progress<'_>) -> Outcome<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute_batch("DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM taken;")?;
+        transaction.execute_batch("DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM archive; DELETE FROM taken;")?;
         for (done, path) in files.iter().enumerate() {
             fill_file(&transaction, path, &read(path)?)?;
             progress(done as u64 + 1, files.len() as u64);
@@ -140,8 +143,31 @@ impl Index {
 
     /// Days that have events, and how many.
     pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
-        let mut query = self.connection.prepare_cached("SELECT told, count(*) FROM event GROUP BY told")?;
+        // What was put into an archive was told on its day all the same.
+        let mut query = self.connection.prepare_cached(
+            "SELECT told, sum(many) FROM (SELECT told, count(*) AS many FROM event GROUP BY told
+             UNION ALL SELECT told, count(*) FROM archive WHERE id NOT IN (SELECT id FROM event) GROUP BY told) GROUP BY told",
+        )?;
         query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()
+    }
+
+    /// Where the lines of events are that left the ledger: the file, offset and length of each.
+    pub fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Outcome<Vec<(String, u64, usize)>> {
+        let state = self.connection.unchecked_transaction()?;
+        let place = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        const PLACE: &str = "SELECT path, line_offset, line_length FROM archive JOIN taken USING (file)";
+        let mut found: Vec<(String, u64, usize)> = Vec::new();
+        if ids.is_empty() {
+            let rule = if entity.is_some() { " WHERE entity = ?1" } else { "" };
+            let mut query = state.prepare(&format!("{PLACE}{rule}"))?;
+            found = query.query_map(params_from_iter(entity), place)?.collect::<Outcome<_>>()?;
+        }
+        let mut query = state.prepare(&format!("{PLACE} WHERE id = ?1"))?;
+        for id in ids {
+            found.extend(query.query_row([id.to_string()], place).optional()?);
+        }
+        found.sort();
+        Ok(found)
     }
 
     /// Takes in summaries that this process has just appended at `start`.
@@ -202,6 +228,9 @@ pub(super) fn fill_file(transaction: &Transaction<'_>, path: &DocPath, now: &Fil
         put_taken(transaction, path, now.look)?;
         return Ok(());
     }
+    if path.is_archive() {
+        return fill_archive(transaction, path, now);
+    }
     let file: Option<i64> =
         transaction.prepare_cached("SELECT file FROM taken WHERE path = ?1")?.query_row([path.as_str()], |row| row.get(0)).optional()?;
     if let Some(file) = file {
@@ -217,12 +246,37 @@ pub(super) fn fill_file(transaction: &Transaction<'_>, path: &DocPath, now: &Fil
     record::sessions(&records).iter().try_for_each(|stat| put_session(transaction, file, stat))
 }
 
+fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) -> Outcome<()> {
+    put_taken(transaction, path, None)?;
+    if now.look.is_none() {
+        return Ok(());
+    }
+    let file = put_taken(transaction, path, now.look)?;
+    let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO archive VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    for raw in ledger::lines(&now.text, 1) {
+        for event in line::parse(raw.bytes).events {
+            put.execute(params![
+                event.id.to_string(),
+                event.id.day().to_string(),
+                event.id.number(),
+                event.ts.day().to_string(),
+                event.entity,
+                file,
+                raw.offset as u64,
+                raw.bytes.len(),
+            ])?;
+        }
+    }
+    Ok(())
+}
+
 /// Notes what a file looks like; the number it has here. One that is gone is forgotten.
 fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) -> Outcome<i64> {
     let Some(look) = look else {
         for sql in [
             "DELETE FROM record WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM session WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
+            "DELETE FROM archive WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM taken WHERE path = ?1",
         ] {
             transaction.prepare_cached(sql)?.execute([path.as_str()])?;
@@ -356,6 +410,7 @@ pub(super) const DUMPS: &[(&str, &str)] = &[
          FROM session JOIN taken USING (file) ORDER BY 1, 2, 3, 4",
     ),
     ("summaries", "SELECT * FROM summary ORDER BY seq"),
+    ("archived events", "SELECT id, told, entity, path, line_offset, line_length FROM archive JOIN taken USING (file) ORDER BY id"),
 ];
 
 /// Files that the index says are as they are now, with how they looked: what a comparison can be made on.

@@ -20,6 +20,7 @@ use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::conflict::{self, Claim};
 use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::ledger::{self, Entry, Ledger, LineFault, Standing};
+use icecore_domain::record::Trust;
 use jiff::civil::Date;
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
@@ -55,6 +56,8 @@ pub(super) struct Current {
     pub look: Option<Look>,
     /// Ids that must not be given again.
     pub spent: Vec<EventId>,
+    /// Files of events that left it; only where the index has to be filled.
+    pub archives: Vec<(DocPath, FileNow)>,
 }
 
 /// The part of the ledger that the index covers.
@@ -117,7 +120,7 @@ impl Index {
         door.remove_index(path);
         door.make_private_file(path);
         let mut index = Self::open_with(path, "OFF", "OFF")?.ok_or(rusqlite::Error::InvalidQuery)?;
-        index.rebuild(&Current { text: text.to_vec(), look: None, spent: Vec::new() }, &|_, _| {})?;
+        index.rebuild(&Current { text: text.to_vec(), look: None, spent: Vec::new(), archives: Vec::new() }, &|_, _| {})?;
         Ok(index)
     }
 
@@ -176,12 +179,24 @@ impl Index {
     ///
     /// `read` gives the ledger's text, and is called once nobody else can write to the index: a line is in the ledger
     /// before it is in the index, so the text has at least what is covered, unless somebody removed it.
-    pub fn catch_up(&mut self, read: impl FnOnce() -> Result<Current>) -> Result<Outcome<()>> {
+    ///
+    /// `archives` gives the files of what left it, and is called where lines are gone or nothing is known yet: what was put
+    /// into an archive is not lost, and its ids are spent.
+    pub fn catch_up(
+        &mut self,
+        read: impl FnOnce() -> Result<Current>,
+        archives: impl FnOnce() -> Result<Vec<(DocPath, FileNow)>>,
+    ) -> Result<Outcome<()>> {
         let transaction = match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
             Ok(transaction) => transaction,
             Err(error) => return Ok(Err(error)),
         };
-        let current = read()?;
+        let mut current = read()?;
+        match covered(&transaction) {
+            Ok(covered) if covered.bytes > 0 && is_unchanged(&covered, &current.text) => {}
+            Ok(_) => current.archives = archives()?,
+            Err(error) => return Ok(Err(error)),
+        }
         Ok(bring_up_to_date(transaction, &current).and_then(|()| self.shorten_log()))
     }
 
@@ -230,6 +245,9 @@ impl Index {
     /// Makes everything anew from the text of the ledger; what was seen of documents stays.
     pub fn rebuild(&mut self, current: &Current, progress: Progress<'_>) -> Outcome<usize> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (path, now) in &current.archives {
+            files::fill_file(&transaction, path, now)?;
+        }
         let mut covered = refill(&transaction, &current.text, progress)?;
         covered.stamp = current.look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
         put_spent(&transaction, &current.spent)?;
@@ -245,7 +263,8 @@ impl Index {
         let mut query = self.connection.prepare_cached(
             "SELECT max((SELECT ifnull(max(number), 0) FROM event WHERE day = ?1),
                         (SELECT ifnull(max(number), 0) FROM lost WHERE day = ?1),
-                        (SELECT ifnull(max(number), 0) FROM spent WHERE day = ?1))",
+                        (SELECT ifnull(max(number), 0) FROM spent WHERE day = ?1),
+                        (SELECT ifnull(max(number), 0) FROM archive WHERE day = ?1))",
         )?;
         query.query_row([day.to_string()], |row| row.get(0))
     }
@@ -273,17 +292,43 @@ impl Index {
         among("priority", which.priorities.iter().map(|priority| priority.word().into()).collect());
         among("entity", which.entity.clone().into_iter().collect());
         among("source", which.source.clone().into_iter().collect());
+        for tag in &which.tags {
+            sql.push_str(&format!(" AND {by}seq IN (SELECT seq FROM tag WHERE tag = ?)"));
+            values.push(Value::from(tag.clone()));
+        }
+        let mut among = |column: &str, list: Vec<String>| {
+            if !list.is_empty() {
+                let marks = vec!["?"; list.len()].join(",");
+                sql.push_str(&format!(" AND {by}{column} IN ({marks})"));
+                values.extend(list.into_iter().map(Value::from));
+            }
+        };
         // SQLite takes so many values at once; a longer list is left to the domain.
         if which.ids.len() <= 10_000 {
             among("id", which.ids.iter().map(EventId::to_string).collect());
         }
-        for (bound, day) in [("told >= ?", which.since), ("told <= ?", which.until)] {
+        match which.quarantined {
+            Some(true) => sql.push_str(" AND low_trust AND NOT confirmed"),
+            Some(false) => sql.push_str(" AND NOT (low_trust AND NOT confirmed)"),
+            None => {}
+        }
+        let bounds = [
+            ("told >= ?", which.since),
+            ("told <= ?", which.until),
+            ("verified_on >= ?", which.verified_since),
+            ("verified_on <= ?", which.verified_until),
+        ];
+        for (bound, day) in bounds {
             if let Some(day) = day {
                 sql.push_str(&format!(" AND {bound}"));
                 values.push(Value::from(day.to_string()));
             }
         }
-        if let Some((before, many)) = page {
+        if let (true, Some(limit)) = (which.weightiest, which.limit) {
+            // What the domain has still to sort out must not cost the others their place: twice as many do.
+            sql.push_str(" ORDER BY priority, seq DESC LIMIT ?");
+            values.push(Value::from(i64::try_from(limit.saturating_mul(2)).unwrap_or(i64::MAX)));
+        } else if let Some((before, many)) = page {
             sql.push_str(" AND seq < ? ORDER BY seq DESC LIMIT ?");
             values.extend([Value::from(before), Value::from(i64::try_from(many).unwrap_or(i64::MAX))]);
         } else {
@@ -404,6 +449,7 @@ impl Index {
         let ledger = [
             ("events", "SELECT * FROM event ORDER BY seq"),
             ("claims", "SELECT seq, attribute, value FROM claim ORDER BY 1, 2, 3"),
+            ("tags", "SELECT seq, tag FROM tag ORDER BY 1, 2"),
             ("contested attributes", "SELECT attribute FROM contested ORDER BY 1"),
             ("faults", "SELECT line, what FROM fault ORDER BY 1, 2"),
             ("coverage", "SELECT bytes, lines, running FROM covered"),
@@ -502,11 +548,20 @@ fn ended(text: &[u8]) -> &[u8] {
     &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
 }
 
+/// Whether what is covered still stands as it was.
+fn is_unchanged(covered: &Covered, text: &[u8]) -> bool {
+    let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
+    text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running)
+}
+
 fn bring_up_to_date(transaction: Transaction<'_>, current: &Current) -> Outcome<()> {
     let (text, look) = (current.text.as_slice(), current.look);
     let mut covered = covered(&transaction)?;
+    for (path, now) in &current.archives {
+        files::fill_file(&transaction, path, now)?;
+    }
     let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
-    let unchanged = text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running);
+    let unchanged = is_unchanged(&covered, text);
     let tail = if unchanged { &text[known..] } else { text };
     if !unchanged {
         // The ledger is not what it was: look at everything again that was seen against it.
@@ -573,8 +628,8 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
 fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: usize) -> Outcome<Option<i64>> {
     let event = &entry.event;
     let mut put = transaction.prepare_cached(
-        "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified, confirmed)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified, confirmed,
+         verified_on, low_trust) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
     )?;
     let added = put.execute(params![
         event.id.to_string(),
@@ -593,8 +648,17 @@ fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: 
         entry.standing.by().map(|by| by.to_string()),
         entry.verified.to_string(),
         entry.confirmed,
+        entry.verified.day().to_string(),
+        Trust::of(event.origin) == Trust::Low,
     ])?;
-    Ok((added == 1).then(|| transaction.last_insert_rowid()))
+    if added == 0 {
+        return Ok(None);
+    }
+    let seq = transaction.last_insert_rowid();
+    for tag in &event.tags {
+        transaction.prepare_cached("INSERT OR IGNORE INTO tag VALUES (?1, ?2)")?.execute(params![tag, seq])?;
+    }
+    Ok(Some(seq))
 }
 
 fn put_fault(transaction: &Transaction<'_>, line: usize, what: &str) -> Outcome<()> {
@@ -636,8 +700,9 @@ fn put_standing(
     confirmed: bool,
 ) -> Outcome<()> {
     let mut put =
-        transaction.prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4, confirmed = ?5 WHERE id = ?1")?;
-    put.execute(params![id.to_string(), standing.word(), standing.by().map(|by| by.to_string()), verified.to_string(), confirmed])?;
+        transaction.prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4, confirmed = ?5, verified_on = ?6 WHERE id = ?1")?;
+    let ended_by = standing.by().map(|by| by.to_string());
+    put.execute(params![id.to_string(), standing.word(), ended_by, verified.to_string(), confirmed, verified.day().to_string()])?;
     Ok(())
 }
 
@@ -661,7 +726,7 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
     let text = ended(text);
     transaction.execute_batch(
         "CREATE TEMP TABLE before AS SELECT id, day, number FROM event;
-         DELETE FROM event; DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;",
+         DELETE FROM event; DELETE FROM tag; DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;",
     )?;
     let ledger = Ledger::read(text, None);
     for found in ledger.unread() {
@@ -685,7 +750,7 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
     transaction.execute_batch(
         "INSERT INTO contested SELECT attribute FROM claim GROUP BY attribute HAVING min(value) <> max(value);
          INSERT OR IGNORE INTO lost SELECT id, day, number FROM before WHERE id NOT IN (SELECT id FROM event);
-         DELETE FROM lost WHERE id IN (SELECT id FROM event);
+         DELETE FROM lost WHERE id IN (SELECT id FROM event) OR id IN (SELECT id FROM archive);
          DROP TABLE before;",
     )?;
     covered.bytes = text.len() as u64;
