@@ -204,6 +204,12 @@ pub trait Store: Send + Sync {
     /// Events that left the ledger: these, or those about this thing, or all, by id.
     async fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>>;
 
+    /// Everything that hangs together with these events by what one does to another, wherever it stands, by id.
+    async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>>;
+
+    /// The things that events are about, those in archives included, by name.
+    async fn entities(&self) -> Result<Vec<String>>;
+
     /// The events asked for, each with its standing.
     async fn events(&self, which: &EventQuery) -> Result<Found>;
 
@@ -288,6 +294,9 @@ pub trait Store: Send + Sync {
 
     /// Those of `paths` that exist and are not as they were when last seen, with what they look like now.
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>>;
+
+    /// Documents below a folder that were looked at and are not there any more, as far as the home remembers; told once.
+    async fn gone(&self, under: &str) -> Result<Vec<DocPath>>;
 
     /// Notes that these documents were looked at. Forgetting it costs only another look.
     async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()>;

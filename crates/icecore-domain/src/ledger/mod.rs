@@ -10,7 +10,7 @@ pub mod integrity;
 pub mod query;
 pub mod revise;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -208,6 +208,23 @@ pub fn torn_tail(bytes: &[u8]) -> Option<usize> {
     }
     let parsed = line::parse(tail);
     (parsed.events.is_empty() || !parsed.is_sound()).then_some(start)
+}
+
+/// Those of the events that hang together with `ids` by what one does to another.
+pub fn tied(events: Vec<Event>, ids: &[EventId]) -> Vec<Event> {
+    let mut neighbours: HashMap<EventId, Vec<EventId>> = HashMap::new();
+    for event in &events {
+        for (target, _) in event.effects() {
+            neighbours.entry(event.id).or_default().push(target);
+            neighbours.entry(target).or_default().push(event.id);
+        }
+    }
+    let mut known: HashSet<EventId> = ids.iter().copied().collect();
+    let mut next: Vec<EventId> = ids.to_vec();
+    while let Some(id) = next.pop() {
+        next.extend(neighbours.get(&id).into_iter().flatten().copied().filter(|&found| known.insert(found)));
+    }
+    events.into_iter().filter(|event| known.contains(&event.id)).collect()
 }
 
 /// The ledger, read and folded.

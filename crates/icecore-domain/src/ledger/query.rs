@@ -48,6 +48,10 @@ pub struct EventQuery {
     pub verified_until: Option<Date>,
     /// Only statements that wait for confirmation, or only those that do not.
     pub quarantined: Option<bool>,
+    /// Only what stands behind this event in the ledger; if it is not there, no matter where.
+    pub after: Option<EventId>,
+    /// Only saying exactly this, but for case, blanks and closing marks.
+    pub saying: Option<String>,
     /// Only with this text in the content, whatever the case.
     pub text: Option<String>,
     /// At most this many, the newest ones.
@@ -72,7 +76,7 @@ impl EventQuery {
         Self { kinds: vec![Kind::Commitment], ..Self::default() }
     }
 
-    /// Whether this entry is among those asked for; the limit is not its business.
+    /// Whether this entry is among those asked for; the limit and where it stands are not its business.
     pub fn admits(&self, entry: &Entry) -> bool {
         let event = &entry.event;
         let any_of = |list: &[Kind]| list.is_empty() || list.contains(&event.kind);
@@ -90,13 +94,15 @@ impl EventQuery {
             && self.verified_since.is_none_or(|day| entry.verified.day() >= day)
             && self.verified_until.is_none_or(|day| entry.verified.day() <= day)
             && self.quarantined.is_none_or(|wanted| entry.is_quarantined() == wanted)
+            && self.saying.as_ref().is_none_or(|saying| plain::sameness_key(&event.content) == plain::sameness_key(saying))
             && self.text.as_ref().is_none_or(|text| plain::sameness_key(&event.content).contains(&plain::sameness_key(text)))
     }
 
     /// The admitted ones among `entries`, in their order, the newest up to the limit.
     pub fn choose<'a>(&self, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let limit = self.limit.unwrap_or(usize::MAX);
-        let newest_first = entries.iter().rev().filter(|entry| self.admits(entry));
+        let from = self.after.and_then(|after| entries.iter().position(|entry| entry.event.id == after)).map_or(0, |at| at + 1);
+        let newest_first = entries[from..].iter().rev().filter(|entry| self.admits(entry));
         let mut chosen: Vec<&Entry> = if self.weightiest {
             let mut all: Vec<&Entry> = newest_first.collect();
             all.sort_by_key(|entry| entry.event.priority);

@@ -162,6 +162,9 @@ async fn queries(store: &dyn Store) {
         EventQuery { limit: Some(0), ..all() },
         EventQuery { verified_since: Some(at(SATURDAY).day()), ..EventQuery::default() },
         EventQuery { verified_until: Some(at(FRIDAY).day()), ..EventQuery::default() },
+        EventQuery { after: Some(ids[3]), ..all() },
+        EventQuery { after: Some(EventId::new(at(FRIDAY).day(), 99)), ..all() },
+        EventQuery { saying: Some("the  BUDGET is 600 eur.".into()), ..all() },
         EventQuery { quarantined: Some(true), ..EventQuery::default() },
         EventQuery { quarantined: Some(false), ..EventQuery::default() },
         EventQuery { limit: Some(2), weightiest: true, ..EventQuery::default() },
@@ -237,6 +240,9 @@ async fn archives(store: &dyn Store) {
     assert_eq!(found(store.archived(&[], None).await.unwrap()), [ids[0], ids[3], ids[6]]);
     assert_eq!(found(store.archived(&[ids[3], ids[1]], None).await.unwrap()), [ids[3]]);
     assert_eq!(found(store.archived(&[], Some("apollo")).await.unwrap()), [ids[0]]);
+    assert_eq!(found(store.tied(&[ids[2]]).await.unwrap()), [ids[0], ids[2]]);
+    assert_eq!(found(store.tied(&[ids[6], ids[7]]).await.unwrap()), [ids[1], ids[3], ids[6], ids[7]]);
+    assert_eq!(store.entities().await.unwrap(), ["apollo"]);
     assert!(store.lost().await.unwrap().is_empty());
     assert_eq!(store.event_days().await.unwrap(), days);
     // Their ids stay theirs.

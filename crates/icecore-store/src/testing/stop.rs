@@ -68,6 +68,14 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.archived(ids, entity).await
     }
 
+    async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+        self.inner.tied(ids).await
+    }
+
+    async fn entities(&self) -> Result<Vec<String>> {
+        self.inner.entities().await
+    }
+
     async fn events(&self, which: &EventQuery) -> Result<Found> {
         self.inner.events(which).await
     }
@@ -186,6 +194,10 @@ impl<S: Store> Store for StopAfter<S> {
 
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {
         self.inner.unseen(paths).await
+    }
+
+    async fn gone(&self, under: &str) -> Result<Vec<DocPath>> {
+        self.inner.gone(under).await
     }
 
     async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()> {

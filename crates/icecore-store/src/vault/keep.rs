@@ -3,7 +3,7 @@
 //! A line is in its file before anything else knows of it. The index says which records are known, so that none is kept
 //! twice; without an index the files say it, only slower.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use icecore_domain::calendar::Days;
 use icecore_domain::event::Event;
@@ -11,6 +11,7 @@ use icecore_domain::format::line;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger;
+use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::{self, BadLine, Captured, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
@@ -130,6 +131,37 @@ impl Vault {
         events.retain(|event| {
             (ids.is_empty() || ids.contains(&event.id)) && entity.is_none_or(|entity| event.entity.as_deref() == Some(entity))
         });
+        events.sort_by_key(|event| event.id);
+        events.dedup_by_key(|event| event.id);
+        Ok(events)
+    }
+
+    /// Everything that hangs together with these events, wherever it stands, by id.
+    pub(super) fn tied_events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+        let archives: Vec<DocPath> = self.archive_files()?.into_iter().map(|(path, _)| path).collect();
+        let tied = if self.refresh(&archives)? { self.ask(|index| index.tied(ids))? } else { None };
+        let mut events = match tied {
+            Some(ids) if ids.is_empty() => Vec::new(),
+            Some(ids) => {
+                let here = EventQuery::these(&ids);
+                let found = self.entries(&here)?;
+                let mut events: Vec<Event> = match found {
+                    Some(entries) => entries.into_iter().map(|entry| entry.event).collect(),
+                    None => here.choose(self.whole_ledger()?.0.entries()).into_iter().map(|entry| entry.event.clone()).collect(),
+                };
+                let known: HashSet<EventId> = events.iter().map(|event| event.id).collect();
+                let missing: Vec<EventId> = ids.into_iter().filter(|id| !known.contains(id)).collect();
+                if !missing.is_empty() {
+                    events.extend(self.archived_events(&missing, None)?);
+                }
+                events
+            }
+            None => {
+                let mut all: Vec<Event> = self.whole_ledger()?.0.entries().iter().map(|entry| entry.event.clone()).collect();
+                all.extend(self.events_in_archives()?);
+                ledger::tied(all, ids)
+            }
+        };
         events.sort_by_key(|event| event.id);
         events.dedup_by_key(|event| event.id);
         Ok(events)

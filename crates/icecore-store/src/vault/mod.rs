@@ -410,6 +410,20 @@ impl Store for Vault {
         self.archived_events(ids, entity)
     }
 
+    async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+        self.tied_events(ids)
+    }
+
+    async fn entities(&self) -> Result<Vec<String>> {
+        if let Some(entities) = self.ask(|index| index.entities())? {
+            return Ok(entities);
+        }
+        let (ledger, _) = self.whole_ledger()?;
+        let archived = self.events_in_archives()?;
+        let all = ledger.entries().iter().map(|entry| &entry.event).chain(&archived);
+        Ok(all.filter_map(|event| event.entity.clone()).collect::<std::collections::BTreeSet<_>>().into_iter().collect())
+    }
+
     async fn events(&self, which: &EventQuery) -> Result<Found> {
         let position = self.position()?;
         if let Some(entries) = self.entries(which)? {
@@ -579,6 +593,18 @@ impl Store for Vault {
             found.retain(|(_, stamp)| seen.next().flatten().as_ref() != Some(stamp));
         }
         Ok(found)
+    }
+
+    async fn gone(&self, under: &str) -> Result<Vec<DocPath>> {
+        let mut gone = Vec::new();
+        for path in self.ask(|index| index.looked_at(under))?.unwrap_or_default() {
+            let path: DocPath = path.parse()?;
+            if self.door.look(&path)?.is_none() {
+                self.ask(|index| index.forget(&path))?;
+                gone.push(path);
+            }
+        }
+        Ok(gone)
     }
 
     async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()> {

@@ -29,13 +29,15 @@ CREATE TABLE event (
     verified    TEXT    NOT NULL,
     confirmed   INTEGER NOT NULL,
     verified_on TEXT    NOT NULL,
-    low_trust   INTEGER NOT NULL
+    low_trust   INTEGER NOT NULL,
+    saying      BLOB    NOT NULL
 ) STRICT;
 
 CREATE INDEX event_day ON event (day, number);
 CREATE INDEX event_told ON event (told);
 CREATE INDEX event_standing ON event (act, standing, kind, priority);
 CREATE INDEX event_entity ON event (entity) WHERE entity IS NOT NULL;
+CREATE INDEX event_saying ON event (saying);
 CREATE INDEX event_verified ON event (act, standing, verified_on, priority);
 CREATE INDEX event_unconfirmed ON event (seq) WHERE low_trust AND NOT confirmed;
 CREATE INDEX event_source ON event (source) WHERE source <> 'live';
@@ -46,6 +48,15 @@ CREATE TABLE tag (
     seq INTEGER NOT NULL,
     PRIMARY KEY (tag, seq)
 ) STRICT, WITHOUT ROWID;
+
+-- Which event replaces, closes, confirms or retracts which, those in archives included.
+CREATE TABLE effect (
+    source TEXT NOT NULL,
+    target TEXT NOT NULL,
+    PRIMARY KEY (source, target)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX effect_target ON effect (target);
 
 -- Events that left the ledger for an archive, and where their lines are. Their ids are not given again.
 CREATE TABLE archive (

@@ -265,6 +265,7 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
                 raw.offset as u64,
                 raw.bytes.len(),
             ])?;
+            super::put_effects(transaction, &event)?;
         }
     }
     Ok(())
@@ -276,6 +277,7 @@ fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) 
         for sql in [
             "DELETE FROM record WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM session WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
+            "DELETE FROM effect WHERE source IN (SELECT id FROM archive JOIN taken USING (file) WHERE path = ?1)",
             "DELETE FROM archive WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM taken WHERE path = ?1",
         ] {

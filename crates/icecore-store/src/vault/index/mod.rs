@@ -8,7 +8,7 @@ mod files;
 
 pub(super) use self::files::FileNow;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::conflict::{self, Claim};
 use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::ledger::{self, Entry, Ledger, LineFault, Standing};
+use icecore_domain::plain;
 use icecore_domain::record::Trust;
 use jiff::civil::Date;
 use rusqlite::config::DbConfig;
@@ -307,6 +308,14 @@ impl Index {
         if which.ids.len() <= 10_000 {
             among("id", which.ids.iter().map(EventId::to_string).collect());
         }
+        if let Some(text) = &which.saying {
+            sql.push_str(" AND saying = ?");
+            values.push(Value::from(saying(text)));
+        }
+        if let Some(after) = which.after {
+            sql.push_str(" AND seq > ifnull((SELECT seq FROM event WHERE id = ?), 0)");
+            values.push(Value::from(after.to_string()));
+        }
         match which.quarantined {
             Some(true) => sql.push_str(" AND low_trust AND NOT confirmed"),
             Some(false) => sql.push_str(" AND NOT (low_trust AND NOT confirmed)"),
@@ -388,6 +397,47 @@ impl Index {
             .collect()
     }
 
+    /// Everything that hangs together with these by what one does to another, in the ledger or not: their ids.
+    pub fn tied(&self, ids: &[EventId]) -> Outcome<Vec<EventId>> {
+        let state = self.connection.unchecked_transaction()?;
+        let mut forwards = state.prepare_cached("SELECT target FROM effect WHERE source = ?1")?;
+        let mut backwards = state.prepare_cached("SELECT source FROM effect WHERE target = ?1")?;
+        let mut known: BTreeSet<EventId> = ids.iter().copied().collect();
+        let mut next: Vec<EventId> = known.iter().copied().collect();
+        while let Some(id) = next.pop() {
+            let name = id.to_string();
+            for query in [&mut forwards, &mut backwards] {
+                for found in query.query_map([&name], |row| row.get::<_, String>(0))? {
+                    let found: EventId = found?.parse().map_err(|_| damaged())?;
+                    if known.insert(found) {
+                        next.push(found);
+                    }
+                }
+            }
+        }
+        Ok(known.into_iter().collect())
+    }
+
+    /// The things that events are about, those in archives included, by name.
+    pub fn entities(&self) -> Outcome<Vec<String>> {
+        let mut query = self.connection.prepare(
+            "SELECT DISTINCT entity FROM event WHERE entity IS NOT NULL
+             UNION SELECT DISTINCT entity FROM archive WHERE entity IS NOT NULL ORDER BY 1",
+        )?;
+        query.query_map([], |row| row.get(0))?.collect()
+    }
+
+    /// Documents below a folder that were looked at once.
+    pub fn looked_at(&self, under: &str) -> Outcome<Vec<String>> {
+        let mut query = self.connection.prepare("SELECT path FROM document WHERE path >= ?1 AND path < ?1 || '~' ORDER BY path")?;
+        query.query_map([under], |row| row.get(0))?.collect()
+    }
+
+    /// Forgets that a document was looked at.
+    pub fn forget(&self, path: &DocPath) -> Outcome<()> {
+        self.connection.execute("DELETE FROM document WHERE path = ?1", [path.as_str()]).map(|_| ())
+    }
+
     /// Lines that are not, or not wholly, events.
     pub fn faults(&self) -> Outcome<Vec<LineFault>> {
         let mut query = self.connection.prepare("SELECT line, what FROM fault ORDER BY line")?;
@@ -449,6 +499,7 @@ impl Index {
         let ledger = [
             ("events", "SELECT * FROM event ORDER BY seq"),
             ("claims", "SELECT seq, attribute, value FROM claim ORDER BY 1, 2, 3"),
+            ("effects", "SELECT source, target FROM effect ORDER BY 1, 2"),
             ("tags", "SELECT seq, tag FROM tag ORDER BY 1, 2"),
             ("contested attributes", "SELECT attribute FROM contested ORDER BY 1"),
             ("faults", "SELECT line, what FROM fault ORDER BY 1, 2"),
@@ -629,7 +680,8 @@ fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: 
     let event = &entry.event;
     let mut put = transaction.prepare_cached(
         "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified, confirmed,
-         verified_on, low_trust) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+         verified_on, low_trust, saying)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
     )?;
     let added = put.execute(params![
         event.id.to_string(),
@@ -650,15 +702,31 @@ fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: 
         entry.confirmed,
         entry.verified.day().to_string(),
         Trust::of(event.origin) == Trust::Low,
+        saying(&event.content),
     ])?;
     if added == 0 {
         return Ok(None);
     }
     let seq = transaction.last_insert_rowid();
+    put_effects(transaction, event)?;
     for tag in &event.tags {
         transaction.prepare_cached("INSERT OR IGNORE INTO tag VALUES (?1, ?2)")?.execute(params![tag, seq])?;
     }
     Ok(Some(seq))
+}
+
+/// What a text says, in a few bytes; two texts that say the same have the same.
+fn saying(text: &str) -> Vec<u8> {
+    Hash::of(plain::sameness_key(text).as_bytes()).bytes()[..8].to_vec()
+}
+
+/// Notes what an event does to others.
+fn put_effects(transaction: &Transaction<'_>, event: &Event) -> Outcome<()> {
+    for (target, _) in event.effects() {
+        let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO effect VALUES (?1, ?2)")?;
+        put.execute([event.id.to_string(), target.to_string()])?;
+    }
+    Ok(())
 }
 
 fn put_fault(transaction: &Transaction<'_>, line: usize, what: &str) -> Outcome<()> {
@@ -726,7 +794,8 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
     let text = ended(text);
     transaction.execute_batch(
         "CREATE TEMP TABLE before AS SELECT id, day, number FROM event;
-         DELETE FROM event; DELETE FROM tag; DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;",
+         DELETE FROM event; DELETE FROM tag;
+         DELETE FROM effect WHERE source NOT IN (SELECT id FROM archive); DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;",
     )?;
     let ledger = Ledger::read(text, None);
     for found in ledger.unread() {
