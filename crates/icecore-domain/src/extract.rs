@@ -119,6 +119,21 @@ pub fn extracts(log: &str) -> Extracts {
     Extracts { found, complaints, open_section: section }
 }
 
+/// The numbers of the lines that stand in a section of extracts, whether they are extracts or not.
+pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
+    let mut section = None;
+    log.lines().enumerate().filter_map(move |(at, line)| {
+        if let Some((level, title)) = heading(line.trim_end()) {
+            if is_extracts(title) {
+                section = Some(level);
+            } else if section.is_some_and(|within| level <= within) {
+                section = None;
+            }
+        }
+        section.map(|_| at + 1)
+    })
+}
+
 fn heading(line: &str) -> Option<(usize, &str)> {
     let level = line.bytes().take_while(|&b| b == b'#').count();
     let rest = &line[level..];

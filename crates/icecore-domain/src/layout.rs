@@ -43,6 +43,14 @@ pub const LAST_DAY: &str = "memory/summaries/24hr.md";
 pub const LAST_MONTH: &str = "memory/summaries/30day.md";
 /// What a new session is given to begin with.
 pub const UPLOAD: &str = "primers/upload/UPLOAD_PACKAGE.md";
+/// What a session is to know, on one page.
+pub const RECALL: &str = "recall/pack.md";
+/// Which words of a prompt load which pages.
+pub const TRIGGERS: &str = "recall/triggers.json";
+/// What each consolidation did.
+pub const REPORTS: &str = "knowledge/consolidation-reports";
+/// One file for each thing that was distilled.
+pub const MEMORIES: &str = "memory/memories";
 /// Derived and private things.
 pub const PRIVATE: &str = ".icecore";
 

@@ -42,6 +42,12 @@ words! {
         Archive = "archive",
         /// The year that ended is pressed.
         Year = "year",
+        /// Chains that are done with become one event each.
+        Compact = "compact",
+        /// What has expired leaves the ledger.
+        Prune = "prune",
+        /// Everything derived is made anew and everything is verified.
+        Check = "check",
     }
 }
 
@@ -53,6 +59,9 @@ pub const USUAL: &[(Job, &str)] = &[
     (Job::Month, "30 22 1 * *"),
     (Job::Archive, "45 22 1 * *"),
     (Job::Year, "0 23 1 1 *"),
+    (Job::Compact, "0 3 1 * *"),
+    (Job::Prune, "0 3 1 1,4,7,10 *"),
+    (Job::Check, "0 4 * * SUN"),
 ];
 
 /// Why a text says no times for a job.
@@ -338,6 +347,9 @@ fn entry_of(job: Job) -> (&'static str, &'static str) {
         Job::Month => ("Month summary", "Presses the weeks of the month that closed."),
         Job::Archive => ("Archive clean-up", "Moves what the month has taken up to the archive."),
         Job::Year => ("Year summary", "Presses the months of the year that ended."),
+        Job::Compact => ("Ledger compaction", "Makes one event of every chain that is done with."),
+        Job::Prune => ("Ledger pruning", "Moves what has expired to the archive."),
+        Job::Check => ("Weekly check", "Makes everything derived anew and verifies the whole vault."),
     }
 }
 
@@ -497,14 +509,17 @@ mod tests {
             Job::Month => Time::constant(22, 30, 0, 0),
             Job::Archive => Time::constant(22, 45, 0, 0),
             Job::Year => Time::constant(23, 0, 0, 0),
+            Job::Compact | Job::Prune => Time::constant(3, 0, 0, 0),
+            Job::Check => Time::constant(4, 0, 0, 0),
         }
     }
 
     fn runs_on(job: Job, date: Date) -> bool {
         match job {
             Job::Consolidation | Job::Day => true,
-            Job::Week => date.weekday() == jiff::civil::Weekday::Sunday,
-            Job::Month | Job::Archive => date.day() == 1,
+            Job::Week | Job::Check => date.weekday() == jiff::civil::Weekday::Sunday,
+            Job::Month | Job::Archive | Job::Compact => date.day() == 1,
+            Job::Prune => date.day() == 1 && date.month() % 3 == 1,
             Job::Year => date.day() == 1 && date.month() == 1,
         }
     }

@@ -6,15 +6,12 @@ use std::collections::BTreeSet;
 
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::cascade::plan::{Due, Heads, Known, Why};
-use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::Pack;
 use icecore_domain::packs::pyramid::{self, Pyramid};
-use icecore_domain::packs::session::{self, Opening};
 use icecore_domain::packs::upload::{self, Upload};
 use icecore_domain::record::{self, Record, SessionStat};
 use icecore_domain::summary::{Importance, Maker, Period, Summary, SummaryQuery, Tier};
 use icecore_domain::when::When;
-use icecore_store::Error as StoreError;
 use jiff::civil::{Date, Time};
 use jiff::{Timestamp, ToSpan};
 
@@ -23,9 +20,9 @@ use crate::{Error, Memory, Result};
 
 /// From where a pack looks: a moment, and what is newer is not known.
 #[derive(Debug, Clone, Copy)]
-struct Vantage {
-    now: Moment,
-    until: Option<Timestamp>,
+pub(crate) struct Vantage {
+    pub(crate) now: Moment,
+    pub(crate) until: Option<Timestamp>,
 }
 
 /// How many weeks stand in for a month that is not there yet, and days for a week (P7).
@@ -57,7 +54,7 @@ pub struct Zoomed {
 }
 
 impl Memory {
-    fn vantage(&self, date: Option<Date>) -> Result<Vantage> {
+    pub(crate) fn vantage(&self, date: Option<Date>) -> Result<Vantage> {
         let now = self.now();
         match date {
             Some(date) if date > now.day() => Err(Error::Nothing(format!("{date} has not come yet; there is no pack for it"))),
@@ -170,7 +167,7 @@ impl Memory {
     }
 
     /// Today's sessions: as they were pressed, or pressed on the spot.
-    async fn today_sessions(&self, today: Date, pressed: &[Summary], vantage: Vantage) -> Result<Vec<Summary>> {
+    pub(crate) async fn today_sessions(&self, today: Date, pressed: &[Summary], vantage: Vantage) -> Result<Vec<Summary>> {
         let records = self.records_then(Days { first: today, last: today }, vantage).await?;
         let mut stats = record::sessions(&records);
         stats.sort_by(|a, b| (a.first, &a.key).cmp(&(b.first, &b.key)));
@@ -247,35 +244,6 @@ impl Memory {
         let told = self.of(&telling.told, vantage).await?;
         let from = Pyramid { system: before.system.clone(), files: before.files.clone(), records, told, untold: telling.untold };
         Ok(pyramid::pyramid(today, &from, room))
-    }
-
-    /// What a session starts with (K6): the saved state, who is who, the logs of yesterday and today, and where things stand.
-    pub async fn pack_session_start(&self, room: usize) -> Result<Pack> {
-        let today = self.now().day();
-        let yesterday = pyramid::full_from(today);
-        let mut openings = Vec::new();
-        let files = [
-            ("Saved state", layout::STATE.to_owned()),
-            ("Who I am", "SOUL.md".to_owned()),
-            ("Who you are", "USER.md".to_owned()),
-            ("Today's log", DocPath::log(today).to_string()),
-            ("Yesterday's log", DocPath::log(yesterday).to_string()),
-        ];
-        for (title, source) in files {
-            let path: DocPath = source.parse().map_err(StoreError::Path)?;
-            if let Some(bytes) = self.store.document(&path).await? {
-                openings.push(Opening { title: title.into(), source, text: String::from_utf8_lossy(&bytes).into_owned() });
-            }
-        }
-        // Where things stand, most recent first: today's sessions and the days before, by their headlines.
-        let first = today.checked_sub(7.days()).unwrap_or(today);
-        let span = Days { first, last: today };
-        let mut recent = self.store.summaries(&SummaryQuery::within(Tier::Day, span).as_of(self.horizon())).await?;
-        recent.extend(self.today_sessions(today, &[], self.vantage(None)?).await?);
-        recent.reverse();
-        let lines: Vec<String> = recent.iter().map(|summary| format!("- {}: {}", summary.period, summary.headline)).collect();
-        openings.push(Opening { title: "The last days".into(), source: "primers/daily".into(), text: lines.join("\n") });
-        Ok(session::session_start(today, &openings, room))
     }
 
     /// What was said at a time, or what it came to (Y6).

@@ -6,7 +6,10 @@ use icecore_domain::calendar::{NotAZone, Zone};
 use icecore_domain::cascade::retain::Retention;
 use icecore_domain::event::{NotAWord, Priority};
 use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::compact::Limits;
+use icecore_domain::ledger::decay::Ages;
 use icecore_domain::packs::pyramid::Reach;
+use icecore_domain::packs::recall::Words;
 use icecore_domain::packs::states::Span;
 use icecore_domain::schedule::{Job, Timetable};
 use icecore_domain::summary::{Importance, Tier};
@@ -40,6 +43,12 @@ pub struct Policy {
     pub retention: RetentionPolicy,
     /// How far the pyramid's steps reach.
     pub pyramid: PyramidPolicy,
+    /// How statements age.
+    pub decay: DecayPolicy,
+    /// How long the recall pack may be.
+    pub recall: RecallPolicy,
+    /// What is distilled.
+    pub distil: DistilPolicy,
     /// When jobs run.
     pub schedule: SchedulePolicy,
 }
@@ -87,6 +96,8 @@ pub struct BudgetPolicy {
 
 /// The smallest budget of a summary that leaves room to say something.
 const LEAST_BYTES: usize = 1_024;
+/// The most words that a recall pack may have.
+const MOST_RECALL_WORDS: usize = 3_000;
 /// The most that a pyramid's history may have.
 pub const MOST_PYRAMID_TOKENS: usize = 50_000;
 
@@ -152,6 +163,9 @@ pub struct SchedulePolicy {
     month: String,
     archive: String,
     year: String,
+    compact: String,
+    prune: String,
+    check: String,
 }
 
 impl SchedulePolicy {
@@ -164,6 +178,9 @@ impl SchedulePolicy {
             (Job::Month, &self.month),
             (Job::Archive, &self.archive),
             (Job::Year, &self.year),
+            (Job::Compact, &self.compact),
+            (Job::Prune, &self.prune),
+            (Job::Check, &self.check),
         ];
         Timetable::read(&entries).map_err(|error| Mistake::Value(format!("schedule: {error}")))
     }
@@ -173,6 +190,71 @@ impl SchedulePolicy {
 #[serde(deny_unknown_fields)]
 struct LedgerPolicy {
     default_priority: String,
+    most_events: usize,
+    spare_days: u16,
+}
+
+/// How statements age.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecayPolicy {
+    stale_days: u16,
+    dropped_days: u16,
+    p2_days: u16,
+    p3_days: u16,
+}
+
+impl DecayPolicy {
+    /// As the domain takes it.
+    pub fn ages(&self) -> Ages {
+        Ages { stale_days: self.stale_days, dropped_days: self.dropped_days, p2_days: self.p2_days, p3_days: self.p3_days }
+    }
+}
+
+/// How many words each section of the recall pack has, and how much a session or a prompt is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecallPolicy {
+    p0_words: usize,
+    mantra_words: usize,
+    open_words: usize,
+    waiting_words: usize,
+    focus_words: usize,
+    context_words: usize,
+    procedures_words: usize,
+    accounts_words: usize,
+    buffer_words: usize,
+    /// After so many days without a consolidation the pack says so.
+    pub silent_days: u16,
+    /// The most characters of what a prompt is given.
+    pub delta_chars: usize,
+}
+
+impl RecallPolicy {
+    /// As the domain takes it.
+    pub fn words(&self) -> Words {
+        Words {
+            p0: self.p0_words,
+            mantra: self.mantra_words,
+            open: self.open_words,
+            waiting: self.waiting_words,
+            focus: self.focus_words,
+            context: self.context_words,
+            procedures: self.procedures_words,
+            accounts: self.accounts_words,
+            buffer: self.buffer_words,
+        }
+    }
+}
+
+/// What is distilled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DistilPolicy {
+    /// What was said longer ago is left to the summaries.
+    pub reach_days: u16,
+    /// So many tokens of sources go into one question.
+    pub question_tokens: usize,
 }
 
 /// How the daily logs are looked at.
@@ -246,6 +328,11 @@ impl Policy {
         self.cascade.session_idle_minutes
     }
 
+    /// How large the ledger may get.
+    pub fn limits(&self) -> Limits {
+        Limits { most: self.ledger.most_events, ages: self.decay.ages(), spare_days: self.ledger.spare_days }
+    }
+
     /// What `remember` assumes.
     pub fn default_priority(&self) -> Result<Priority, Mistake> {
         Ok(self.ledger.default_priority.parse()?)
@@ -280,6 +367,17 @@ impl Policy {
         if self.budget.upload_bytes < LEAST_BYTES || !(500..=MOST_PYRAMID_TOKENS).contains(&self.budget.pyramid_tokens) {
             return Err(Mistake::Value(format!(
                 "budget.upload_bytes has to be at least {LEAST_BYTES}, budget.pyramid_tokens between 500 and {MOST_PYRAMID_TOKENS}"
+            )));
+        }
+        let words = self.recall.words().most();
+        if words > MOST_RECALL_WORDS {
+            return Err(Mistake::Value(format!(
+                "the sections of recall have {words} words together with the buffer; at most {MOST_RECALL_WORDS} are possible"
+            )));
+        }
+        if self.recall.delta_chars < LEAST_BYTES || self.distil.question_tokens < 500 {
+            return Err(Mistake::Value(format!(
+                "recall.delta_chars has to be at least {LEAST_BYTES}, distil.question_tokens at least 500"
             )));
         }
         Ok(())

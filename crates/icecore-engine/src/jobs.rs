@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use icecore_domain::calendar::Moment;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::schedule::{Job, Occurrence, Timetable};
 use icecore_domain::summary::Summary;
@@ -9,6 +10,7 @@ use icecore_store::Error as StoreError;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
+use crate::consolidate::Consolidated;
 use crate::rollup::{Asking, Rolled, Watch, Wish};
 use crate::{Memory, Result};
 
@@ -27,6 +29,9 @@ pub struct Ran {
     pub jobs: Vec<(String, String)>,
     /// What was pressed.
     pub rolled: Rolled,
+    /// What was consolidated, if it was time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consolidated: Option<Consolidated>,
 }
 
 /// One making of a summary, with what it took (P10).
@@ -75,9 +80,20 @@ impl Memory {
 
     /// For which date each job ran last.
     pub async fn last_runs(&self) -> Result<HashMap<Job, Date>> {
-        let (text, _) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
+        self.last_runs_then(None).await
+    }
+
+    /// Likewise, as it was at a moment.
+    pub(crate) async fn last_runs_then(&self, until: Option<jiff::Timestamp>) -> Result<HashMap<Job, Date>> {
+        let (tail, whole) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
+        // Of the past, the end of the file says nothing.
+        let text = match until {
+            Some(_) if !whole => self.store.document(&path(layout::RUNS)?).await?.unwrap_or_default(),
+            _ => tail,
+        };
         let mut ran: HashMap<Job, Date> = HashMap::new();
-        for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+        let known = |line: &Line| until.is_none_or(|until| Moment::read(&line.ts).is_some_and(|read| read.moment.at() <= until));
+        for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()).filter(known) {
             if let (Ok(job), Ok(date)) = (line.job.parse::<Job>(), line.date.parse::<Date>()) {
                 let last = ran.entry(job).or_insert(date);
                 *last = (*last).max(date);
@@ -102,11 +118,36 @@ impl Memory {
     /// What is due is worked out from what is kept, so one run serves every job that was missed.
     pub async fn run_due(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
         let due = self.due_jobs().await?;
-        if due.iter().any(|occurrence| occurrence.job == Job::Consolidation) && self.history.available().await.is_ok() {
-            // The safety net before the work (L16); without git there is none, and that is no reason not to work.
-            let _ = self.history.snapshot("before consolidation", self.now().at()).await;
+        let nightly = [Job::Consolidation, Job::Compact, Job::Prune, Job::Check];
+        if due.iter().any(|occurrence| nightly.contains(&occurrence.job)) && !self.looks_back().await? {
+            return self.run_night(due, asking, watch).await;
         }
         let rolled = self.roll(&Wish::default(), asking, watch).await?;
+        let jobs = self.note_runs(due).await?;
+        Ok(Ran { jobs, rolled, consolidated: None })
+    }
+
+    /// Consolidates now, whether its time has come or not, together with whatever else is due.
+    pub async fn consolidate(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
+        let mut due = self.due_jobs().await?;
+        if !due.iter().any(|occurrence| occurrence.job == Job::Consolidation) {
+            let now = self.now();
+            due.push(Occurrence { job: Job::Consolidation, date: now.day(), at: now });
+        }
+        self.run_night(due, asking, watch).await
+    }
+
+    async fn run_night(&self, due: Vec<Occurrence>, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
+        let (consolidated, rolled) = self.night(&due, asking, watch).await?;
+        let jobs = self.note_runs(due).await?;
+        // Last, so that it knows of this very run.
+        let pack = self.pack_recall(None, &[]).await?;
+        self.write_recall(&pack).await?;
+        Ok(Ran { jobs, rolled, consolidated: Some(consolidated) })
+    }
+
+    /// Writes down which jobs have run.
+    async fn note_runs(&self, due: Vec<Occurrence>) -> Result<Vec<(String, String)>> {
         let now = self.now();
         let mut jobs = Vec::new();
         for occurrence in due {
@@ -114,7 +155,7 @@ impl Memory {
             self.append_line(&path(layout::RUNS)?, &serde_json::to_string(&line).unwrap_or_default()).await?;
             jobs.push((line.job, line.date));
         }
-        Ok(Ran { jobs, rolled })
+        Ok(jobs)
     }
 
     /// The newest makings of summaries, newest first.
@@ -140,9 +181,7 @@ impl Memory {
             });
         }
         let until = self.horizon();
-        runs.retain(|run| {
-            until.is_none_or(|until| icecore_domain::calendar::Moment::read(&run.ts).is_some_and(|read| read.moment.at() <= until))
-        });
+        runs.retain(|run| until.is_none_or(|until| Moment::read(&run.ts).is_some_and(|read| read.moment.at() <= until)));
         runs.reverse();
         runs.sort_by(|a, b| b.ts.cmp(&a.ts));
         runs.truncate(most);

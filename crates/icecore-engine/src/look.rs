@@ -2,13 +2,10 @@
 
 use icecore_domain::calendar::{Moment, days_between};
 use icecore_domain::event::{Kind, Priority};
-use icecore_domain::id::EventId;
-use icecore_domain::layout::{self, DocPath};
+use icecore_domain::layout;
 use icecore_domain::ledger::conflict::{self, Conflict};
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::ledger::{Entry, Ledger};
-use icecore_domain::plain;
 use icecore_domain::schedule::Job;
 use serde::Serialize;
 
@@ -72,58 +69,6 @@ pub enum Integrity {
     },
 }
 
-/// An event with everything that hangs on it.
-#[derive(Debug, Serialize)]
-pub struct Story {
-    /// The event.
-    pub entry: Entry,
-    /// What it replaced, what replaced it, and the acts upon these, oldest first; itself included.
-    pub chain: Vec<Entry>,
-    /// What it names as related.
-    pub related: Vec<Entry>,
-    /// What it contradicts.
-    pub conflicts: Vec<Conflict>,
-}
-
-/// The way from an event back to the words it came from.
-#[derive(Debug, Serialize)]
-pub struct Trail {
-    /// The event and what hangs on it.
-    #[serde(flatten)]
-    pub story: Story,
-    /// Where its line is.
-    pub ledger: String,
-    /// Where the words are.
-    pub source: TrailSource,
-}
-
-/// Where the words of an event are.
-#[derive(Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum TrailSource {
-    /// Said directly; the ledger line is the first record of it.
-    Live,
-    /// In a file of the vault.
-    File {
-        /// The file.
-        path: String,
-        /// The line that says it, if it is still there.
-        line: Option<usize>,
-        /// That line with its neighbours.
-        context: Vec<(usize, String)>,
-    },
-    /// In a file that is not there any more.
-    Gone {
-        /// The file.
-        path: String,
-    },
-    /// Somewhere icecore cannot look.
-    Elsewhere {
-        /// As the event names it.
-        name: String,
-    },
-}
-
 /// After so many days without a consolidation, the first screen says so.
 const SILENT_DAYS: i64 = 2;
 
@@ -160,58 +105,10 @@ impl Memory {
     }
 
     /// What contradicts what; the home knows, unless the clock was set by hand.
-    async fn contradictions(&self, ledger: &Ledger) -> Result<Vec<Conflict>> {
+    pub(crate) async fn contradictions(&self, ledger: &Ledger) -> Result<Vec<Conflict>> {
         match self.horizon() {
             None => Ok(conflict::between(&self.store.contested().await?)),
             Some(_) => Ok(conflict::among(ledger.entries())),
-        }
-    }
-
-    /// Everything about one event.
-    pub async fn show(&self, id: EventId) -> Result<Story> {
-        let ledger = self.ledger().await?;
-        let entry = ledger.get(id).ok_or(Refusal::Unknown(id))?;
-        let mut conflicts = self.contradictions(&ledger).await?;
-        conflicts.retain(|conflict| conflict.events.contains(&id));
-        Ok(Story {
-            entry: entry.clone(),
-            chain: ledger.chain(id).into_iter().cloned().collect(),
-            related: entry.event.related.iter().filter_map(|&id| ledger.get(id).cloned()).collect(),
-            conflicts,
-        })
-    }
-
-    /// Walks an event back to the words it came from.
-    pub async fn why(&self, id: EventId) -> Result<Trail> {
-        let story = self.show(id).await?;
-        let ledger = format!("{}:{}", layout::LEDGER, story.entry.line);
-        let source = self.source_of(&story.entry).await?;
-        Ok(Trail { story, ledger, source })
-    }
-
-    async fn source_of(&self, entry: &Entry) -> Result<TrailSource> {
-        let name = entry.event.source.clone();
-        if name == "live" {
-            return Ok(TrailSource::Live);
-        }
-        // `path`, or `path:line` as other programs write it.
-        let (file, _) = name.rsplit_once(':').filter(|(_, line)| line.bytes().all(|b| b.is_ascii_digit())).unwrap_or((&name, ""));
-        let Ok(path) = file.parse::<DocPath>() else { return Ok(TrailSource::Elsewhere { name }) };
-        let looks_like_file = path.as_str().contains('/') || path.as_str().contains('.');
-        match self.store.document(&path).await {
-            Ok(Some(bytes)) => {
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                let wanted = plain::sameness_key(&entry.event.content);
-                let lines: Vec<&str> = text.lines().collect();
-                let line = lines.iter().position(|line| plain::sameness_key(line).contains(&wanted));
-                let context = line.map_or(Vec::new(), |at| {
-                    let from = at.saturating_sub(2);
-                    lines.iter().enumerate().skip(from).take(at + 3 - from).map(|(at, line)| (at + 1, (*line).to_owned())).collect()
-                });
-                Ok(TrailSource::File { path: path.to_string(), line: line.map(|at| at + 1), context })
-            }
-            Ok(None) if looks_like_file => Ok(TrailSource::Gone { path: path.to_string() }),
-            _ => Ok(TrailSource::Elsewhere { name }),
         }
     }
 

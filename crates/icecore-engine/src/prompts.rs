@@ -17,6 +17,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("week", include_str!("../prompts/week.yaml")),
     ("month", include_str!("../prompts/month.yaml")),
     ("year", include_str!("../prompts/year.yaml")),
+    ("distil", include_str!("../prompts/distil.yaml")),
     ("rules", include_str!("../prompts/rules.yaml")),
     ("task", include_str!("../prompts/task.yaml")),
 ];
@@ -101,6 +102,7 @@ impl Prompts {
         }
         let prompts = Self { files };
         // A prompt that cannot be filled in is better found now than at night.
+        prompts.fill_distil("x", &[Shown { name: "x".into(), text: "x".into() }], &["x".into()], 1, "x")?;
         for &tier in Tier::ALL {
             let sources = [Shown { name: "x".into(), text: "x".into() }];
             for attempt in 0..3 {
@@ -120,6 +122,30 @@ impl Prompts {
         Ok(prompts)
     }
 
+    /// The prompt that asks for what is to be remembered of these sources; `known` is what is remembered already.
+    pub fn fill_distil(
+        &self,
+        title: &str,
+        sources: &[Shown],
+        known: &[String],
+        attempt: u32,
+        complaints: &str,
+    ) -> Result<(String, String)> {
+        let values = context! {
+            title => title,
+            sources => shown(sources),
+            count => sources.len(),
+            known => known.to_vec(),
+            attempt => attempt,
+            complaints => complaints,
+            fence => fence(sources),
+        };
+        let file = &self.files["distil"];
+        let environment = Environment::empty();
+        let render = |text: &str| environment.render_str(text, &values).map_err(|error| wrong("distil", error));
+        Ok((render(&file.system)?, render(&file.user)?))
+    }
+
     /// The prompt: what the model is, and what it is to do.
     pub fn fill(&self, filling: &Filling<'_>) -> Result<(String, String)> {
         let name = filling.tier.word();
@@ -128,11 +154,6 @@ impl Prompts {
             let text = &self.files[part].text;
             environment.add_template(part, text).map_err(|error| wrong(part, error))?;
         }
-        // Nobody can write text that contains a hash of itself, so nobody can end the fence from within.
-        let fence = filling.sources.iter().fold(Hash::of(b"fence"), |hash, source| hash.then(source.text.as_bytes()));
-        let fence = format!("=== {} ===", fence.short());
-        let sources: Vec<Value> =
-            filling.sources.iter().map(|source| context! { name => source.name.as_str(), text => source.text.as_str() }).collect();
         let values = context! {
             title => filling.title.as_str(),
             span => filling.span.as_str(),
@@ -140,14 +161,24 @@ impl Prompts {
             tighter => filling.tokens * (10 - 3 * filling.attempt.min(2) as usize) / 10,
             sentences => filling.sentences,
             must => filling.must.clone(),
-            sources => sources,
+            sources => shown(filling.sources),
             count => filling.sources.len(),
             attempt => filling.attempt,
             complaints => filling.complaints.as_str(),
-            fence => fence,
+            fence => fence(filling.sources),
         };
         let file = &self.files[name];
         let render = |text: &str| environment.render_str(text, &values).map_err(|error| wrong(name, error));
         Ok((render(&file.system)?, render(&file.user)?))
     }
+}
+
+fn shown(sources: &[Shown]) -> Vec<Value> {
+    sources.iter().map(|source| context! { name => source.name.as_str(), text => source.text.as_str() }).collect()
+}
+
+/// The mark between sources. Nobody can write text that contains a hash of itself, so nobody can end the fence from within.
+fn fence(sources: &[Shown]) -> String {
+    let hash = sources.iter().fold(Hash::of(b"fence"), |hash, source| hash.then(source.text.as_bytes()));
+    format!("=== {} ===", hash.short())
 }

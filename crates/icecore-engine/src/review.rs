@@ -120,6 +120,15 @@ impl Memory {
         Ok(self.reviews().await?.iter().filter_map(|review| review.period.parse().ok()).collect())
     }
 
+    /// Likewise, as it was at a moment.
+    pub(crate) async fn flagged_then(&self, until: Option<jiff::Timestamp>) -> Result<Vec<String>> {
+        let text = self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default();
+        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Review>(line).ok());
+        let known = |review: &Review| Moment::read(&review.ts).is_some_and(|read| until.is_none_or(|until| read.moment.at() <= until));
+        let last: BTreeMap<String, State> = lines.filter(known).map(|review| (review.period, review.state)).collect();
+        Ok(last.into_iter().filter(|(_, state)| *state == State::Open).map(|(period, _)| period).collect())
+    }
+
     async fn write_review(&self, review: &Review) -> Result<()> {
         self.append_line(&path(layout::REVIEW)?, &serde_json::to_string(review).unwrap_or_default()).await
     }

@@ -197,9 +197,10 @@ enum Made {
 }
 
 /// Why a model has to be asked later.
-struct Later {
-    why: String,
-    all: bool,
+pub(crate) struct Later {
+    pub(crate) why: String,
+    /// So does everything else of this run.
+    pub(crate) all: bool,
 }
 
 impl Memory {
@@ -580,7 +581,8 @@ impl Memory {
             let (system, user) = prompts.fill(&filling)?;
             let ask =
                 Ask { system, user, schema: Some(schema()), max_tokens: u32::try_from(size.tokens + 400).unwrap_or(u32::MAX), attempt };
-            let heard = match self.ask(&ask, due, asking, &mut cost).await? {
+            let question = Question { ask: &ask, job: due.period.tier().word(), retries: self.retries(due.period).await? };
+            let heard = match self.ask(question, asking, &mut cost).await? {
                 Ok(heard) => heard,
                 Err(Later { why, all }) => return Ok(Made::Deferred { why, all }),
             };
@@ -603,8 +605,9 @@ impl Memory {
     }
 
     /// Asks a model, unless the same question was answered before. `Err` with the reason if it must wait.
-    async fn ask(&self, ask: &Ask, due: &Due, asking: &Asking<'_>, cost: &mut Cost) -> Result<Result<Heard, Later>> {
-        let question = question(ask, &asking.llm.name(), self.retries(due.period).await?);
+    pub(crate) async fn ask(&self, question: Question<'_>, asking: &Asking<'_>, cost: &mut Cost) -> Result<Result<Heard, Later>> {
+        let Question { ask, job, .. } = question;
+        let question = question.hash(&asking.llm.name());
         if let Some(kept) = self.store.answer(question).await?
             && let Ok(heard) = serde_json::from_slice::<Heard>(&kept)
         {
@@ -612,7 +615,6 @@ impl Memory {
         }
         // On the safe side: what the estimate misses must not pass the ceiling.
         let tokens_in = (budget::tokens(&ask.system) + budget::tokens(&ask.user)) as u64 * 5 / 4 + 200;
-        let job = due.period.tier().word();
         let tokens_out = u64::from(ask.max_tokens).max(asking.output_tokens);
         let reserved = match self.reserve(job, &asking.llm.name(), tokens_in, tokens_out, asking.ceiling).await? {
             Ok(reserved) => reserved,
@@ -657,21 +659,32 @@ impl Memory {
 
 /// An answer as it is kept.
 #[derive(Debug, Clone, Default, Serialize, serde::Deserialize)]
-struct Heard {
-    text: String,
-    cut_off: bool,
+pub(crate) struct Heard {
+    pub(crate) text: String,
+    pub(crate) cut_off: bool,
     tokens_in: u64,
     tokens_out: u64,
     /// Why there is no text; such an answer is not kept.
     #[serde(skip)]
-    nothing: Option<String>,
+    pub(crate) nothing: Option<String>,
 }
 
-/// A question is the same as long as nobody wished that it be asked again.
-fn question(ask: &Ask, model: &str, retries: usize) -> Hash {
-    [model, &ask.system, &ask.user, &ask.max_tokens.to_string(), &retries.to_string()]
-        .iter()
-        .fold(Hash::of(b"question"), |hash, part| hash.then(part.as_bytes()))
+/// What a model is asked, for which job, and how often a person wished that it be asked again.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) ask: &'a Ask,
+    pub(crate) job: &'static str,
+    pub(crate) retries: usize,
+}
+
+impl Question<'_> {
+    /// A question is the same as long as nobody wished that it be asked again.
+    fn hash(&self, model: &str) -> Hash {
+        let ask = self.ask;
+        [model, &ask.system, &ask.user, &ask.max_tokens.to_string(), &self.retries.to_string()]
+            .iter()
+            .fold(Hash::of(b"question"), |hash, part| hash.then(part.as_bytes()))
+    }
 }
 
 /// The tiers of a wish. What is wished for a time is pressed from the ground up.
@@ -824,7 +837,7 @@ fn schema() -> Schema {
 }
 
 /// Whether an object was begun and not ended: mended, it would pass for a whole one.
-fn breaks_off(text: &str) -> bool {
+pub(crate) fn breaks_off(text: &str) -> bool {
     reply::json_object(text).is_some_and(|read| read.repaired) && !text.trim_end().trim_end_matches('`').trim_end().ends_with(['}', ']'])
 }
 

@@ -61,6 +61,8 @@ pub struct Repairs {
 #[derive(Debug, Default)]
 struct Known {
     prefix: Option<Prefix>,
+    /// What a compaction was about to make of it.
+    next: Option<Prefix>,
     gaps: BTreeSet<EventId>,
     at: Option<Moment>,
     failures: usize,
@@ -112,7 +114,8 @@ impl Memory {
         let ledger = Ledger::read(&text.bytes, None);
         let archived = self.archived().await?;
         findings.extend(integrity::examine(&ledger, &archived, &known.gaps));
-        if let Some(prefix) = known.prefix.filter(|prefix| !prefix.holds(&text.bytes)) {
+        let holds = |prefix: &Prefix| prefix.holds(&text.bytes) || known.next.is_some_and(|next| next.holds(&text.bytes));
+        if let Some(prefix) = known.prefix.filter(|prefix| !holds(prefix)) {
             let what = format!(
                 "the first {} bytes of {}, verified on {}, were changed. `icecore doctor --fix` brings back what a snapshot still has and accepts the rest",
                 prefix.bytes,
@@ -285,16 +288,7 @@ impl Memory {
 
     /// Ids of events that moved to an archive and so still resolve.
     async fn archived(&self) -> Result<HashSet<EventId>> {
-        let mut ids = HashSet::new();
-        for document in self.store.documents("").await? {
-            let name = document.as_str();
-            let archive = name.starts_with("memory/ledger-archive-") || name.starts_with("memory/archive/");
-            if archive && name.ends_with(".jsonl") {
-                let bytes = self.store.document(&document).await?.unwrap_or_default();
-                ids.extend(Ledger::read(&bytes, None).entries().iter().map(|entry| entry.event.id));
-            }
-        }
-        Ok(ids)
+        Ok(self.store.archived(&[], None).await?.iter().map(|event| event.id).collect())
     }
 
     /// Events that were there once and are neither in the ledger nor in an archive.
@@ -457,8 +451,11 @@ impl Memory {
             "known_gaps": known.gaps,
         });
         self.store.put(&path(layout::INTEGRITY)?, pretty(&report).as_bytes()).await?;
-        let mut entry =
-            format!("- {} {} {}\n", verdict.checked_at, if verdict.ok { "ok," } else { "FAILED," }, counted(verdict.events, "event"));
+        self.log_check(verdict.checked_at, verdict.ok, verdict.events, &failures).await
+    }
+
+    async fn log_check(&self, at: Moment, ok: bool, events: usize, failures: &[&Finding]) -> Result<()> {
+        let mut entry = format!("- {at} {} {}\n", if ok { "ok," } else { "FAILED," }, counted(events, "event"));
         for finding in failures.iter().take(20) {
             entry.push_str(&format!("  - {}\n", icecore_domain::plain::one_line(&finding.what)));
         }
@@ -466,7 +463,12 @@ impl Memory {
             entry.push_str(&format!("  - and {} more\n", failures.len() - 20));
         }
         let log = path(layout::INTEGRITY_LOG)?;
-        let from = self.store.document(&log).await?.map_or(0, |bytes| bytes.len() as u64);
+        let known = self.store.document(&log).await?.unwrap_or_default();
+        // A run that died and is run again says nothing new.
+        if known.ends_with(entry.as_bytes()) {
+            return Ok(());
+        }
+        let from = known.len() as u64;
         let entry = if from == 0 { format!("# Integrity log\n\n{entry}") } else { entry };
         match self.store.grow(&log, entry.as_bytes(), from).await {
             // Two verifications at once: the other one has just written the same.
@@ -475,23 +477,65 @@ impl Memory {
         }
     }
 
+    /// Writes down what a nightly check of what is new found; how far the ledger is verified stays as it is.
+    pub(crate) async fn note_check(&self, findings: &[Finding]) -> Result<()> {
+        let failures: Vec<&Finding> = findings.iter().filter(|finding| finding.fails).collect();
+        let events = self.store.tally().await?.iter().map(|count| count.events).sum();
+        self.log_check(self.now(), failures.is_empty(), events, &failures).await
+    }
+
     async fn known_integrity(&self) -> Result<Known> {
         let Some(bytes) = self.store.document(&path(layout::INTEGRITY)?).await? else { return Ok(Known::default()) };
         let Ok(report) = serde_json::from_slice::<Value>(&bytes) else { return Ok(Known { unreadable: true, ..Known::default() }) };
-        let ledger = &report["ledger"];
-        let prefix = match (ledger["bytes"].as_u64(), ledger["sha256"].as_str().map(str::parse::<Hash>)) {
+        let prefix_of = |ledger: &Value| match (ledger["bytes"].as_u64(), ledger["sha256"].as_str().map(str::parse::<Hash>)) {
             (Some(bytes), Some(Ok(hash))) => usize::try_from(bytes).ok().map(|bytes| Prefix { bytes, hash }),
             _ => None,
         };
+        let (prefix, next) = (prefix_of(&report["ledger"]), prefix_of(&report["ledger_next"]));
         let gaps = integrity::known_gaps(&bytes);
         let failures = report["checks"].as_array().into_iter().flatten().filter(|check| check["ok"] == Value::Bool(false)).count();
         Ok(Known {
             prefix,
+            next,
             gaps,
             at: report["checked_at"].as_str().and_then(Moment::read).map(|read| read.moment),
             failures,
             unreadable: false,
         })
+    }
+
+    /// Notes what the ledger is about to become, so that a change that is cut short is not taken for damage. What was
+    /// verified before must still be so.
+    pub(crate) async fn expect_ledger(&self, before: &[u8], after: &[u8]) -> Result<()> {
+        let known = self.known_integrity().await?;
+        let Some(prefix) = known.prefix else { return Ok(()) };
+        if !prefix.holds(before) && !known.next.is_some_and(|next| next.holds(before)) {
+            return Err(crate::Error::Nothing(
+                "lines of the ledger that were verified have changed, so nothing was moved out of it; `icecore doctor` shows what to do"
+                    .into(),
+            ));
+        }
+        self.change_report(|report| report["ledger_next"] = prefix_json(Some(Prefix::of(after)))).await
+    }
+
+    /// Notes that it has become that.
+    pub(crate) async fn settle_ledger(&self, prefix: Prefix) -> Result<()> {
+        if self.known_integrity().await?.prefix.is_none() {
+            return Ok(());
+        }
+        self.change_report(|report| {
+            report["ledger"] = prefix_json(Some(prefix));
+            report["ledger_next"] = Value::Null;
+        })
+        .await
+    }
+
+    async fn change_report(&self, change: impl Fn(&mut Value)) -> Result<()> {
+        let path = path(layout::INTEGRITY)?;
+        let bytes = self.store.document(&path).await?.unwrap_or_default();
+        let mut report: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
+        change(&mut report);
+        Ok(self.store.put(&path, pretty(&report).as_bytes()).await?)
     }
 
     /// What the last `verify` found.

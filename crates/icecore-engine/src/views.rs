@@ -212,7 +212,8 @@ impl Memory {
     async fn tend_states(&self, known: &Known, rolled: &mut Rolled) -> Result<()> {
         let today = known.now.day();
         let span = self.policy.retention.states();
-        self.clear_states(known, rolled).await?;
+        let memories = self.memory_names().await?;
+        self.clear_states(known, &memories, rolled).await?;
         let months: BTreeSet<icecore_domain::calendar::Month> =
             known.heads.all().filter_map(|head| if let Period::Month(month) = head.period { Some(month) } else { None }).collect();
         // Days that no month in the file of its year tells of.
@@ -228,7 +229,7 @@ impl Memory {
             Some(first) => self.store.summaries(&SummaryQuery::within(Tier::Day, Days { first, last: today })).await?,
             None => Vec::new(),
         };
-        self.refresh(&path(layout::LAST_MONTH)?, &states::thirty_days(today, span, &days, &months), rolled).await?;
+        self.refresh(&path(layout::LAST_MONTH)?, &states::thirty_days(today, span, &days, &months, &memories), rolled).await?;
         let pressed: BTreeSet<i16> = rolled
             .pressed
             .iter()
@@ -242,20 +243,24 @@ impl Memory {
             }
             let days = Period::Year(year).days();
             let months = self.store.summaries(&SummaryQuery::within(Tier::Month, days)).await?;
-            self.refresh(&place, &states::year(today, span, &months), rolled).await?;
+            self.refresh(&place, &states::year(today, span, &months, &memories), rolled).await?;
         }
         Ok(())
     }
 
     /// Takes the states of days that have been pressed out of `24hr.md`. What somebody else wrote there is kept as a
     /// snapshot first.
-    async fn clear_states(&self, known: &Known, rolled: &mut Rolled) -> Result<()> {
+    async fn clear_states(&self, known: &Known, memories: &[String], rolled: &mut Rolled) -> Result<()> {
         let today = known.now.day();
         let span = self.policy.retention.states();
         let place = path(layout::LAST_DAY)?;
         let Some(bytes) = self.store.document(&place).await? else { return Ok(()) };
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (before, entries) = states::entries(&text);
+        // Each names the memories that came of it.
+        let named: Vec<states::Entry> = entries.iter().cloned().map(|entry| entry.with_memories(memories)).collect();
+        let renamed = named != entries;
+        let entries = named;
         let old = |day: Date| states::has_left(day, today, span, true);
         let mut foreign: BTreeMap<Date, Vec<Record>> = BTreeMap::new();
         for entry in entries.iter().filter(|entry| old(entry.day)) {
@@ -290,12 +295,12 @@ impl Memory {
             let pressed = known.heads.get(Period::Day(day)).is_some() && !late.contains(&day);
             !states::has_left(day, today, span, pressed)
         };
-        if entries.iter().all(|entry| stays(entry.day)) {
-            return Ok(());
-        }
         let mut left = if before.is_empty() { String::new() } else { format!("{before}\n") };
         for entry in entries.iter().filter(|entry| stays(entry.day)) {
             left.push_str(&states::entry_text(entry));
+        }
+        if !renamed && entries.iter().all(|entry| stays(entry.day)) {
+            return Ok(());
         }
         match self.store.swap(&place, left.as_bytes(), bytes.len() as u64).await {
             // Somebody saved a state meanwhile; the next run clears.

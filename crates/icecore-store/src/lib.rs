@@ -248,6 +248,9 @@ pub trait Store: Send + Sync {
     /// Takes a document away. One that is not there is no error.
     async fn remove(&self, path: &DocPath) -> Result<()>;
 
+    /// Takes a folder away that has nothing in it; one that has something in it, or is not there, stays as it is.
+    async fn remove_folder(&self, path: &DocPath) -> Result<()>;
+
     /// Every document below a folder (`""` for all), sorted by path. The ledger is not among them, nor is anything derived
     /// and private.
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>>;

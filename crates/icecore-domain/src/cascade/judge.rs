@@ -188,7 +188,11 @@ fn stems(text: &str) -> HashSet<String> {
 
 /// Dates, numbers and proper names of the text that no source has.
 fn invented(case: &Case<'_>, text: &str) -> Vec<String> {
-    let said = Said::of(case.sources);
+    invented_beside(case, &Said::of(case.sources), text)
+}
+
+/// Likewise, where what the sources say was read before: many texts may be held against one source.
+pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |what: &str| {
         if !found.iter().any(|known| known == what) {
@@ -346,14 +350,14 @@ fn words(line: &str) -> Vec<Word<'_>> {
 }
 
 /// What the sources say, to be looked up.
-struct Said {
+pub(crate) struct Said {
     words: HashSet<String>,
     numbers: HashSet<String>,
     capitals_everywhere: bool,
 }
 
 impl Said {
-    fn of(sources: &str) -> Self {
+    pub(crate) fn of(sources: &str) -> Self {
         let (mut lower, mut numbers) = (HashSet::new(), HashSet::new());
         let (mut inner, mut capitals) = (0_usize, 0_usize);
         for line in sources.lines() {
@@ -372,7 +376,7 @@ impl Said {
         Self { words: lower, numbers, capitals_everywhere: inner >= 40 && capitals * 4 > inner }
     }
 
-    fn has_word(&self, word: &str) -> bool {
+    pub(crate) fn has_word(&self, word: &str) -> bool {
         word.split('_').filter(|part| !part.is_empty()).all(|part| self.has_part(part))
     }
 
@@ -382,7 +386,7 @@ impl Said {
         self.words.contains(&lower) || self.words.contains(plural) || self.words.contains(&format!("{lower}s"))
     }
 
-    fn has_number(&self, number: &str) -> bool {
+    pub(crate) fn has_number(&self, number: &str) -> bool {
         let whole = plain_number(number);
         // Dates and times may be taken apart; a version or an amount may not.
         let apart = number.contains([':', '-', '/']);

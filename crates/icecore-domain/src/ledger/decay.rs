@@ -41,7 +41,7 @@ impl Ages {
 }
 
 /// Tags of what is lasting whatever its type.
-const LASTING: &[&str] = &["identity", "principle", "mantra"];
+const LASTING: &[&str] = &["identity", "principle", "mantra", "account"];
 
 /// Whether the entry is of a kind that loses its truth with time: facts and decisions do, unless they are P0 or say who
 /// somebody is.

@@ -4,6 +4,9 @@
 //! alone: **an act reaches only backwards**. So supersession can have no cycles, whatever a foreign line
 //! claims; a reference forwards or to itself has no effect and is reported.
 
+pub mod archive;
+pub mod claim;
+pub mod compact;
 pub mod conflict;
 pub mod decay;
 pub mod integrity;
@@ -266,6 +269,32 @@ impl Ledger {
         ledger
     }
 
+    /// The same ledger with events that stood in it once, each before the first event with a greater id: ids grow with
+    /// the file. Each comes with its line in the archive; one whose id stands in the ledger is not needed.
+    #[must_use]
+    pub fn with_older(mut self, mut older: Vec<(Event, usize)>) -> Self {
+        older.retain(|(event, _)| !self.by_id.contains_key(&event.id));
+        if older.is_empty() {
+            return self;
+        }
+        older.sort_by_key(|(event, _)| event.id);
+        older.dedup_by_key(|(event, _)| event.id);
+        let mut older = older.into_iter().peekable();
+        let own = std::mem::take(&mut self.entries);
+        self.by_id.clear();
+        for entry in own {
+            while let Some((event, line)) = older.next_if(|(event, _)| event.id < entry.event.id) {
+                self.push(event, line);
+            }
+            self.push(entry.event, entry.line);
+        }
+        for (event, line) in older {
+            self.push(event, line);
+        }
+        self.fold();
+        self
+    }
+
     fn push(&mut self, event: Event, line: usize) {
         if let Some(&first) = self.by_id.get(&event.id) {
             // The first to use an id has it. An identical copy (a merge of two clones) says nothing new.
@@ -384,9 +413,9 @@ impl Ledger {
                 }
             }
         }
-        let mut chain: Vec<&Entry> = members.iter().filter_map(|&member| self.get(member)).collect();
-        chain.sort_by_key(|entry| entry.line);
-        chain
+        let mut places: Vec<usize> = members.iter().filter_map(|member| self.by_id.get(member).copied()).collect();
+        places.sort_unstable();
+        places.into_iter().filter_map(|at| self.entries.get(at)).collect()
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Every pack says what was left out and why, and where each part came from.
 
+pub mod delta;
 pub mod pyramid;
+pub mod recall;
 pub mod session;
 pub mod states;
 pub mod upload;

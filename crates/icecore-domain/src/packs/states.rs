@@ -17,7 +17,28 @@ pub fn entry(record: &Record) -> String {
         clock: record.ts.clock(),
         title: record.title.as_deref().map(crate::plain::one_line),
         text: record.text.trim().to_owned(),
+        memories: Vec::new(),
     })
+}
+
+/// What the line begins with that names the memories an entry gave rise to.
+const MEMORIES: &str = "Memories: [mem:";
+/// So many memories of a month are named; the rest are counted.
+const NAMED: usize = 12;
+
+/// The line that names memories, with what goes around it; nothing if there are none.
+fn memories_line(names: &[&str]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let named: Vec<String> = names.iter().take(NAMED).map(|name| format!("[mem:{name}]")).collect();
+    let more = if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
+    format!("\n\nMemories: {}{more}", named.join(" "))
+}
+
+/// Those of the memories whose time begins so.
+fn of_time<'a>(memories: &'a [String], time: &str) -> Vec<&'a str> {
+    memories.iter().map(String::as_str).filter(|name| name.starts_with(time)).collect()
 }
 
 /// An entry of `24hr.md` as it stands there.
@@ -31,12 +52,25 @@ pub struct Entry {
     pub title: Option<String>,
     /// What was saved.
     pub text: String,
+    /// The memories it gave rise to.
+    pub memories: Vec<String>,
+}
+
+impl Entry {
+    /// The same entry with those of `memories` that were made from what was saved then.
+    #[must_use]
+    pub fn with_memories(mut self, memories: &[String]) -> Self {
+        let time = format!("{}-{}-", self.day.strftime("%Y%m%d"), self.clock.replace(':', ""));
+        self.memories = of_time(memories, &time).into_iter().map(str::to_owned).collect();
+        self
+    }
 }
 
 /// An entry that was read, as it stands in the file.
 pub fn entry_text(entry: &Entry) -> String {
     let title = entry.title.as_deref().map_or(String::new(), |title| format!(" \u{2014} {title}"));
-    format!("---\n### {} {}{title}\n\n{}\n\n---\n", entry.day, entry.clock, entry.text)
+    let names: Vec<&str> = entry.memories.iter().map(String::as_str).collect();
+    format!("---\n### {} {}{title}\n\n{}{}\n\n---\n", entry.day, entry.clock, entry.text, memories_line(&names))
 }
 
 /// The entries of a file, and whatever stands before the first.
@@ -65,6 +99,13 @@ pub fn entries(text: &str) -> (String, Vec<Entry>) {
                 break;
             }
         }
+        // Which memories it gave rise to is not part of what was saved.
+        if let Some((before, last)) = text.rsplit_once('\n')
+            && last.starts_with(MEMORIES)
+        {
+            entry.memories = last.split("[mem:").skip(1).filter_map(|rest| rest.split(']').next()).map(str::to_owned).collect();
+            text = before.trim_end();
+        }
         entry.text = text.to_owned();
     }
     (before.trim().to_owned(), found)
@@ -77,7 +118,13 @@ fn heading(line: &str) -> Option<Entry> {
     let (clock, rest) = rest.strip_prefix(' ')?.split_at_checked(5)?;
     let shape = clock.bytes().enumerate().all(|(at, byte)| if at == 2 { byte == b':' } else { byte.is_ascii_digit() });
     let title = rest.trim_start_matches([' ', '\u{2014}', '-']).trim();
-    shape.then(|| Entry { day, clock: clock.into(), title: (!title.is_empty()).then(|| title.to_owned()), text: String::new() })
+    shape.then(|| Entry {
+        day,
+        clock: clock.into(),
+        title: (!title.is_empty()).then(|| title.to_owned()),
+        text: String::new(),
+        memories: Vec::new(),
+    })
 }
 
 /// How many days the files reach back.
@@ -98,8 +145,9 @@ pub fn has_left(day: Date, today: Date, span: Span, pressed: bool) -> bool {
     day < back(today, span.states_days) && pressed
 }
 
-/// What `30day.md` says. `days` are all days that may be in it, in order; `months` are those that have been pressed.
-pub fn thirty_days(today: Date, span: Span, days: &[Summary], months: &BTreeSet<Month>) -> String {
+/// What `30day.md` says. `days` are all days that may be in it, in order; `months` are those that have been pressed,
+/// `memories` the names of all memories.
+pub fn thirty_days(today: Date, span: Span, days: &[Summary], months: &BTreeSet<Month>, memories: &[String]) -> String {
     let mut text = String::new();
     for summary in days {
         let Period::Day(day) = summary.period else { continue };
@@ -114,7 +162,8 @@ pub fn thirty_days(today: Date, span: Span, days: &[Summary], months: &BTreeSet<
         } else {
             format!("{} message{}", summary.messages, if summary.messages == 1 { "" } else { "s" })
         };
-        text.push_str(&format!("---\n### {day} (from {from})\n\n{}\n\n---\n", summary.headline));
+        let memories = memories_line(&of_time(memories, &day.strftime("%Y%m%d-").to_string()));
+        text.push_str(&format!("---\n### {day} (from {from})\n\n{}{memories}\n\n---\n", summary.headline));
     }
     text
 }
@@ -125,13 +174,14 @@ pub fn enters(month: Month, today: Date, span: Span) -> bool {
 }
 
 /// What the file of a year says; `months` are those of the year that have been pressed, in order.
-pub fn year(today: Date, span: Span, months: &[Summary]) -> String {
+pub fn year(today: Date, span: Span, months: &[Summary], memories: &[String]) -> String {
     let mut text = String::new();
     for summary in months {
         let Period::Month(month) = summary.period else { continue };
         if enters(month, today, span) {
             let first = month.first();
-            text.push_str(&format!("---\n### {} {}\n\n{}\n\n---\n", month_name(first), first.year(), summary.headline));
+            let memories = memories_line(&of_time(memories, &first.strftime("%Y%m").to_string()));
+            text.push_str(&format!("---\n### {} {}\n\n{}{memories}\n\n---\n", month_name(first), first.year(), summary.headline));
         }
     }
     text
@@ -210,7 +260,7 @@ mod tests {
             (1, 0, "---\n### 2026-02-03 (from 1 message)\n\nThis was 2026-02-03.\n\n---\n"),
         ] {
             let days = [day_of(date(2026, 2, 3), messages, states), day_of(date(2026, 2, 12), 1, 0)];
-            assert_eq!(thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new()), header);
+            assert_eq!(thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &[]), header);
         }
     }
 
@@ -225,12 +275,12 @@ mod tests {
                 let days: Vec<Summary> = all.iter().filter(|day| **day < today).map(|&day| day_of(day, 1, 0)).collect();
                 let is_pressed = |month: &Month| back(today, u16::try_from(late_days).unwrap()) > month.span_of_weeks().last;
                 let months: BTreeSet<Month> = all.iter().map(|&day| crate::calendar::Week::of(day).month()).filter(is_pressed).collect();
-                let kept = thirty_days(today, SPAN, &days, &months);
+                let kept = thirty_days(today, SPAN, &days, &months, &[]);
                 let pressed: Vec<Summary> = months
                     .iter()
                     .map(|&month| crate::packs::upload::tests::summary(Period::Month(month), &format!("Month {month}."), ""))
                     .collect();
-                let years = year(today, SPAN, &pressed);
+                let years = year(today, SPAN, &pressed, &[]);
                 let said: BTreeSet<&str> = kept.lines().chain(years.lines()).collect();
                 for &day in all.iter().filter(|day| **day < back(today, 1)) {
                     let in_days = said.contains(format!("This was {day}.").as_str());
@@ -243,8 +293,25 @@ mod tests {
             }
         }
         let months = [crate::packs::upload::tests::summary("2026-01".parse().unwrap(), "It began.", "")];
-        assert_eq!(year(date(2026, 1, 28), SPAN, &months), "");
-        assert_eq!(year(date(2026, 1, 29), SPAN, &months), "---\n### January 2026\n\nIt began.\n\n---\n");
+        assert_eq!(year(date(2026, 1, 28), SPAN, &months, &[]), "");
+        assert_eq!(year(date(2026, 1, 29), SPAN, &months, &[]), "---\n### January 2026\n\nIt began.\n\n---\n");
+    }
+
+    // K4
+    #[test]
+    fn entries_name_the_memories_they_gave_rise_to() {
+        let memories: Vec<String> = ["20260203-0915-r2-contact", "20260203-1130-port", "20260204-0915-other"].map(Into::into).to_vec();
+        let saved = entry(&state("on the cascade", None));
+        let (_, found) = entries(&saved);
+        let named = entry_text(&found[0].clone().with_memories(&memories));
+        assert!(named.ends_with("on the cascade\n\nMemories: [mem:20260203-0915-r2-contact]\n\n---\n"), "{named}");
+        let (_, again) = entries(&named);
+        assert_eq!((again[0].text.as_str(), again[0].memories.as_slice()), ("on the cascade", &memories[..1]));
+        let days = [day_of(date(2026, 2, 3), 9, 0)];
+        let told = thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &memories);
+        assert!(told.contains("\n\nMemories: [mem:20260203-0915-r2-contact] [mem:20260203-1130-port]\n"), "{told}");
+        let months = [crate::packs::upload::tests::summary("2026-02".parse().unwrap(), "It went on.", "")];
+        assert!(year(date(2026, 4, 1), SPAN, &months, &memories).contains("[mem:20260204-0915-other]"));
     }
 
     proptest! {

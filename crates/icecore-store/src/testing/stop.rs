@@ -133,6 +133,11 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.remove(path).await
     }
 
+    async fn remove_folder(&self, path: &DocPath) -> Result<()> {
+        self.write()?;
+        self.inner.remove_folder(path).await
+    }
+
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
         self.inner.documents(under).await
     }

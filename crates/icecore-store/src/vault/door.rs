@@ -528,6 +528,17 @@ impl Door {
         }
     }
 
+    /// Takes an empty folder away.
+    pub fn remove_folder(&self, _held: &Held, path: &DocPath) -> Result<()> {
+        let place = self.place(path)?;
+        refuse_link(&place)?;
+        match fs::remove_dir(&place) {
+            Ok(()) => flushed(place.parent().unwrap_or(&self.root)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory) => Ok(()),
+            Err(error) => Err(fault("removing", &place, error)),
+        }
+    }
+
     /// Removes temporary files of writers that died. Whoever holds the lock is the only writer, so every one is stale.
     pub fn sweep(&self, _held: &Held) {
         for stale in self.temporary_files() {

@@ -501,6 +501,11 @@ impl Store for Vault {
         self.door.remove(&held, path)
     }
 
+    async fn remove_folder(&self, path: &DocPath) -> Result<()> {
+        let held = self.locked()?;
+        self.door.remove_folder(&held, path)
+    }
+
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut found = self.door.documents(under)?;
         found.retain(|path| path.nature() != Nature::Ledger);

@@ -10,7 +10,7 @@ use icecore_domain::id::EventId;
 use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::plain;
-use icecore_engine::{Noticed, TrailSource};
+use icecore_engine::{Because, Noticed, SummaryTrail, Trail, TrailSource};
 use jiff::civil::Date;
 use serde::Serialize;
 
@@ -99,6 +99,13 @@ pub struct OneEvent {
 }
 
 #[derive(Debug, Args)]
+pub struct Why {
+    /// An event, a period, a page's path, [mem:NAME], or a line of a pack
+    #[arg(required = true, value_name = "WHAT", allow_hyphen_values = true)]
+    what: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct Events {
     /// Only with this text
     #[arg(value_name = "TEXT")]
@@ -133,6 +140,9 @@ pub struct Events {
     /// Only recorded on this day or earlier
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     until: Option<String>,
+    /// Only what goes back to tools or strangers and waits for `icecore confirm`
+    #[arg(long)]
+    quarantined: bool,
     /// At most so many, the newest ones
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
@@ -265,7 +275,7 @@ pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<
 }
 
 /// Takes in what people wrote into the logs, and tells about it.
-async fn notice(open: &Open, out: &mut Out) {
+pub async fn notice(open: &Open, out: &mut Out) {
     tell_noticed(&open.memory.notice().await, out);
 }
 
@@ -317,6 +327,7 @@ pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
         until: day_of("--until", asked.until.as_deref(), today)?,
         text: (!asked.text.is_empty()).then(|| asked.text.join(" ")),
         limit: asked.limit,
+        quarantined: asked.quarantined.then_some(true),
         ..EventQuery::default()
     };
     let found = open.memory.events(&query).await?;
@@ -357,6 +368,32 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
     out.table(header, rows)
 }
 
+/// The commands that settle a conflict: the newest holds, the oldest holds, neither does.
+fn settlements(entries: &[Entry]) -> Vec<(&'static str, String)> {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Vec::new() };
+    let replaced = |kept: &Entry| {
+        let others = entries.iter().filter(|entry| entry.event.id != kept.event.id);
+        let others: Vec<String> = others.map(|entry| format!("--supersedes {}", entry.event.id)).collect();
+        format!("icecore remember \"{}\" {} --supersedes {}", quoted(&kept.event.content), others.join(" "), kept.event.id)
+    };
+    let all: Vec<String> = entries.iter().map(|entry| format!("--supersedes {}", entry.event.id)).collect();
+    let others = |kept: &Entry| {
+        let ids = entries.iter().filter(|entry| entry.event.id != kept.event.id).map(|entry| entry.event.id.to_string());
+        format!("icecore retract {}", ids.collect::<Vec<_>>().join(" "))
+    };
+    vec![
+        ("If the newer one holds:", others(last)),
+        ("If the older one holds:", others(first)),
+        ("If it was said anew:", replaced(last)),
+        ("If neither holds:", format!("icecore remember \"…\" {}", all.join(" "))),
+    ]
+}
+
+/// A text for a command line a person may copy.
+fn quoted(text: &str) -> String {
+    show::gist(text).replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$").replace('`', "\\`")
+}
+
 pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
     notice(open, out).await;
     let found = open.memory.conflicts().await?;
@@ -365,8 +402,11 @@ pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
         struct Told<'a> {
             about: &'a str,
             events: &'a [Entry],
+            settle: Vec<String>,
         }
-        let told: Vec<Told<'_>> = found.iter().map(|(conflict, events)| Told { about: &conflict.about, events }).collect();
+        let settle = |events: &[Entry]| settlements(events).into_iter().map(|(_, command)| command).collect();
+        let told: Vec<Told<'_>> =
+            found.iter().map(|(conflict, events)| Told { about: &conflict.about, settle: settle(events), events }).collect();
         return out.json_named("conflicts", &told);
     }
     if found.is_empty() {
@@ -377,13 +417,8 @@ pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
         for entry in entries {
             out.line(format!("    {CYAN}{}{CYAN:#}  {}  {}", entry.event.id, entry.event.ts.day(), show::gist(&entry.event.content)))?;
         }
-        if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
-            out.line(format!("    {DIM}If the newer one holds:  icecore retract {}{DIM:#}", first.event.id))?;
-            out.line(format!("    {DIM}If the older one holds:  icecore retract {}{DIM:#}", last.event.id))?;
-            out.line(format!(
-                "    {DIM}If neither does:         icecore remember \"…\" --supersedes {} --supersedes {}{DIM:#}",
-                first.event.id, last.event.id
-            ))?;
+        for (what, command) in settlements(entries) {
+            out.line(format!("    {DIM}{what:<24} {command}{DIM:#}"))?;
         }
     }
     Ok(())
@@ -398,11 +433,41 @@ pub async fn show(open: &Open, one: &OneEvent, out: &mut Out) -> Result<()> {
     show::chain(&story, out)
 }
 
-pub async fn why(open: &Open, one: &OneEvent, out: &mut Out) -> Result<()> {
-    let trail = open.memory.why(one.id).await?;
+pub async fn why(open: &Open, why: &Why, out: &mut Out) -> Result<()> {
+    let what = why.what.join(" ");
+    let found = open.memory.because(&what).await?;
     if out.is_json() {
-        return out.json(&trail);
+        // One event by its id is told as it always was.
+        if let ([Because::Event(trail)], Ok(_)) = (found.as_slice(), EventId::from_hand(&what)) {
+            return out.json(trail);
+        }
+        return out.json_named("because", &found);
     }
+    for (at, one) in found.iter().enumerate() {
+        if at > 0 {
+            out.line("")?;
+        }
+        match one {
+            Because::Event(trail) => event_trail(trail, out)?,
+            Because::Summary(trail) => summary_trail(trail, out)?,
+            Because::Page { path, events } => {
+                out.line(format!("{BOLD}{}{BOLD:#}", plain::one_line(path)))?;
+                for entry in events {
+                    out.line(format!(
+                        "  {CYAN}{}{CYAN:#}  {}  {}",
+                        entry.event.id,
+                        entry.standing.word(),
+                        show::gist(&entry.event.content)
+                    ))?;
+                }
+                out.say(format!("{DIM}`icecore why ID` walks each of them back to its source.{DIM:#}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn event_trail(trail: &Trail, out: &mut Out) -> Result<()> {
     show::event(&trail.story.entry, out)?;
     out.line("")?;
     out.line(format!("{BOLD}Where it comes from{BOLD:#}"))?;
@@ -410,9 +475,10 @@ pub async fn why(open: &Open, one: &OneEvent, out: &mut Out) -> Result<()> {
     let who = |entry: &Entry| format!("said by {} at {}", entry.event.origin, entry.event.ts);
     match &trail.source {
         TrailSource::Live => out.line(format!("  source   live: {}; the ledger line is its first record", who(&trail.story.entry)))?,
-        TrailSource::Gone { path } => {
-            out.line(format!("  source   {path}, {YELLOW}which is not there any more{YELLOW:#}; the ledger line is what is left"))?
-        }
+        TrailSource::Gone { path } => out.line(format!(
+            "  source   {}, {YELLOW}which is not there any more{YELLOW:#}; the ledger line is what is left",
+            plain::one_line(path)
+        ))?,
         TrailSource::Elsewhere { name } => out.line(format!("  source   {}, which icecore does not keep", plain::one_line(name)))?,
         TrailSource::File { path, line: None, .. } => {
             out.line(format!("  source   {path}, {YELLOW}where the line is no longer found{YELLOW:#}: it was edited or removed"))?;
@@ -424,6 +490,35 @@ pub async fn why(open: &Open, one: &OneEvent, out: &mut Out) -> Result<()> {
                 out.line(format!("           {mark} {DIM}{number:>4}{DIM:#}  {}", plain::one_line(text)))?;
             }
         }
+        record @ TrailSource::Record { .. } => tell_record(record, trail.quote.as_deref(), out)?,
     }
     show::chain(&trail.story, out)
+}
+
+fn tell_record(source: &TrailSource, quote: Option<&str>, out: &mut Out) -> Result<()> {
+    let TrailSource::Record { path, id, conversation, ts, speaker, text } = source else { return Ok(()) };
+    out.line(format!("  source   {path}  {DIM}{} in {}{DIM:#}", plain::one_line(id), plain::one_line(conversation)))?;
+    if let Some(quote) = quote {
+        out.line(format!("  words    \"{}\"", show::gist(quote)))?;
+    }
+    out.line(format!("           {DIM}{} {}{DIM:#} {CYAN}{}{CYAN:#}: {}", ts.day(), ts.clock(), plain::one_line(speaker), show::gist(text)))
+}
+
+fn summary_trail(trail: &SummaryTrail, out: &mut Out) -> Result<()> {
+    for (at, step) in trail.steps.iter().enumerate() {
+        let indent = "  ".repeat(at);
+        out.line(format!(
+            "{indent}{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {DIM}version {} by {}, {}{DIM:#}",
+            step.period,
+            step.version,
+            plain::one_line(&step.made_by),
+            step.path
+        ))?;
+        out.line(format!("{indent}  {}", show::gist(&step.says)))?;
+    }
+    if !trail.sources.is_empty() {
+        out.line(format!("  made from {}", trail.sources.join(", ")))?;
+        out.say(format!("{DIM}`icecore why {}` goes one step further down.{DIM:#}", trail.sources[0]));
+    }
+    trail.records.iter().try_for_each(|record| tell_record(record, None, out))
 }

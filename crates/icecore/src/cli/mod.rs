@@ -4,6 +4,7 @@ mod capture;
 mod care;
 mod demo;
 mod ledger;
+mod night;
 pub mod out;
 mod packs;
 mod press;
@@ -132,9 +133,11 @@ enum Command {
     /// Show an event with its chain: what it replaced, what replaced it, who closed it
     #[command(after_help = "Example:\n  icecore show EVT-20260213-001")]
     Show(ledger::OneEvent),
-    /// Walk an event back to the words it came from
-    #[command(after_help = "Example:\n  icecore why EVT-20260213-001")]
-    Why(ledger::OneEvent),
+    /// Walk an event, a summary, a page or any line of a pack back to the words it came from
+    #[command(
+        after_help = "Examples:\n  icecore why EVT-20260213-001\n  icecore why 2026-W07\n  icecore why knowledge/entities/apollo.md\n  icecore why \"- Never deploy on Fridays (EVT-20260213-002)\"\n  icecore why \"the port moved to 7431\"        a line of a summary or pack"
+    )]
+    Why(ledger::Why),
     /// Keep messages, word for word, for good
     #[command(subcommand)]
     Message(capture::Message),
@@ -156,6 +159,29 @@ enum Command {
         after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what that would be\n  icecore rollup week --period 2026-W07  this week, now\n\nWithout a model, summaries are made from the sources' own sentences and marked provisional; `icecore model check` says what is configured."
     )]
     Rollup(press::Rollup),
+    /// Do the night's work now: learn from the day, tend pages, press, check, rebuild the recall pack
+    #[command(
+        after_help = "Examples:\n  icecore consolidate             what the daemon does at 03:00\n  icecore consolidate --dry-run   what that would be\n\nA report is written to knowledge/consolidation-reports/. A run that is cut short is finished by the next one."
+    )]
+    Consolidate(night::Consolidate),
+    /// Make one event of every chain that is done with; old lines go to the archive
+    #[command(
+        after_help = "Examples:\n  icecore compact --dry-run\n  icecore compact\n\nPermanent and open events stay. Ids that leave still resolve: `icecore show`, `icecore why`."
+    )]
+    Compact(night::DryRun),
+    /// Move what has expired (P2 after 90 days, P3 after 30) to the archive
+    #[command(after_help = "Examples:\n  icecore prune --dry-run\n  icecore prune")]
+    Prune(night::DryRun),
+    /// Take an existing memory folder over; nothing in it is lost
+    #[command(
+        after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once what they hold is kept."
+    )]
+    Migrate(night::Migrate),
+    /// List the words that load pages, or keep the suggested ones
+    #[command(
+        after_help = "Examples:\n  icecore triggers\n  icecore triggers --keep     write the suggestions into recall/triggers.json, to be edited"
+    )]
+    Triggers(night::Triggers),
     /// Show drafts that were refused, and settle them
     #[command(
         after_help = "Examples:\n  icecore review                        what waits, and why\n  icecore review 2026-W07               the draft\n  icecore review 2026-W07 --accept      let it stand\n  icecore review 2026-W07 --edit new.md put another in its place\n  icecore review 2026-W07 --retry       ask again"
@@ -276,7 +302,12 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Commitments => ledger::commitments(&open, out).await,
         Command::Conflicts => ledger::conflicts(&open, out).await,
         Command::Show(one) => ledger::show(&open, one, out).await,
-        Command::Why(one) => ledger::why(&open, one, out).await,
+        Command::Why(why) => ledger::why(&open, why, out).await,
+        Command::Consolidate(consolidate) => night::consolidate(&open, consolidate, out).await,
+        Command::Compact(dry) => night::compact(&open, dry, false, out).await,
+        Command::Prune(dry) => night::compact(&open, dry, true, out).await,
+        Command::Migrate(migrate) => night::migrate(&open, migrate, out).await,
+        Command::Triggers(triggers) => night::triggers(&open, triggers, out).await,
         Command::Message(message) => capture::message(&open, message, out).await,
         Command::Session(session) => capture::session(&open, session, out).await,
         Command::SaveState(save) => capture::save_state(&open, save, out).await,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use icecore_domain::event::Scope;
 use icecore_domain::packs::Pack;
 use icecore_domain::plain;
 use icecore_domain::record::{Record, Trust};
@@ -28,13 +29,58 @@ pub enum PackKind {
         after_help = "Examples:\n  icecore pack pyramid\n  icecore pack pyramid --budget 8000\n  icecore pack pyramid --project . --system prompt.md"
     )]
     Pyramid(Pyramid),
-    /// What a session starts with: the saved state, who is who, the last logs and days; at most 9,000 characters
-    #[command(after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --budget 4000c")]
+    /// What must be known now, on one page of eight sections; at most 3,000 words
+    #[command(
+        after_help = "Examples:\n  icecore pack recall                     also written to recall/pack.md\n  icecore pack recall --date 2026-02-13   as it was at the end of that day\n  icecore pack recall --scope project:app with what holds in one project\n  icecore pack recall --json | jq .left_out"
+    )]
+    Recall(Recall),
+    /// What one prompt is given: the three oldest commitments and the pages its words call for
+    #[command(after_help = "Examples:\n  icecore pack delta \"how is the shopify store doing?\"\n  some-program | icecore pack delta -")]
+    Delta(Delta),
+    /// What a session starts with: who is who, the recall pack, the saved state, the last logs; at most 9,000 characters
+    #[command(
+        after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --kind side       without MEMORY.md\n  icecore pack session-start --budget 4000c"
+    )]
     SessionStart(SessionStart),
 }
 
 #[derive(Debug, Args)]
+pub struct Recall {
+    /// As of this day: 2026-02-13, yesterday …
+    #[arg(long, value_name = "DATE")]
+    date: Option<String>,
+    /// Also what holds there: project:NAME, conversation:ID; may be given several times
+    #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
+    scope: Vec<Scope>,
+}
+
+#[derive(Debug, Args)]
+pub struct Delta {
+    /// The prompt; `-` reads standard input
+    #[arg(required = true, value_name = "PROMPT", allow_hyphen_values = true)]
+    prompt: Vec<String>,
+    /// At most so many characters
+    #[arg(long, value_name = "CHARACTERS", value_parser = read::amount)]
+    budget: Option<usize>,
+}
+
+/// Which session starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SessionKind {
+    /// The person's own
+    Main,
+    /// A helper's: without MEMORY.md
+    Side,
+}
+
+#[derive(Debug, Args)]
 pub struct SessionStart {
+    /// Which session starts
+    #[arg(long, value_name = "KIND", default_value = "main")]
+    kind: SessionKind,
+    /// As of this day: 2026-02-13, yesterday …
+    #[arg(long, value_name = "DATE")]
+    date: Option<String>,
     /// At most so many characters
     #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = read::amount)]
     budget: usize,
@@ -127,11 +173,30 @@ pub async fn pack(open: &Open, kind: &PackKind, out: &mut Out) -> Result<()> {
             }
             open.memory.pack_pyramid(day(pyramid.date.as_deref(), open)?, pyramid.budget, &before).await?
         }
+        PackKind::Recall(recall) => {
+            super::ledger::notice(open, out).await;
+            let date = day(recall.date.as_deref(), open)?;
+            let pack = open.memory.pack_recall(date, &recall.scope).await?;
+            if date.is_none() && recall.scope.is_empty() {
+                open.memory.write_recall(&pack).await?;
+            }
+            pack
+        }
+        PackKind::Delta(delta) => {
+            if delta.budget.is_some_and(|budget| budget < LEAST_UPLOAD_BYTES) {
+                return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed")).into());
+            }
+            open.memory.pack_delta(&super::ledger::text_of(&delta.prompt)?, delta.budget).await?
+        }
         PackKind::SessionStart(start) => {
             if start.budget < LEAST_UPLOAD_BYTES {
                 return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed")).into());
             }
-            open.memory.pack_session_start(start.budget).await?
+            let kind = match start.kind {
+                SessionKind::Main => icecore_engine::SessionKind::Main,
+                SessionKind::Side => icecore_engine::SessionKind::Side,
+            };
+            open.memory.pack_session_start(kind, day(start.date.as_deref(), open)?, start.budget).await?
         }
     };
     tell(&pack, out)

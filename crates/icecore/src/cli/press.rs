@@ -114,7 +114,7 @@ pub enum Model {
 }
 
 /// Moves a bar as a run goes on.
-fn moves(bar: &indicatif::ProgressBar) -> impl Fn(&str, usize, usize) + Send + Sync + '_ {
+pub fn moves(bar: &indicatif::ProgressBar) -> impl Fn(&str, usize, usize) + Send + Sync + '_ {
     |what, done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
@@ -177,6 +177,9 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
         let ran = ran?;
         if out.is_json() {
             return out.json(&ran);
+        }
+        if let Some(consolidated) = &ran.consolidated {
+            super::night::tell(consolidated, out)?;
         }
         return tell(&ran.rolled, out);
     }
@@ -444,11 +447,14 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
                 last_trouble.clear();
                 // A model that does not answer is asked less and less often, down to once an hour.
                 pause = if ran.rolled.silent.is_some() { (pause * 2).min(3_600 / daemon.every).max(1) } else { 1 };
-                let done = ran.rolled.pressed.len() + ran.rolled.flagged.len();
+                let done = ran.rolled.pressed.len() + ran.rolled.flagged.len() + usize::from(ran.consolidated.is_some());
                 if out.is_json() && done > 0 {
                     out.json(&ran)?;
                 } else if done > 0 {
-                    tell(&ran.rolled, out)?;
+                    if let Some(consolidated) = &ran.consolidated {
+                        super::night::tell(consolidated, out)?;
+                    }
+                    tell_what_was_done(&ran.rolled, out)?;
                 }
                 out.flush()?;
             }

@@ -165,6 +165,13 @@ pub fn chain(story: &Story, out: &mut Out) -> Result<()> {
             out.line(format!("{mark} {CYAN}{}{CYAN:#}  {}  {what:<34}  {}", event.id, event.ts.day(), gist(&event.content)))?;
         }
     }
+    if !story.stands_for.is_empty() {
+        out.line("")?;
+        out.line(format!("{BOLD}It stands for these, which are in the archive{BOLD:#}"))?;
+        for entry in &story.stands_for {
+            out.line(format!("  {CYAN}{}{CYAN:#}  {}  {}", entry.event.id, entry.event.ts.day(), gist(&entry.event.content)))?;
+        }
+    }
     for conflict in &story.conflicts {
         let ids: Vec<String> = conflict.events.iter().map(ToString::to_string).collect();
         out.line(format!("{YELLOW}⚠ {} disagree about {}{YELLOW:#}", ids.join(" and "), gist(&conflict.about)))?;

@@ -61,7 +61,8 @@ impl Index {
     /// Forgets every file and takes all of these in, in one go: others see the old state or the new one.
     pub fn take_all(&mut self, files: &[DocPath], read: impl Fn(&DocPath) -> Outcome<FileNow>, progress: Progress<'_>) -> Outcome<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute_batch("DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM archive; DELETE FROM taken;")?;
+        transaction
+            .execute_batch("DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM archive; DELETE FROM taken;")?;
         for (done, path) in files.iter().enumerate() {
             fill_file(&transaction, path, &read(path)?)?;
             progress(done as u64 + 1, files.len() as u64);

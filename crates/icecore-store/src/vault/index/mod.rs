@@ -767,8 +767,8 @@ fn put_standing(
     verified: icecore_domain::calendar::Moment,
     confirmed: bool,
 ) -> Outcome<()> {
-    let mut put =
-        transaction.prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4, confirmed = ?5, verified_on = ?6 WHERE id = ?1")?;
+    let mut put = transaction
+        .prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4, confirmed = ?5, verified_on = ?6 WHERE id = ?1")?;
     let ended_by = standing.by().map(|by| by.to_string());
     put.execute(params![id.to_string(), standing.word(), ended_by, verified.to_string(), confirmed, verified.day().to_string()])?;
     Ok(())

@@ -1,0 +1,492 @@
+//! Whether a proposal may become an event.
+//!
+//! Whoever proposed it is a stranger. It stands only if its words are in its source, the source says what it says, it is
+//! none of our own text and no order from somebody who has none to give; what is of little trust stays of little weight.
+//! What was changed to let it stand, and why the others do not, is told.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use jiff::civil::Date;
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::same::{Index, KnownTexts, Likeness, Profile, Sameness, says_changed};
+use super::sentences::{around, asks};
+use super::speech::{flat, has, starts};
+use super::{Folded, MAX_CONTENT, MAX_SHORT, MAX_TAGS, Piece, Proposal, days, markers};
+use crate::budget;
+use crate::calendar::{Days, Moment};
+use crate::cascade::judge::{Case, Said, invented_beside};
+use crate::event::{EntityKind, Kind, Origin, Priority};
+use crate::gate;
+use crate::id::EventId;
+use crate::plain;
+use crate::record::Trust;
+
+/// The most proposals that are judged in one go; more is a flood, not a conversation.
+pub const MAX_JUDGED: usize = 5_000;
+/// The longest quote that is looked for, in bytes: a statement goes back to a sentence or a few.
+const MAX_QUOTED: usize = 4_000;
+/// How many of its telling words a statement must have from its source, in percent.
+const SUPPORTED_PERCENT: usize = 60;
+/// The tag of what a stranger said in the form of a rule.
+pub const UNCONFIRMED: &str = "unconfirmed";
+
+/// What became of a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may stand, as it is here, with what was changed and why.
+    Keep(Proposal, Vec<String>),
+    /// It may not, and why.
+    Refused(String),
+    /// It is known already.
+    Duplicate(EventId),
+    /// An earlier one of the same batch says it; its index.
+    DuplicateInBatch(usize),
+}
+
+/// Judges proposals against their pieces and against what is known. `now` bounds what may count as ahead.
+pub fn judge(proposals: Vec<Proposal>, pieces: &[Piece<'_>], known: &KnownTexts, now: Moment) -> Vec<(Proposal, Verdict)> {
+    judge_with(proposals, pieces, known, now, None)
+}
+
+/// Likewise, with a measure of meaning for what is known in other words.
+pub fn judge_with(
+    proposals: Vec<Proposal>,
+    pieces: &[Piece<'_>],
+    known: &KnownTexts,
+    now: Moment,
+    likeness: Option<Likeness<'_>>,
+) -> Vec<(Proposal, Verdict)> {
+    let sources: Vec<Source<'_>> = pieces.iter().map(Source::new).collect();
+    let mut batch = Index::new();
+    let mut judged = Vec::with_capacity(proposals.len());
+    for (at, proposal) in proposals.into_iter().enumerate() {
+        let verdict = if at >= MAX_JUDGED {
+            Verdict::Refused(format!("more than {MAX_JUDGED} were proposed at once"))
+        } else {
+            match stand(&proposal, &sources, now) {
+                Err(why) => Verdict::Refused(why),
+                Ok((kept, changes, sentence)) => place(kept, changes, &sentence, &sources, known, &batch, likeness),
+            }
+        };
+        if let Verdict::Keep(kept, _) = &verdict {
+            batch.add(at, kept.entity.as_deref().unwrap_or_default(), &kept.content);
+        }
+        judged.push((proposal, verdict));
+    }
+    judged
+}
+
+/// A piece, and what is read from it at most once.
+struct Source<'a> {
+    piece: &'a Piece<'a>,
+    /// Its words without blocks of our own.
+    text: Cow<'a, str>,
+    folded: OnceCell<Folded>,
+    said: OnceCell<Said>,
+    stems: OnceCell<BTreeSet<String>>,
+    named: OnceCell<String>,
+    days: OnceCell<BTreeSet<Date>>,
+}
+
+impl<'a> Source<'a> {
+    fn new(piece: &'a Piece<'a>) -> Self {
+        Self {
+            piece,
+            text: gate::strip(piece.text).text,
+            folded: OnceCell::new(),
+            said: OnceCell::new(),
+            stems: OnceCell::new(),
+            named: OnceCell::new(),
+            days: OnceCell::new(),
+        }
+    }
+
+    fn folded(&self) -> &Folded {
+        self.folded.get_or_init(|| Folded::of(&self.text))
+    }
+
+    fn said(&self) -> &Said {
+        self.said.get_or_init(|| Said::of(&self.text))
+    }
+
+    fn stems(&self) -> &BTreeSet<String> {
+        // Sentence by sentence, since a profile reads no more than a statement.
+        self.stems.get_or_init(|| self.text.lines().flat_map(|line| Profile::of_long(line).stems).collect())
+    }
+
+    fn days(&self) -> &BTreeSet<Date> {
+        let said = self.piece.said.day();
+        self.days.get_or_init(|| days::named(&self.text, said).into_iter().map(|named| named.day).collect())
+    }
+
+    /// Whether a name occurs, as whole words.
+    fn names(&self, name: &str) -> bool {
+        let all = self.named.get_or_init(|| format!("_{}_", plain::entity_key(&self.text)));
+        let key = plain::entity_key(name);
+        !key.is_empty() && (all.contains(&format!("_{key}_")) || all.contains(&format!("_{key}s_")))
+    }
+}
+
+/// The proposal as it may stand on its own, what was changed, and the whole sentence it goes back to.
+fn stand(proposal: &Proposal, sources: &[Source<'_>], now: Moment) -> Result<(Proposal, Vec<String>, String), String> {
+    let mut kept = proposal.clone();
+    let mut changes = Vec::new();
+    let sentence = locate(&mut kept, sources, &mut changes)?;
+    let source = sources.get(kept.piece).ok_or("it names no source")?;
+    shape(&mut kept, &mut changes);
+    reads_as_statement(&kept, &sentence)?;
+    is_not_ours(&kept)?;
+    gives_no_orders(&mut kept, source.piece.origin, &sentence, &mut changes)?;
+    is_supported(&kept, source, &sentence)?;
+    details(&mut kept, source, now, &mut changes);
+    weigh(&mut kept, source.piece.origin, &sentence, &mut changes);
+    Ok((kept, changes, sentence))
+}
+
+/// Finds the words of the proposal, in its piece or in the one other that has them.
+fn locate(kept: &mut Proposal, sources: &[Source<'_>], changes: &mut Vec<String>) -> Result<String, String> {
+    let wanted = Folded::of(&kept.quote);
+    let wanted = wanted.text.trim();
+    let within = |source: &Source<'_>| source.folded().find_folded(wanted).map(|span| around(&source.text, span).to_owned());
+    if wanted.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
+        return Err("it quotes no words".into());
+    }
+    if wanted.len() > MAX_QUOTED {
+        return Err(format!("it quotes more than {MAX_QUOTED} bytes"));
+    }
+    if let Some(sentence) = sources.get(kept.piece).and_then(within) {
+        return Ok(sentence);
+    }
+    let mut others = sources.iter().enumerate().filter_map(|(at, source)| Some((at, within(source)?)));
+    match (others.next(), others.next()) {
+        (Some((at, sentence)), None) => {
+            changes.push(format!("its words are in source {}, not in {}", at + 1, kept.piece.saturating_add(1)));
+            kept.piece = at;
+            Ok(sentence)
+        }
+        _ => Err("its words are not in the source".into()),
+    }
+}
+
+/// One paragraph, bounded, clean.
+fn shape(kept: &mut Proposal, changes: &mut Vec<String>) {
+    let cleaned = plain::clean(&kept.content);
+    let content = cleaned.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if cleaned.removed > 0 {
+        changes.push(format!("{} control characters were taken out", cleaned.removed));
+    }
+    if content.len() > MAX_CONTENT {
+        changes.push(format!("its {} bytes were shortened to {MAX_CONTENT}", content.len()));
+    }
+    kept.content = budget::shortened(&content, MAX_CONTENT);
+    let tags = kept.tags.len();
+    let mut own: Vec<String> = kept.tags.iter().map(|tag| plain::one_line(tag.trim()).to_lowercase()).collect();
+    own.retain(|tag| !tag.is_empty() && tag.len() <= MAX_SHORT);
+    own.sort();
+    own.dedup();
+    own.truncate(MAX_TAGS);
+    if own.len() < tags {
+        changes.push(format!("{} tags were double, too long or too many", tags - own.len()));
+    }
+    kept.tags = own;
+    if !kept.supersedes.is_empty() {
+        changes.push("what it replaces is not for a proposal to say".into());
+        kept.supersedes.clear();
+    }
+}
+
+fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
+    let words = kept.content.unicode_words().count();
+    let pair = kept.content.split_once(':').is_some_and(|(key, value)| !key.trim().is_empty() && !value.trim().is_empty());
+    if words == 0 {
+        return Err("it says nothing".into());
+    }
+    if words < 3 && !(pair && words >= 2) {
+        return Err("it is too short to be understood later".into());
+    }
+    if asks(&kept.content) {
+        return Err("it is a question".into());
+    }
+    let flat_content = flat(&kept.content);
+    if starts(&flat_content, markers::GREETINGS).is_some_and(|rest| rest.split_whitespace().count() <= 3) {
+        return Err("it is a greeting".into());
+    }
+    // Somebody may ask to be reminded; else a question states nothing.
+    let requested = matches!(kept.kind, Kind::Commitment | Kind::Preference);
+    if asks(sentence) && !requested {
+        return Err("its source only asks".into());
+    }
+    let flat_sentence = flat(sentence);
+    let conditional =
+        has(&flat_sentence, &["if we decided", "if we decide", "what if", "should we", "maybe", "perhaps", "might", "vielleicht"])
+            || starts(&flat_sentence, &["if", "even if", "suppose", "wenn", "falls"]).is_some();
+    if kept.kind == Kind::Decision
+        && conditional
+        && !has(&flat_content, &["if", "maybe", "perhaps", "might", "wenn", "falls", "vielleicht"])
+    {
+        return Err("its source only considers it".into());
+    }
+    Ok(())
+}
+
+/// What we handed out comes back in transcripts; it is no news.
+fn is_not_ours(kept: &Proposal) -> Result<(), String> {
+    let ours = |text: &str| {
+        text.match_indices("EVT-").any(|(at, _)| {
+            let id = text[at + 4..].bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'-').count();
+            let end = text[at + 4 + id..].trim_end_matches(['.', ' ']);
+            let marked = text[..at].ends_with(['[', '(']) && end.starts_with([']', ')']);
+            id >= 12 && marked && (text[..at].ends_with('[') || end.len() == 1)
+        })
+    };
+    let marked = [&kept.content, &kept.quote].into_iter().any(|text| ours(text) || gate::strip(text).blocks > 0);
+    if marked { Err("it is our own text".into()) } else { Ok(()) }
+}
+
+/// Only the person may tell an assistant how to behave.
+fn gives_no_orders(kept: &mut Proposal, origin: Origin, sentence: &str, changes: &mut Vec<String>) -> Result<(), String> {
+    let orders = [kept.content.as_str(), kept.quote.as_str(), sentence].into_iter().any(|text| {
+        // Quotation marks do not make an order harmless here.
+        let bare: String =
+            text.chars().filter(|c| !matches!(c, '"' | '“' | '”' | '„' | '«' | '»' | '`' | '*' | '_' | '\u{200b}'..='\u{200f}')).collect();
+        let folded: String = unicode_normalization::UnicodeNormalization::nfkc(bare.as_str()).collect();
+        let words = flat(&folded);
+        has(&words, markers::ORDERS) || (Trust::of(origin) == Trust::Low && has(&words, markers::URGES))
+    });
+    if !orders {
+        return Ok(());
+    }
+    match origin {
+        Origin::Tool | Origin::Import | Origin::Assistant => Err("it tells the assistant how to behave, and is not the person's".into()),
+        Origin::User | Origin::File => {
+            if kept.kind == Kind::Fact && has(&flat(&kept.content), &["you must", "from now on", "you should always", "you should never"]) {
+                changes.push("how the assistant is to behave is a preference".into());
+                kept.kind = Kind::Preference;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Words of a reporter, which no source has.
+#[rustfmt::skip]
+const REPORTER: &[&str] = &[
+    "want", "wants", "decide", "prefer", "lik", "ask", "plan", "stat", "said", "mention", "request", "own", "person", "assistant",
+    "client", "team", "project", "call", "rule", "hous",
+];
+
+/// Whether the source says it.
+fn is_supported(kept: &Proposal, source: &Source<'_>, sentence: &str) -> Result<(), String> {
+    let said = source.piece.said.day();
+    let day = Days { first: said, last: said };
+    let case = Case { days: day, bytes: usize::MAX, tokens: usize::MAX, must: &[], sources: "", count: 0 };
+    let mut made_up = invented_beside(&case, source.said(), &kept.content);
+    // A day may be written out that the source names in other words.
+    made_up.retain(|word| !word.parse::<Date>().is_ok_and(|day| source.days().contains(&day)));
+    made_up.extend(first_name(&kept.content, source));
+    if !made_up.is_empty() {
+        made_up.truncate(6);
+        return Err(format!("its source does not say: {}", made_up.join(", ")));
+    }
+    let profile = Profile::of(&kept.content);
+    let telling: Vec<&String> = profile.stems.iter().filter(|stem| !REPORTER.contains(&stem.as_str())).collect();
+    let there = telling.iter().filter(|stem| source.stems().contains(**stem)).count();
+    if there * 100 < telling.len() * SUPPORTED_PERCENT {
+        return Err(format!("only {there} of its {} telling words are in the source", telling.len()));
+    }
+    if denies(&kept.content) != denies_there(sentence, &profile) {
+        return Err("it denies what its source says, or the other way round".into());
+    }
+    Ok(())
+}
+
+/// A name at the beginning that the source does not have; the capital alone tells nothing there.
+fn first_name(content: &str, source: &Source<'_>) -> Option<String> {
+    let mut words = content.split_whitespace();
+    let first = words.next()?.trim_matches(|c: char| !c.is_alphanumeric());
+    let next = words.next()?.trim_matches(|c: char| !c.is_alphanumeric());
+    let bare = first.trim_end_matches("'s").trim_end_matches("’s");
+    let capital = bare.starts_with(char::is_uppercase) && bare.chars().count() > 1;
+    const ACTS: &[&str] = &["is", "was", "has", "will", "must", "can", "ist", "hat", "wird", "and", "or"];
+    #[rustfmt::skip]
+    const NO_NAMES: &[&str] =
+&[
+        "the", "this", "that", "user", "they", "everyone", "he", "she", "it", "client", "assistant", "project", "team",
+    ];
+    // "Decision: ..." is a label.
+    if content.split_whitespace().next().is_some_and(|word| word.ends_with(':')) {
+        return None;
+    }
+    let acts =
+        ACTS.contains(&next) || (next.ends_with('s') && next.len() > 3) || next.ends_with("ed") || next.starts_with(char::is_uppercase);
+    let lower = bare.to_lowercase();
+    let owner = bare.len() < first.len();
+    let known = source.said().has_word(bare) || Profile::of(&lower).stems.iter().all(|stem| source.stems().contains(stem));
+    (capital && (acts || owner) && !known && !NO_NAMES.contains(&lower.as_str())).then(|| first.to_owned())
+}
+
+/// Whether a text denies something, as far as the words go that really do.
+fn denies(text: &str) -> bool {
+    let mut flat = flat(text);
+    for harmless in [
+        " no more than ",
+        " no later than ",
+        " not only ",
+        " do not forget ",
+        " not just ",
+        " no problem ",
+        " no doubt ",
+        " no longer than ",
+    ] {
+        flat = flat.replace(harmless, " ");
+    }
+    Profile::of(&flat).denies()
+}
+
+/// Whether the part of the sentence that speaks of the same things denies them.
+fn denies_there(sentence: &str, about: &Profile) -> bool {
+    let whole = denies(sentence);
+    let parts: Vec<&str> =
+        sentence.split([',', ';', ':']).flat_map(|part| part.split(" but ")).flat_map(|part| part.split(" aber ")).collect();
+    if !whole || parts.len() < 2 {
+        return whole;
+    }
+    let shared = |part: &str| Profile::of(part).stems.intersection(&about.stems).count();
+    let best = parts.iter().map(|part| shared(part)).max().unwrap_or(0);
+    let all = Profile::of(sentence).stems.intersection(&about.stems).count();
+    // Spread over several parts, it speaks of the whole.
+    if best < all || best == 0 {
+        return whole;
+    }
+    parts.iter().filter(|part| shared(part) == best).any(|part| denies(part))
+}
+
+/// Day, waiting and entity stand only if the source has them.
+fn details(kept: &mut Proposal, source: &Source<'_>, now: Moment, changes: &mut Vec<String>) {
+    if let Some(due) = kept.due {
+        let written = source.said().has_number(&due.to_string()) && source.text.contains(&due.to_string());
+        let ahead = due >= source.piece.said.day().min(now.day());
+        if !ahead || !(written || source.days().contains(&due)) {
+            changes.push(format!("the source does not make it due on {due}"));
+            kept.due = None;
+        }
+    }
+    if let Some(waiting) = &kept.waiting_on
+        && (waiting.len() > MAX_SHORT || !source.names(waiting))
+    {
+        changes.push("the source does not say whom it waits for".into());
+        kept.waiting_on = None;
+    }
+    if let Some(entity) = &kept.entity
+        && (entity.len() > MAX_SHORT || !source.names(entity))
+    {
+        let shown: String = plain::one_line(entity).chars().take(40).collect();
+        changes.push(format!("the source does not speak of `{shown}`"));
+        kept.entity = None;
+    }
+    if kept.entity.is_none() && kept.entity_kind.take().is_some() {
+        changes.push("without an entity it has no kind of entity".into());
+    }
+    if kept.entity_kind == Some(EntityKind::Person)
+        && kept.entity.as_deref().is_some_and(|name| name.contains(|c: char| c.is_ascii_digit()))
+    {
+        changes.push("a name with digits is no person's".into());
+        kept.entity_kind = None;
+    }
+}
+
+/// Type and priority as the words and their origin bear them.
+fn weigh(kept: &mut Proposal, origin: Origin, sentence: &str, changes: &mut Vec<String>) {
+    if kept.kind == Kind::Commitment && !is_owed(kept) {
+        changes.push("nothing is to be done, so it is a fact".into());
+        kept.kind = Kind::Fact;
+    }
+    let hard = has(&flat(sentence), markers::HARD);
+    let most = match Trust::of(origin) {
+        Trust::Low => Priority::P2,
+        Trust::High => {
+            if hard {
+                Priority::P0
+            } else {
+                Priority::P1
+            }
+        }
+        Trust::Medium => {
+            if origin == Origin::File && hard {
+                Priority::P0
+            } else {
+                Priority::P1
+            }
+        }
+    };
+    if kept.priority < most {
+        changes.push(match Trust::of(origin) {
+            Trust::Low => format!("a stranger's words are {most} at most"),
+            Trust::Medium if origin == Origin::Assistant => format!("an assistant's words are {most} at most"),
+            _ => format!("without a word like `must` or `never` it is {most} at most"),
+        });
+        kept.priority = most;
+    }
+    if Trust::of(origin) == Trust::Low && matches!(kept.kind, Kind::Constraint | Kind::Preference | Kind::Procedure) {
+        changes.push(format!("a {} from a stranger is only a fact to be confirmed", kept.kind));
+        kept.kind = Kind::Fact;
+        kept.tags.retain(|tag| tag != UNCONFIRMED);
+        kept.tags.truncate(MAX_TAGS - 1);
+        kept.tags.push(UNCONFIRMED.into());
+        kept.tags.sort();
+    }
+    if kept.kind != Kind::Commitment && (kept.due.take().is_some() | kept.waiting_on.take().is_some()) {
+        changes.push("only a commitment is due or waits for somebody".into());
+    }
+}
+
+/// Whether there is anything to do.
+fn is_owed(kept: &Proposal) -> bool {
+    let words = flat(&kept.content);
+    let stems = Profile::of(&kept.content).stems;
+    #[rustfmt::skip]
+    const OWED: &[&str] = &[
+        "to", "will", "must", "need", "needs", "promise", "promised", "owe", "owes", "due", "deadline", "todo", "remind", "waiting",
+        "follow up", "werde", "werden", "muss", "müssen", "bis", "soll",
+    ];
+    kept.due.is_some()
+        || has(&words, OWED)
+        || markers::VERBS.iter().any(|verb| has(&words, &[verb]) || stems.contains(*verb))
+        || words.split_whitespace().next_back().is_some_and(|last| last.ends_with("en") && last.chars().count() > 4)
+}
+
+/// Whether it is news, and what it replaces.
+fn place(
+    mut kept: Proposal,
+    mut changes: Vec<String>,
+    sentence: &str,
+    sources: &[Source<'_>],
+    known: &KnownTexts,
+    batch: &Index<usize>,
+    likeness: Option<Likeness<'_>>,
+) -> Verdict {
+    let entity = kept.entity.clone().unwrap_or_default();
+    if let Some((earlier, Sameness::Same)) = batch.find(&kept.content, &entity, likeness) {
+        return Verdict::DuplicateInBatch(earlier);
+    }
+    match known.find_with(&kept.content, &entity, likeness) {
+        Some((id, Sameness::Same)) => return Verdict::Duplicate(id),
+        Some((id, Sameness::Update)) => {
+            let origin = sources.get(kept.piece).map(|source| source.piece.origin);
+            let trusted = matches!(origin, Some(Origin::User | Origin::File));
+            // Else both stand, and the conflict is shown.
+            if trusted && says_changed(&flat(sentence)) {
+                changes.push(format!("its words say that {id} has changed"));
+                kept.supersedes = vec![id];
+            }
+        }
+        _ => {}
+    }
+    Verdict::Keep(kept, changes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! The words by which people mark what is meant to last, in English and German. Contractions are written out.
+
+use crate::event::{Kind, Priority};
+
+/// Labels before a colon, as in `Decision: ...`.
+pub(crate) const LABELS: &[(&str, Kind, Priority)] = &[
+    ("decision", Kind::Decision, Priority::P1),
+    ("decided", Kind::Decision, Priority::P1),
+    ("entscheidung", Kind::Decision, Priority::P1),
+    ("todo", Kind::Commitment, Priority::P2),
+    ("to do", Kind::Commitment, Priority::P2),
+    ("to-do", Kind::Commitment, Priority::P2),
+    ("action item", Kind::Commitment, Priority::P2),
+    ("aufgabe", Kind::Commitment, Priority::P2),
+    ("constraint", Kind::Constraint, Priority::P1),
+    ("rule", Kind::Constraint, Priority::P1),
+    ("regel", Kind::Constraint, Priority::P1),
+    ("preference", Kind::Preference, Priority::P2),
+    ("procedure", Kind::Procedure, Priority::P2),
+];
+
+/// Words that make of a sentence a thought, not a statement.
+#[rustfmt::skip]
+pub(crate) const HYPOTHETICAL: &[&str] = &[
+    "what if", "should we", "should i", "maybe", "perhaps", "might", "would", "could", "suppose", "imagine", "assuming", "whether",
+    "hopefully", "probably", "wonder", "wondering", "not sure", "i guess", "considering", "thinking about", "thinking of", "i think",
+    "vielleicht", "sollten wir", "würde", "würden", "könnte", "könnten", "hätte", "angenommen", "vermutlich", "ich glaube", "eventuell",
+    "almost", "nearly", "fast",
+];
+/// How a condition begins.
+#[rustfmt::skip]
+pub(crate) const CONDITIONAL_STARTS: &[&str] =
+&[
+    "if", "when", "unless", "even if", "and if", "but if", "so if", "in case", "as if", "wenn", "falls", "sobald", "ob", "or", "oder",
+];
+/// Conditions anywhere; a rule may have one, a decision or a promise may not.
+pub(crate) const CONDITIONS: &[&str] = &["if", "unless", "wenn", "falls"];
+/// Others' words and hearsay.
+#[rustfmt::skip]
+pub(crate) const REPORTED: &[&str] = &[
+    "he said", "she said", "they said", "said that", "told me", "told us", "he says", "she says", "they say", "people say", "says that",
+    "he thinks", "she thinks", "they think", "heard that", "read that", "apparently", "according to", "article", "in the movie",
+    "er sagte", "sie sagte", "er sagt", "sie sagt", "er meinte", "sie meinte", "angeblich", "laut", "the book", "the film", "the lyrics",
+    "the joke", "supposedly", "used to",
+];
+
+/// Decisions, wherever they stand.
+#[rustfmt::skip]
+pub(crate) const DECISIONS: &[&str] = &[
+    "we decided", "i decided", "we have decided", "i have decided", "team decided", "it was decided", "has been decided",
+    "we finally decided", "we agreed on", "we agreed to", "we agreed that", "we have agreed on", "we have agreed to", "we settled on",
+    "we have settled on", "we are going with", "i am going with", "we will use", "we will go with", "we switched to",
+    "we have switched to", "we chose", "i chose", "we have chosen", "we picked", "let us go with", "let us use", "wir haben entschieden",
+    "wir haben uns entschieden", "ich habe entschieden", "ich habe mich entschieden", "wir nehmen", "wir setzen auf",
+    "wurde entschieden", "wir haben beschlossen", "wir wechseln zu",
+];
+/// Decisions, if the sentence begins so.
+#[rustfmt::skip]
+pub(crate) const DECISION_STARTS: &[&str] = &[
+    "decided to", "decided on", "decided that", "decided against", "agreed on", "agreed to", "agreed that", "settled on", "going with",
+    "switched to", "chose", "entschieden", "beschlossen",
+];
+/// Words that take a decision's weight away.
+#[rustfmt::skip]
+pub(crate) const UNDECIDED: &[&str] = &[
+    "not decided", "not yet decided", "never decided", "have not", "has not", "nothing", "undecided", "tonight", "lunch", "dinner",
+    "breakfast", "nap", "movie", "film", "coffee break", "pizza", "noch nicht", "nicht entschieden", "nichts", "warum", "heute abend",
+    "mittagessen", "to disagree", "to meet", "great", "joke",
+];
+
+/// What stands before a decision that is only spoken about.
+#[rustfmt::skip]
+pub(crate) const NOT_BEFORE_DECISIONS: &[&str] = &[
+    "before", "until", "once", "how", "why", "what", "can", "where", "when", "the day", "who", "glad", "sorry", "that", "if", "warum",
+    "wie", "was", "bevor", "bis",
+];
+/// German decisions whose verb stands at the end.
+#[rustfmt::skip]
+pub(crate) const DECISIONS_SPLIT: &[&str] = &[
+    "wir haben uns für", "wir haben uns gegen", "wir haben uns auf", "ich habe mich für", "ich habe mich gegen",
+];
+
+/// Preferences, wherever they stand.
+#[rustfmt::skip]
+pub(crate) const PREFERENCES: &[&str] = &[
+    "i prefer", "i much prefer", "i strongly prefer", "i generally prefer", "i usually prefer", "please always", "please never",
+    "i hate when", "i hate it when", "i do not like it when", "i want you to always", "i want you to never", "ich bevorzuge",
+    "ich hasse es wenn", "bitte immer", "bitte nie", "bitte niemals", "ich mag es nicht wenn",
+];
+/// What is preferred here and now, not in general.
+#[rustfmt::skip]
+pub(crate) const PASSING: &[&str] = &[
+    "i prefer that", "i prefer this", "i prefer it", "i prefer these", "i prefer those", "i prefer the first", "i prefer the second",
+    "i prefer the third", "i prefer the latter", "i prefer the former", "i prefer option", "i prefer your", "i prefer yours",
+    "i prefer not to say", "i prefer not to answer", "i prefer the one", "i prefer one", "i prefer both", "i prefer neither",
+];
+/// How a favourite is told: what stands between is what it is about.
+pub(crate) const FAVOURITES: &[&str] = &["my favourite", "my favorite", "my preferred", "mein lieblings", "meine lieblings"];
+
+/// Somebody promises, or is to be reminded; no day is needed.
+#[rustfmt::skip]
+pub(crate) const PROMISES: &[&str] = &[
+    "i promise to", "i promise i will", "i promise that i will", "we promise to", "i promised to", "we promised to", "remind me to",
+    "remind me on", "remind me about", "remind me that", "remind us to", "do not let me forget to", "erinnere mich", "ich verspreche",
+    "ich habe versprochen", "bitte erinnern",
+];
+/// What stands before an action that is owed by a day.
+#[rustfmt::skip]
+pub(crate) const OWES: &[&str] = &[
+    "i will", "we will", "i am going to", "we are going to", "i need to", "we need to", "i have to", "we have to", "i must", "we must",
+    "you need to", "you have to", "please", "need to",
+];
+/// A thing that has a day.
+#[rustfmt::skip]
+pub(crate) const DEADLINES: &[&str] = &[
+    "is due on", "is due by", "is due", "are due on", "are due by", "are due", "deadline is", "deadline for", "deadline", "frist",
+    "abgabe",
+];
+/// Before an action in German; the verb stands at the end.
+pub(crate) const OWES_GERMAN: &[&str] = &["ich werde", "wir werden", "ich muss", "wir müssen", "muss", "müssen"];
+
+/// Who somebody is to the speaker.
+#[rustfmt::skip]
+pub(crate) const KIN: &[&str] = &[
+    "wife", "husband", "boss", "manager", "sister", "brother", "mother", "father", "mom", "mum", "dad", "son", "daughter", "partner",
+    "colleague", "doctor", "dentist", "lawyer", "landlord", "assistant", "accountant", "girlfriend", "boyfriend", "fiancé", "fiancée",
+    "dog", "cat", "teacher", "coach", "therapist", "neighbour", "neighbor", "frau", "mann", "chef", "chefin", "schwester", "bruder",
+    "mutter", "vater", "sohn", "tochter", "kollege", "kollegin", "hund", "katze", "partnerin", "freundin", "freund",
+];
+/// How two names hang together.
+#[rustfmt::skip]
+pub(crate) const TIES: &[&str] = &[
+    "is the contact for", "is our contact for", "is my contact for", "is our contact at", "is the contact at", "is my contact at",
+    "works for", "works at", "works with", "reports to", "is married to", "is the manager of", "is the ceo of", "is the owner of",
+    "is responsible for", "arbeitet bei", "arbeitet für", "ist verheiratet mit", "berichtet an", "ist ansprechpartner für",
+    "ist ansprechpartnerin für",
+];
+
+/// Who the speaker is, and what must be there for it to be said.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Needs {
+    /// A name or a number follows.
+    Name,
+    /// A word follows that can be a name.
+    Word,
+    /// A day, a month or a number follows.
+    Day,
+    /// A number or an address follows.
+    Address,
+}
+
+pub(crate) const IDENTITY: &[(&str, Needs)] = &[
+    ("my name is", Needs::Word),
+    ("my full name is", Needs::Word),
+    ("ich heiße", Needs::Word),
+    ("ich heisse", Needs::Word),
+    ("mein name ist", Needs::Word),
+    ("i live in", Needs::Name),
+    ("i live at", Needs::Name),
+    ("i work at", Needs::Name),
+    ("i work for", Needs::Name),
+    ("i was born in", Needs::Name),
+    ("i was born on", Needs::Day),
+    ("my birthday is", Needs::Day),
+    ("my time zone is", Needs::Name),
+    ("my timezone is", Needs::Name),
+    ("my address is", Needs::Address),
+    ("my phone is", Needs::Address),
+    ("my phone number is", Needs::Address),
+    ("my number is", Needs::Address),
+    ("my email is", Needs::Address),
+    ("my e-mail is", Needs::Address),
+    ("my email address is", Needs::Address),
+    ("my e-mail address is", Needs::Address),
+    ("ich wohne in", Needs::Name),
+    ("ich arbeite bei", Needs::Name),
+    ("mein geburtstag ist", Needs::Day),
+    ("meine telefonnummer ist", Needs::Address),
+    ("meine e-mail ist", Needs::Address),
+];
+/// What follows `my name is` when no name does.
+#[rustfmt::skip]
+pub(crate) const NO_NAMES: &[&str] = &[
+    "not", "a", "an", "on", "in", "the", "all", "everywhere", "mud", "too", "hard", "long", "short", "misspelled", "wrong", "nicht",
+    "auf",
+];
+
+/// What may come before a rule.
+#[rustfmt::skip]
+pub(crate) const LEAD_INS: &[&str] = &[
+    "please", "and", "also", "so", "important", "note", "remember", "again", "ok", "okay", "but", "from now on", "bitte", "wichtig",
+    "und",
+];
+
+/// What people order, forbid and promise each other. A word that means other things as often is not here.
+#[rustfmt::skip]
+pub(crate) const VERBS: &[&str] = &[
+    "deploy", "use", "push", "commit", "send", "merge", "ask", "run", "write", "call", "share", "store", "log", "delete", "touch",
+    "change", "edit", "answer", "reply", "respond", "include", "add", "put", "keep", "book", "schedule", "buy", "pay", "spend", "sign",
+    "contact", "mention", "show", "open", "start", "stop", "restart", "test", "check", "review", "create", "build", "release", "ship",
+    "publish", "install", "update", "upgrade", "remove", "rename", "move", "copy", "email", "e-mail", "mail", "print", "prepare",
+    "finish", "deliver", "submit", "fix", "implement", "refactor", "document", "migrate", "back", "backup", "restore", "commit",
+    "rebase", "squash", "format", "lint", "validate", "verify", "encrypt", "hash", "rotate", "revoke", "grant", "approve", "reject",
+    "cancel", "order", "invoice", "renew", "file", "upload", "download", "translate", "cite", "quote", "summarize", "summarise",
+    "address", "round", "cache", "exceed", "disclose", "expose", "hardcode", "log", "force-push", "modify", "overwrite", "drop",
+    "truncate", "confirm", "cc", "invite", "notify", "inform", "present", "draft", "proofread", "plan", "follow", "pick", "return",
+    "transfer", "hire", "enable", "disable", "set", "configure", "name", "prefix", "wrap", "escape", "sanitize", "import", "export",
+    "commit", "tag", "bump", "pin", "mock", "skip", "ignore", "speak", "provide", "explain", "close", "respect", "wear", "eat", "drink",
+    "take", "water", "feed", "clean", "repair",
+];
+/// With these after it, a verb tells what happens, not what should.
+#[rustfmt::skip]
+pub(crate) const ADRIFT: &[&str] =
+&[
+    "into", "out", "up", "away", "off", "late", "mad", "me", "it", "that", "this", "them", "with", "about",
+];
+/// Things that are said of people who are there, not ordered: `you must see this film`.
+#[rustfmt::skip]
+pub(crate) const POLITE: &[&str] = &[
+    "call", "ask", "write", "show", "answer", "mention", "email", "mail", "take", "eat", "drink", "order",
+];
+
+/// Ends of `must be ...` that make it a rule.
+#[rustfmt::skip]
+pub(crate) const RULE_STATES: &[&str] = &[
+    "below", "under", "above", "over", "within", "at", "in", "on", "less", "more", "no", "unique", "optional", "valid", "public",
+    "private", "read-only", "available", "written", "signed", "sent", "kept", "done", "run", "built", "set", "given", "reviewed",
+];
+/// Participles that tell how somebody feels.
+#[rustfmt::skip]
+pub(crate) const FEELINGS: &[&str] = &[
+    "tired", "bored", "excited", "worried", "exhausted", "surprised", "confused", "frustrated", "annoyed", "pleased", "thrilled",
+    "scared", "disappointed", "relieved", "mistaken", "kidding", "joking", "stressed", "overwhelmed", "interested", "related", "broken",
+    "cursed",
+];
+/// Who cannot be bound by a rule in a sentence of their own.
+#[rustfmt::skip]
+pub(crate) const NO_SUBJECTS: &[&str] = &[
+    "i", "it", "that", "this", "there", "he", "she", "they", "who", "which", "these", "those", "someone", "somebody", "something",
+    "what",
+];
+/// Whom or what rules are about.
+#[rustfmt::skip]
+pub(crate) const RULED: &[&str] = &[
+    "we", "you", "all", "every", "each", "the", "our", "no", "nobody", "users", "clients", "agents", "developers", "tests", "passwords",
+    "secrets", "commits", "answers", "replies", "reports", "invoices", "deployments", "releases", "any", "everyone", "everybody",
+    "customers", "prices", "contracts", "keys", "tokens", "backups", "branches", "meetings", "payments", "offers", "emails", "files",
+    "endpoints",
+];
+/// What makes of `we cannot` a rule instead of a complaint.
+#[rustfmt::skip]
+pub(crate) const LIMITS: &[&str] = &[
+    "without", "more than", "before", "after", "until", "during", "outside", "ever", "under any circumstances", "on mondays",
+    "on tuesdays", "on wednesdays", "on thursdays", "on fridays", "on saturdays", "on sundays", "on weekends",
+];
+/// Idioms that look like rules.
+#[rustfmt::skip]
+pub(crate) const IDIOMS: &[&str] = &[
+    "never mind", "never say never", "never been", "never ever again", "always a", "always the", "always wanted", "always good",
+    "always nice", "always happy", "must say", "must admit", "must confess", "must have", "must be kidding", "must be joking",
+    "never fails", "never gets old", "always look on the bright", "cannot wait", "cannot believe", "cannot stand", "cannot help",
+    "cannot complain", "cannot remember", "cannot thank", "better late than never", "now or never", "never too late", "never stops",
+    "practice makes", "never give up", "immer wieder", "immer noch", "nie im leben", "immer mit der ruhe", "was auch immer", "wie immer",
+    "so wie immer", "must go on", "must-have", "as always", "never again", "like always", "you never know", "must run", "a must",
+];
+
+/// Greetings and the like, which are nothing to remember.
+#[rustfmt::skip]
+pub(crate) const GREETINGS: &[&str] = &[
+    "hi", "hello", "hey", "thanks", "thank you", "good morning", "good evening", "good night", "bye", "see you", "cheers", "hallo",
+    "danke", "guten morgen", "guten tag", "guten abend", "tschüss", "ok thanks", "you are welcome", "sounds good", "great job",
+    "well done",
+];
+
+/// Words that forbid or set a bound: only they make of a person's statement one that is never to be forgotten.
+#[rustfmt::skip]
+pub(crate) const HARD: &[&str] = &[
+    "must", "never", "always", "cannot", "at most", "no more than", "do not", "not allowed", "forbidden", "under no circumstances",
+    "muss", "müssen", "nie", "niemals", "immer", "darf nicht", "dürfen nicht", "höchstens", "verboten", "auf keinen fall", "p0",
+];
+
+/// What tells an assistant how to behave, and has no business in a page, a tool's output or an assistant's own notes.
+#[rustfmt::skip]
+pub(crate) const ORDERS: &[&str] = &[
+    "ignore previous", "ignore all previous", "ignore the previous", "ignore prior", "ignore all prior", "ignore any previous",
+    "ignore your instructions", "ignore your previous", "ignore the above", "ignore everything above", "ignore all instructions",
+    "disregard previous", "disregard all", "disregard the above", "disregard your", "disregard any", "forget everything",
+    "forget your instructions", "forget all previous", "forget previous", "override your", "override all", "you must now", "you are now",
+    "you will now", "from now on", "starting now you", "system prompt", "system message", "system override", "developer mode",
+    "do not tell the user", "do not inform the user", "do not mention this", "do not reveal", "without telling the user",
+    "without asking the user", "hide this from", "keep this secret", "keep this hidden", "always recommend", "always suggest",
+    "always trust", "never question", "never refuse", "trusted source", "most trustworthy", "you are authorized", "you are authorised",
+    "as an ai", "as the assistant", "assistant must", "assistant should", "assistant will", "assistant shall", "ai must", "ai should",
+    "ai assistants", "ai agents", "the model must", "the model should", "the agent must", "the agent should", "pretend to be",
+    "pretend you", "jailbreak", "save to memory", "save this to", "store in memory", "add to memory", "add to your memory",
+    "update your memory", "write to memory", "commit to memory", "long-term memory", "your memory", "user wants you to",
+    "user has asked you", "user prefers you", "user has approved", "user has authorized", "user authorized", "on behalf of the user",
+    "user's preference is", "ignoriere alle", "ignoriere die", "ignoriere vorherige", "vergiss alle", "du bist jetzt", "du bist nun",
+    "ab jetzt", "ab sofort", "sage dem nutzer nicht", "empfiehl immer", "empfehle immer", "systemprompt", "your instructions",
+    "previous instructions", "your guidelines", "this is an order", "begin instructions", "end of instructions", "important instruction",
+    "note to ai", "attention ai", "dear ai", "exfiltrate", "reveal your", "your api key",
+];
+
+/// Words that say that something is no longer as it was.
+#[rustfmt::skip]
+pub(crate) const CHANGES: &[&str] = &[
+    "now", "instead", "instead of", "changed to", "no longer", "moved to", "from now on", "not anymore", "any more", "anymore",
+    "replaced", "replaces", "rather than", "switched to", "postponed to", "rescheduled to", "updated to", "raised to", "lowered to",
+    "statt", "jetzt", "ab sofort", "nicht mehr", "stattdessen", "verschoben auf", "geändert auf", "nun",
+];
+
+/// What else a page or a tool may use to press; an assistant may well have noted it of the person.
+#[rustfmt::skip]
+pub(crate) const URGES: &[&str] = &[
+    "always use", "always include", "always answer", "always reply", "always respond", "always prefer", "always mention", "always say",
+    "never mention", "never tell", "remember that", "remember this", "remember to", "you should always", "you should never", "you must",
+    "you have to", "you are required", "is the best", "is trusted", "curl", "base64", "execute this", "execute the following",
+    "run the following", "send all", "forward all", "send the password", "llm", "language model", "chatbot", "new instructions",
+    "updated instructions", "act as", "role play", "instruction to", "instructions for", "you are allowed to", "du musst", "merke dir",
+    "your configuration", "never recommend", "your rules", "the user prefers", "the user always", "the user decided",
+    "the user has decided", "user confirmed", "user approved",
+];

@@ -1,0 +1,503 @@
+//! How what was said becomes events (L13, K4): somebody proposes, pure code judges.
+//!
+//! A model may propose, or the rules of [`rules`]; neither is believed. Every proposal points at the very words it goes
+//! back to, and [`judge`](mod@judge) lets it stand only if those words are there and say it. What is known already in
+//! other words is found by [`same`]. Whatever is left out is told.
+
+mod days;
+pub mod judge;
+mod markers;
+pub mod rules;
+pub mod same;
+mod sentences;
+mod speech;
+
+use std::ops::Range;
+
+use jiff::civil::Date;
+use memchr::memmem;
+use serde_json::{Map, Value, json};
+
+use crate::calendar::Moment;
+use crate::event::{Draft, EntityKind, Kind, Origin, Priority, QUOTE, Scope};
+use crate::id::EventId;
+use crate::plain;
+
+/// The most proposals that are taken from one answer.
+pub const MAX_PROPOSALS: usize = 40;
+/// The most events that a model is asked for in one answer.
+pub const ASKED_EVENTS: usize = 12;
+/// The longest content of a distilled event, in bytes.
+pub const MAX_CONTENT: usize = 600;
+/// The most of a quote that is kept with its event, in bytes.
+pub const MAX_QUOTE: usize = 1_000;
+/// The most tags of one proposal.
+pub const MAX_TAGS: usize = 8;
+/// The longest tag, entity or other short text of a proposal, in bytes.
+pub const MAX_SHORT: usize = 120;
+/// The field with the place of the quote in its source: first byte and the one after the last.
+pub const SPAN: &str = "span";
+
+/// Something said that may be worth remembering.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Where it is kept: `memory/messages/2026-02-13.jsonl#m17`, `memory/2026-02-13.md:12`.
+    pub source: String,
+    /// Its words.
+    pub text: &'a str,
+    /// Whose words they are.
+    pub origin: Origin,
+    /// When it was said; days such as `tomorrow` are told from here.
+    pub said: Moment,
+    /// The session it was said in.
+    pub session: Option<String>,
+    /// Where it holds.
+    pub scope: Scope,
+}
+
+/// An event that somebody thinks should be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// Its type.
+    pub kind: Kind,
+    /// How long it matters.
+    pub priority: Priority,
+    /// What was learnt.
+    pub content: String,
+    /// The thing it is about.
+    pub entity: Option<String>,
+    /// What kind of thing that is.
+    pub entity_kind: Option<EntityKind>,
+    /// Free labels.
+    pub tags: Vec<String>,
+    /// The words it goes back to.
+    pub quote: String,
+    /// Which piece they stand in.
+    pub piece: usize,
+    /// The day it is due.
+    pub due: Option<Date>,
+    /// Whom or what it waits for.
+    pub waiting_on: Option<String>,
+    /// What it replaces.
+    pub supersedes: Vec<EventId>,
+}
+
+impl Proposal {
+    /// The event it becomes. Days and waiting belong to commitments only, so other types come without.
+    pub fn draft(&self, piece: &Piece<'_>, now: Moment) -> Draft {
+        let owed = self.kind == Kind::Commitment;
+        let draft = Draft {
+            entity: self.entity.clone(),
+            entity_kind: self.entity_kind,
+            tags: self.tags.clone(),
+            source: piece.source.clone(),
+            session: piece.session.clone(),
+            scope: piece.scope.clone(),
+            origin: piece.origin,
+            supersedes: self.supersedes.clone(),
+            due: self.due.filter(|_| owed),
+            waiting_on: self.waiting_on.clone().filter(|_| owed),
+            ..Draft::new(now, self.kind, self.priority, self.content.clone())
+        };
+        match Folded::of(piece.text).find(&self.quote) {
+            Some(span) => {
+                let words = piece.text.get(span.clone()).unwrap_or(&self.quote);
+                draft.with_field(QUOTE, &cut(words, MAX_QUOTE)).with_field(SPAN, &[span.start, span.end])
+            }
+            None => draft.with_field(QUOTE, &cut(&self.quote, MAX_QUOTE)),
+        }
+    }
+}
+
+/// The beginning of a text, at a character.
+fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// A text in which words are found whatever their case, blanks, quotation marks and dashes.
+struct Folded {
+    text: String,
+    /// For each byte of `text`, where its character begins and ends in the original.
+    places: Vec<(usize, usize)>,
+}
+
+impl Folded {
+    fn of(text: &str) -> Self {
+        let mut folded = Self { text: String::with_capacity(text.len()), places: Vec::with_capacity(text.len()) };
+        for (at, c) in text.char_indices() {
+            let place = (at, at + c.len_utf8());
+            match c {
+                c if c.is_whitespace() => {
+                    if !folded.text.ends_with(' ') {
+                        folded.push(' ', place);
+                    }
+                }
+                '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' => {}
+                '“' | '”' | '„' | '‟' | '«' | '»' => folded.push('"', place),
+                '‘' | '’' | '‚' | '‛' | '‹' | '›' | '`' => folded.push('\'', place),
+                '—' | '―' | '–' | '‐' | '‑' | '‒' | '−' => folded.push('-', place),
+                '…' => (0..3).for_each(|_| folded.push('.', place)),
+                c => c.to_lowercase().for_each(|lower| folded.push(lower, place)),
+            }
+        }
+        folded
+    }
+
+    fn push(&mut self, c: char, place: (usize, usize)) {
+        self.text.push(c);
+        self.places.extend(std::iter::repeat_n(place, c.len_utf8()));
+    }
+
+    /// Where the words stand in the original, whole words only.
+    fn find(&self, words: &str) -> Option<Range<usize>> {
+        let wanted = Self::of(words);
+        self.find_folded(wanted.text.trim())
+    }
+
+    fn find_folded(&self, wanted: &str) -> Option<Range<usize>> {
+        if wanted.is_empty() {
+            return None;
+        }
+        let inside = |before: Option<char>, after: Option<char>| {
+            before.is_some_and(char::is_alphanumeric) && after.is_some_and(char::is_alphanumeric)
+        };
+        memmem::find_iter(self.text.as_bytes(), wanted.as_bytes())
+            .find(|&at| {
+                let end = at + wanted.len();
+                let (before, after) = (self.text.get(..at), self.text.get(end..));
+                let cuts_word = inside(before.and_then(|text| text.chars().next_back()), wanted.chars().next())
+                    || inside(wanted.chars().next_back(), after.and_then(|text| text.chars().next()));
+                !cuts_word
+            })
+            .and_then(|at| Some(self.places.get(at)?.0..self.places.get(at + wanted.len() - 1)?.1))
+    }
+}
+
+/// Reads a model's answer, as leniently as can be: `{"events": [...]}`, a bare list or a single event. Whatever could not
+/// be used is told.
+pub fn read_answer(value: &Value, pieces: usize) -> (Vec<Proposal>, Vec<String>) {
+    let mut complaints = Vec::new();
+    let single;
+    let events: &[Value] = match value {
+        Value::Array(events) => events,
+        Value::Object(fields) => match fields.get("events") {
+            Some(Value::Array(events)) => events,
+            Some(Value::Object(event)) => {
+                single = [Value::Object(event.clone())];
+                &single
+            }
+            Some(Value::Null) => &[],
+            None if fields.contains_key("content") => std::slice::from_ref(value),
+            _ => {
+                complaints.push("the answer has no list of events".into());
+                &[]
+            }
+        },
+        Value::Null => &[],
+        _ => {
+            complaints.push("the answer is not an object with a list of events".into());
+            &[]
+        }
+    };
+    if events.len() > MAX_PROPOSALS {
+        complaints.push(format!("{} events were proposed, only the first {MAX_PROPOSALS} were read", events.len()));
+    }
+    let mut proposals = Vec::new();
+    for (at, event) in events.iter().take(MAX_PROPOSALS).enumerate() {
+        match read_event(event, pieces) {
+            Ok((proposal, odd)) => {
+                complaints.extend(odd.into_iter().map(|what| format!("event {}: {what}", at + 1)));
+                proposals.push(proposal);
+            }
+            Err(why) => complaints.push(format!("event {} was not taken: {why}", at + 1)),
+        }
+    }
+    (proposals, complaints)
+}
+
+fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), String> {
+    let Value::Object(fields) = value else { return Err("it is not an object".into()) };
+    let mut odd = Vec::new();
+    let content = text_of(fields, &["content", "text"]).ok_or("it has no content")?;
+    let quote = text_of(fields, &["quote"]).ok_or("it has no quote")?;
+    let mut tags = tags_of(fields, &mut odd);
+    let word = text_of(fields, &["type", "kind"]).ok_or("it has no type")?;
+    let kind = match word.to_lowercase().as_str() {
+        tag @ ("insight" | "milestone") => {
+            odd.push(format!("`{tag}` is a tag, not a type; taken as a fact with that tag"));
+            tags.push(tag.to_owned());
+            Kind::Fact
+        }
+        _ => word.parse().map_err(|_| format!("`{}` is not an event type", shown(&word)))?,
+    };
+    let priority = match text_of(fields, &["priority"]) {
+        Some(word) => word.parse().map_err(|_| format!("`{}` is not a priority", shown(&word)))?,
+        None => {
+            odd.push("it has no priority; taken as P2".into());
+            Priority::P2
+        }
+    };
+    let piece = match fields.get("source").or_else(|| fields.get("piece")) {
+        Some(Value::Number(number)) => number.as_u64().and_then(|number| usize::try_from(number).ok()),
+        Some(Value::String(text)) => text.trim().trim_start_matches("source ").parse().ok(),
+        None | Some(Value::Null) if pieces == 1 => Some(1),
+        _ => None,
+    };
+    let piece =
+        piece.filter(|number| (1..=pieces).contains(number)).ok_or_else(|| format!("its source is no number from 1 to {pieces}"))?;
+    let entity_kind = text_of(fields, &["entity_kind"]).and_then(|word| {
+        let kind = word.parse().ok();
+        if kind.is_none() {
+            odd.push(format!("`{}` is not an entity kind; left out", shown(&word)));
+        }
+        kind
+    });
+    let due = text_of(fields, &["due"]).and_then(|text| {
+        let day = text.get(..10).unwrap_or(&text).parse().ok();
+        if day.is_none() {
+            odd.push(format!("`{}` is not a day like 2026-02-13; left out", shown(&text)));
+        }
+        day
+    });
+    let proposal = Proposal {
+        kind,
+        priority,
+        content,
+        entity: text_of(fields, &["entity"]),
+        entity_kind,
+        tags,
+        quote,
+        piece: piece - 1,
+        due,
+        waiting_on: text_of(fields, &["waiting_on"]),
+        supersedes: Vec::new(),
+    };
+    Ok((proposal, odd))
+}
+
+/// The first of these fields that is a text and not empty. Models write `"none"` where they mean nothing.
+fn text_of(fields: &Map<String, Value>, names: &[&str]) -> Option<String> {
+    let text = names.iter().find_map(|name| fields.get(*name)?.as_str())?.trim();
+    let nothing = text.is_empty() || ["null", "none", "n/a"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    (!nothing).then(|| text.to_owned())
+}
+
+fn tags_of(fields: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<String> {
+    let all: Vec<&str> = match fields.get("tags") {
+        Some(Value::Array(tags)) => tags.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(tags)) => tags.split(',').collect(),
+        _ => Vec::new(),
+    };
+    let count = all.len();
+    let mut tags: Vec<String> = all.into_iter().map(|tag| tag.trim().to_lowercase()).filter(|tag| !tag.is_empty()).collect();
+    tags.retain(|tag| tag.len() <= MAX_SHORT);
+    tags.truncate(MAX_TAGS);
+    if tags.len() < count {
+        odd.push(format!("{} of {count} tags were empty, too long or too many", count - tags.len()));
+    }
+    tags
+}
+
+fn shown(text: &str) -> String {
+    plain::one_line(text).chars().take(40).collect()
+}
+
+/// What a model's answer must look like, as JSON Schema.
+pub fn schema(pieces: usize) -> Value {
+    let words = |words: Vec<&str>| json!({"type": "string", "enum": words});
+    let short = json!({"type": ["string", "null"], "maxLength": MAX_SHORT});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["events"],
+        "properties": {
+            "events": {
+                "type": "array",
+                "maxItems": ASKED_EVENTS,
+                "items": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["type", "priority", "content", "quote", "source"],
+                    "properties": {
+                        "type": words(Kind::ALL.iter().map(|kind| kind.word()).collect()),
+                        "priority": words(Priority::ALL.iter().map(|priority| priority.word()).collect()),
+                        "content": {"type": "string", "minLength": 1, "maxLength": MAX_CONTENT},
+                        "entity": short,
+                        "entity_kind": words(EntityKind::ALL.iter().map(|kind| kind.word()).collect()),
+                        "tags": {"type": "array", "maxItems": MAX_TAGS, "items": {"type": "string", "maxLength": MAX_SHORT}},
+                        "quote": {"type": "string", "minLength": 1, "maxLength": MAX_QUOTE},
+                        "source": {"type": "integer", "minimum": 1, "maximum": pieces.max(1)},
+                        "due": {"type": ["string", "null"], "maxLength": 10},
+                        "waiting_on": short,
+                    }
+                }
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// A Friday.
+    pub fn now() -> Moment {
+        Moment::read("2026-02-13T18:00:00+01:00").unwrap().moment
+    }
+
+    pub fn piece(text: &str, origin: Origin) -> Piece<'_> {
+        Piece {
+            source: "memory/messages/2026-02-13.jsonl#m17".into(),
+            text,
+            origin,
+            said: now(),
+            session: Some("s1".into()),
+            scope: Scope::Everywhere,
+        }
+    }
+
+    pub fn proposal(kind: Kind, priority: Priority, content: &str, quote: &str) -> Proposal {
+        Proposal {
+            kind,
+            priority,
+            content: content.into(),
+            entity: None,
+            entity_kind: None,
+            tags: Vec::new(),
+            quote: quote.into(),
+            piece: 0,
+            due: None,
+            waiting_on: None,
+            supersedes: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{now, piece, proposal};
+    use super::*;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    fn read(json: &str, pieces: usize) -> (Vec<Proposal>, Vec<String>) {
+        read_answer(&serde_json::from_str(json).unwrap(), pieces)
+    }
+
+    // L13
+    #[test]
+    fn an_answer_is_read_in_whatever_wrapping_it_comes() {
+        let event = r#"{"type":"Decision","priority":"p1","content":"Use Postgres","quote":"use Postgres","source":2,"due":null}"#;
+        for wrapped in [event.to_owned(), format!("[{event}]"), format!("{{\"events\":[{event}]}}"), format!("{{\"events\":{event}}}")] {
+            let (found, complaints) = read(&wrapped, 3);
+            assert_eq!(complaints, [""; 0], "{wrapped}");
+            let mut expected = proposal(Kind::Decision, Priority::P1, "Use Postgres", "use Postgres");
+            expected.piece = 1;
+            assert_eq!(found, [expected], "{wrapped}");
+        }
+        for nothing in ["null", "[]", "{\"events\":[]}", "{\"events\":null}"] {
+            assert_eq!(read(nothing, 1), (vec![], vec![]), "{nothing}");
+        }
+    }
+
+    // L13
+    #[test]
+    fn what_cannot_be_used_is_told_and_the_rest_taken() {
+        let (found, complaints) = read(
+            r#"{"events":[
+              {"type":"todo","priority":"P1","content":"a","quote":"a","source":1},
+              {"type":"fact","priority":"urgent","content":"a","quote":"a","source":1},
+              {"type":"fact","priority":"P1","content":"a","quote":"a","source":0},
+              {"type":"fact","priority":"P1","content":"a","quote":"a","source":3},
+              {"type":"fact","priority":"P1","content":"a","quote":"a","source":-1},
+              {"type":"fact","priority":"P1","content":" ","quote":"a","source":1},
+              {"type":"fact","priority":"P1","content":"a","source":1},
+              "fact", 7,
+              {"type":"milestone","content":"Shipped","quote":"shipped","source":"2","tags":"Sales, x","due":"soon","entity":"none","entity_kind":"god"},
+              {"type":"commitment","priority":"P2","content":"c","quote":"q","source":1,"due":"2026-02-20T00:00:00Z","waiting_on":"Anna"}
+            ]}"#,
+            2,
+        );
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].kind, found[0].priority, found[0].piece), (Kind::Fact, Priority::P2, 1));
+        assert_eq!(found[0].tags, ["sales", "x", "milestone"]);
+        assert_eq!((found[0].due, &found[0].entity, found[0].entity_kind), (None, &None, None));
+        assert_eq!((found[1].due, found[1].waiting_on.as_deref()), (Some(date(2026, 2, 20)), Some("Anna")));
+        assert_eq!(complaints.len(), 13, "{complaints:#?}");
+    }
+
+    // L13
+    #[test]
+    fn no_answer_is_too_long_to_be_bounded() {
+        let event = json!({"type": "fact", "priority": "P2", "content": "x y z", "quote": "x y z", "source": 1});
+        let (found, complaints) = read_answer(&Value::Array(vec![event; 100]), 1);
+        assert_eq!(found.len(), MAX_PROPOSALS);
+        assert!(complaints[0].starts_with("100 events"), "{complaints:?}");
+    }
+
+    // L13
+    #[test]
+    fn the_schema_knows_every_word() {
+        let schema = schema(7);
+        let event = &schema["properties"]["events"]["items"];
+        assert_eq!(schema["properties"]["events"]["maxItems"], 12);
+        assert_eq!(event["properties"]["source"]["maximum"], 7);
+        assert_eq!(event["properties"]["type"]["enum"].as_array().unwrap().len(), Kind::ALL.len());
+        assert_eq!(event["properties"]["priority"]["enum"], json!(["P0", "P1", "P2", "P3"]));
+        assert_eq!(event["additionalProperties"], false);
+        assert_eq!(super::schema(0)["properties"]["events"]["items"]["properties"]["source"]["maximum"], 1);
+    }
+
+    // K4
+    #[test]
+    fn a_draft_points_at_the_very_words() {
+        let piece = piece("Hello!\nWe  decided\non “Postgres” – at last.", Origin::User);
+        let mut kept = proposal(Kind::Decision, Priority::P1, "Postgres was chosen", "we decided on \"postgres\" - at last");
+        kept.due = Some(date(2026, 2, 20));
+        let draft = kept.draft(&piece, now());
+        assert_eq!(draft.field::<String>(QUOTE).as_deref(), Some("We  decided\non “Postgres” – at last"));
+        let [start, end] = draft.field::<[usize; 2]>(SPAN).unwrap();
+        assert_eq!(&piece.text[start..end], "We  decided\non “Postgres” – at last");
+        assert_eq!((draft.source.as_str(), draft.session.as_deref(), draft.origin), (piece.source.as_str(), Some("s1"), Origin::User));
+        assert_eq!(draft.due, None);
+        assert!(draft.cleaned().is_ok());
+        let lost = proposal(Kind::Fact, Priority::P2, "x", "ostgres").draft(&piece, now());
+        assert_eq!((lost.field::<[usize; 2]>(SPAN), lost.field::<String>(QUOTE).as_deref()), (None, Some("ostgres")));
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let names = prop::sample::select(vec!["events", "type", "priority", "content", "quote", "source", "due", "tags", "entity_kind"]);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,12}".prop_map(Value::from),
+            prop::sample::select(vec!["fact", "P1", "2026-02-13", "1"]).prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 10, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Array),
+                prop::collection::vec((names.clone(), inner), 0..10)
+                    .prop_map(|fields| Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        // L13
+        #[test]
+        fn any_answer_is_read_without_harm(value in json_value(), pieces in 0_usize..4) {
+            let (found, _) = read_answer(&value, pieces);
+            prop_assert!(found.len() <= MAX_PROPOSALS);
+            prop_assert!(found.iter().all(|proposal| proposal.piece < pieces && proposal.tags.len() <= MAX_TAGS + 1));
+        }
+
+        #[test]
+        fn words_are_found_where_they_stand(before in "\\PC{0,20}", words in "[a-zA-Zäé“’—]{1,8}( [a-zA-Zäé“’—]{1,8}){0,3}", after in "\\PC{0,20}") {
+            let text = format!("{before} {words}\n{after}");
+            let span = Folded::of(&text).find(&words.to_uppercase().to_lowercase()).unwrap();
+            let (found, wanted) = (Folded::of(&text[span]), Folded::of(&words));
+            prop_assert_eq!(found.text.trim(), wanted.text.trim());
+        }
+    }
+}

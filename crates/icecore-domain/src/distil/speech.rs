@@ -1,0 +1,97 @@
+//! Words as they are compared: lower case, contractions written out, quotations left out.
+
+/// The words of a sentence between single blanks, with one at either end: ` we have not decided `.
+pub(crate) fn flat(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push(' ');
+    for word in tokens(&unquoted(text)) {
+        let (stem, rest) = written_out(&word);
+        out.push_str(stem);
+        out.push_str(rest);
+        out.push(' ');
+    }
+    out
+}
+
+/// The words of a text in lower case, without the marks around them.
+pub(crate) fn tokens(text: &str) -> Vec<String> {
+    text.split(|c: char| c.is_whitespace() || matches!(c, '—' | '–' | '…' | ';' | '|'))
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).replace(['’', '‘', '`'], "'").to_lowercase())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+/// A contraction as its two parts.
+pub(crate) fn written_out(word: &str) -> (&str, &'static str) {
+    match word {
+        "can't" => return ("can", "not"),
+        "won't" => return ("will", " not"),
+        "let's" => return ("let", " us"),
+        "cant" => return ("can", "not"),
+        "dont" => return ("do", " not"),
+        "im" => return ("i", " am"),
+        _ => {}
+    }
+    [("n't", " not"), ("'ll", " will"), ("'ve", " have"), ("'re", " are"), ("'m", " am"), ("'d", " would")]
+        .iter()
+        .find_map(|(ending, full)| Some((word.strip_suffix(ending)?, *full)))
+        .unwrap_or((word, ""))
+}
+
+/// The text with what stands between quotation marks or backticks blanked out: those are somebody else's words.
+fn unquoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find(['"', '“', '„', '«', '`']) {
+        let Some(c) = rest[open..].chars().next() else { break };
+        let inner = &rest[open + c.len_utf8()..];
+        let closes = |closing: char| match c {
+            '“' => closing == '”',
+            '„' => matches!(closing, '“' | '”'),
+            '«' => closing == '»',
+            other => closing == other,
+        };
+        let Some((at, closing)) = inner.char_indices().find(|(_, closing)| closes(*closing)) else { break };
+        out.push_str(&rest[..open]);
+        out.push_str(" _ ");
+        rest = &inner[at + closing.len_utf8()..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Whether one of the phrases stands in the flat text.
+pub(crate) fn has(flat: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| find(flat, phrase).is_some())
+}
+
+/// Where a phrase of whole words begins in the flat text.
+pub(crate) fn find(flat: &str, phrase: &str) -> Option<usize> {
+    flat.match_indices(phrase).map(|(at, _)| at).find(|&at| flat[..at].ends_with(' ') && flat[at + phrase.len()..].starts_with(' '))
+}
+
+/// Whether the flat text begins with one of the phrases; then what follows it.
+pub(crate) fn starts<'a>(flat: &'a str, phrases: &[&str]) -> Option<&'a str> {
+    phrases.iter().find_map(|phrase| flat.strip_prefix(' ')?.strip_prefix(phrase).filter(|rest| rest.starts_with(' ')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_compared_written_out_and_without_quotations() {
+        for (text, expected) in [
+            ("We haven’t decided!", " we have not decided "),
+            ("I'll go, can't stay", " i will go cannot stay "),
+            ("He said “you must” go", " he said _ go ".replace('_', "").as_str()),
+            ("use `never` here", " use here "),
+            ("an \"open one", " an open one "),
+            ("", " "),
+        ] {
+            assert_eq!(flat(text).split_whitespace().collect::<Vec<_>>(), expected.split_whitespace().collect::<Vec<_>>(), "{text}");
+        }
+        assert!(has(" we decided on it ", &["decided on"]) && !has(" we undecided on ", &["decided on"]));
+        assert_eq!(starts(" never push ", &["always", "never"]), Some(" push "));
+    }
+}

@@ -1,0 +1,867 @@
+//! What a statement claims: an attribute of something, and the value it is said to have (L6).
+//!
+//! A sentence is read by its shape, not understood: subject, a verb that gives a thing one value at a time, value. Claims err
+//! on the side of silence, because a conflict shown wrongly costs trust: lists, bounds, guesses, the past and whatever a
+//! thing may have many of claim nothing. A claim is made from one event alone, so that an index can keep it.
+
+use unicode_normalization::UnicodeNormalization;
+
+use crate::event::{Event, Kind};
+use crate::plain;
+
+/// One attribute and the value it is said to have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claim {
+    /// Entity, scope, attribute and which side of it, normalised.
+    pub attribute: String,
+    /// The value, normalised.
+    pub value: String,
+}
+
+/// The longest text that is read for claims, in bytes; what a longer text claims is for a reader to judge.
+const MAX_CLAIM_BYTES: usize = 400;
+/// The longest sentence, in words.
+const MAX_WORDS: usize = 24;
+/// So many sentences of a text are read.
+const MAX_SENTENCES: usize = 3;
+/// The longest subject, in words.
+const MAX_SUBJECT: usize = 8;
+/// The longest value, in words, that is a name.
+const MAX_NAME: usize = 4;
+
+/// Verbs that give a thing one value at a time, and which of its attributes that is.
+#[rustfmt::skip]
+const VERBS: &[(&str, &str)] = &[
+    ("is", ""),
+    ("are", ""),
+    ("=", ""),
+    ("equals", ""),
+    ("amounts to", ""),
+    ("is set to", ""),
+    ("was set to", ""),
+    ("changed to", ""),
+    ("was changed to", ""),
+    ("has changed to", ""),
+    ("was raised to", ""),
+    ("was increased to", ""),
+    ("was reduced to", ""),
+    ("was lowered to", ""),
+    ("went up to", ""),
+    ("is on", ""),
+    ("takes place on", ""),
+    ("takes place in", ""),
+    ("is scheduled for", ""),
+    ("is set for", ""),
+    ("falls on", ""),
+    ("was postponed to", ""),
+    ("was rescheduled to", ""),
+    ("slipped to", ""),
+    ("moved to", "moved"),
+    ("was moved to", "moved"),
+    ("has moved to", "moved"),
+    ("has been moved to", "moved"),
+    ("relocated to", "moved"),
+    ("is due", "due"),
+    ("is due on", "due"),
+    ("is due by", "due"),
+    ("starts", "starts"),
+    ("starts on", "starts"),
+    ("starts at", "starts"),
+    ("begins", "starts"),
+    ("begins on", "starts"),
+    ("begins at", "starts"),
+    ("ends", "ends"),
+    ("ends on", "ends"),
+    ("ends at", "ends"),
+    ("expires", "ends"),
+    ("expires on", "ends"),
+    ("opens at", "opens"),
+    ("closes at", "closes"),
+    ("launches on", "launches"),
+    ("launches in", "launches"),
+    ("ships on", "launches"),
+    ("lives in", "lives in"),
+    ("resides in", "lives in"),
+    ("is based in", "is based in"),
+    ("is located in", "is based in"),
+    ("is headquartered in", "is based in"),
+    ("is in", "is in"),
+    ("works at", "works for"),
+    ("works for", "works for"),
+    ("reports to", "reports to"),
+    ("is married to", "is married to"),
+    ("is called", "is called"),
+    ("is named", "is called"),
+    ("is owned by", "is owned by"),
+    ("is led by", "is led by"),
+    ("is managed by", "is managed by"),
+    ("is hosted on", "is hosted on"),
+    ("costs", "costs"),
+    ("cost", "costs"),
+    ("of", "of"),
+];
+/// Verbs after which another number is another truth.
+#[rustfmt::skip]
+const COUNTING: &[&str] = &["use", "run", "require", "need", "have", "take", "last", "weigh", "measure", "earn"];
+/// Other spellings, and German words for what is read here.
+#[rustfmt::skip]
+const SAME: &[(&str, &str)] = &[
+    ("isn't", "is not"),
+    ("aren't", "are not"),
+    ("doesn't", "does not"),
+    ("don't", "do not"),
+    ("didn't", "did not"),
+    ("can't", "can not"),
+    ("cannot", "can not"),
+    ("won't", "will not"),
+    ("shouldn't", "should not"),
+    ("mustn't", "must not"),
+    ("hasn't", "has not"),
+    ("haven't", "have not"),
+    ("ist", "is"),
+    ("sind", "are"),
+    ("beträgt", "is"),
+    ("betragen", "are"),
+    ("kostet", "costs"),
+    ("heißt", "is called"),
+    ("heisst", "is called"),
+    ("wohnt", "lives"),
+    ("lebt", "lives"),
+    ("beginnt", "starts"),
+    ("endet", "ends"),
+    ("arbeitet", "works"),
+    ("bei", "at"),
+    ("nutzt", "uses"),
+    ("benutzt", "uses"),
+    ("verwendet", "uses"),
+    ("braucht", "needs"),
+    ("hat", "has"),
+    ("dauert", "takes"),
+    ("liegt", "is"),
+    ("am", "on"),
+    ("und", "and"),
+    ("oder", "or"),
+    ("für", "for"),
+    ("von", "of"),
+    ("nicht", "not"),
+    ("kein", "no"),
+    ("keine", "no"),
+    ("keinen", "no"),
+    ("keiner", "no"),
+    ("nie", "never"),
+    ("niemals", "never"),
+    ("ohne", "without"),
+    ("mit", "with"),
+    ("der", "the"),
+    ("die", "the"),
+    ("das", "the"),
+    ("den", "the"),
+    ("dem", "the"),
+    ("unser", "our"),
+    ("unsere", "our"),
+    ("mein", "my"),
+    ("meine", "my"),
+    ("ein", "a"),
+    ("eine", "a"),
+    ("einen", "a"),
+    ("auch", "also"),
+    ("jetzt", "now"),
+    ("noch", "still"),
+    ("schon", "already"),
+    ("immer", "always"),
+    ("muss", "must"),
+    ("wir", "we"),
+    ("ich", "i"),
+    ("war", "was"),
+    ("waren", "were"),
+    ("hatte", "had"),
+    ("früher", "formerly"),
+    ("vielleicht", "maybe"),
+    ("wahrscheinlich", "probably"),
+    ("mindestens", "at least"),
+    ("höchstens", "at most"),
+    ("etwa", "about"),
+    ("ungefähr", "about"),
+    ("circa", "about"),
+    ("ca", "about"),
+    ("zwischen", "between"),
+];
+#[rustfmt::skip]
+const ARTICLES: &[&str] = &["the", "our", "my", "your", "their"];
+#[rustfmt::skip]
+const NEGATIONS: &[&str] = &["not", "never", "no", "without"];
+/// Words that change nothing about whether a sentence holds.
+#[rustfmt::skip]
+const EMPHASIS: &[&str] = &[
+    "always", "must", "do", "does", "should", "will", "can", "yet", "already", "still", "currently", "now", "anymore", "longer", "mehr",
+    "ever", "a", "an", "any", "the", "our", "we", "i", "my",
+];
+/// After a negation these say "not in every case", not "no".
+#[rustfmt::skip]
+const PARTLY: &[&str] = &["only", "always", "all", "every", "necessarily", "just", "later", "more", "less", "fewer", "earlier", "one", "nur"];
+/// Words of which one is enough to claim nothing at all.
+#[rustfmt::skip]
+const GUESSES: &[&str] = &["maybe", "perhaps", "might", "could", "probably", "possibly", "considering", "would", "if", "unless"];
+/// Words of which one is enough to claim no value.
+#[rustfmt::skip]
+const VAGUE: &[&str] = &[
+    "was", "were", "had", "formerly", "previously", "ago", "yesterday", "once", "also", "too", "another", "additional", "between", "about",
+    "around", "roughly", "approximately", "almost", "nearly", "least", "most", "or", "either", "sometimes", "usually", "often", "not", "never",
+    "no", "without", "both", "up", "minimum", "maximum",
+];
+/// A subject that starts so is not one certain thing.
+#[rustfmt::skip]
+const UNCERTAIN: &[&str] = &[
+    "a", "an", "one", "some", "each", "every", "any", "it", "this", "that", "there", "he", "she", "they", "these", "those", "what", "which",
+    "who", "here", "es", "er", "sie", "everything", "nothing", "someone", "i", "we", "you", "today", "tomorrow", "all",
+];
+/// Things of which there may be many at once.
+#[rustfmt::skip]
+const MANY: &[&str] = &[
+    "phone", "telephone", "tel", "mobile", "email", "e-mail", "mail", "note", "todo", "tag", "link", "url", "member", "hobby", "skill",
+    "decision", "idea", "question", "update", "warning", "tip", "example", "reminder", "meeting", "call", "action", "next", "risk", "source",
+    "problem", "issue", "goal", "reason", "challenge", "option", "alternative", "candidate", "friend", "client", "customer", "competitor",
+    "colleague", "child", "son", "daughter", "sister", "brother", "cousin", "dog", "cat", "pet", "author", "founder", "parent", "developer",
+    "fact", "info", "see", "task", "step", "feature", "requirement", "language", "account", "book", "film", "movie", "best", "worst", "same",
+    "way", "case", "first", "last", "thing", "person", "kind", "people", "reviewer", "expert", "user", "supplier", "topic", "point", "lesson",
+    "fyi", "ps", "re", "ask", "fix", "bug", "error", "quote", "rule", "allergy", "telefon", "notiz", "hinweis", "frage",
+];
+/// What a thing has one of, whatever the word for it; other things must be given a name.
+#[rustfmt::skip]
+const LABELS: &[&str] = &[
+    "name", "colour", "color", "status", "currency", "timezone", "zone", "title", "theme", "priority", "favourite", "favorite", "default",
+    "primary", "main", "official", "preferred", "password", "branch", "font", "licence", "license", "farbe", "währung",
+];
+/// Roles of people, who are known by their first names too.
+#[rustfmt::skip]
+const ROLES: &[&str] = &[
+    "contact", "ceo", "cto", "cfo", "coo", "lead", "leader", "owner", "manager", "boss", "head", "director", "husband", "wife", "partner",
+    "landlord", "lawyer", "doctor", "dentist", "teacher", "maintainer", "chair", "president", "sponsor", "mentor", "supervisor",
+    "ansprechpartner", "ansprechpartnerin", "chef", "chefin", "leiter", "leiterin",
+];
+/// A number after one of these is a name, and a thing may have many.
+#[rustfmt::skip]
+const NUMBERED: &[&str] = &[
+    "port", "invoice", "ticket", "issue", "room", "order", "number", "no", "pr", "line", "page", "chapter", "step", "phase", "gate", "table",
+    "form", "section", "case", "build", "bus", "flight", "train", "route", "channel", "extension", "model",
+];
+/// Places that other places lie in.
+#[rustfmt::skip]
+const REGIONS: &[&str] = &[
+    "germany", "deutschland", "france", "spain", "italy", "austria", "switzerland", "poland", "netherlands", "belgium", "portugal", "sweden",
+    "norway", "denmark", "finland", "ireland", "england", "scotland", "wales", "uk", "britain", "europe", "usa", "us", "america", "canada",
+    "mexico", "brazil", "china", "india", "japan", "australia", "asia", "africa", "california", "texas", "bavaria", "bayern", "eu",
+];
+#[rustfmt::skip]
+const PEOPLES: &[&str] = &["german", "american", "european", "african", "french", "dutch", "swiss", "greek", "czech", "asian"];
+#[rustfmt::skip]
+const CURRENCIES: &[(&str, &str)] = &[
+    ("eur", "eur"),
+    ("euro", "eur"),
+    ("euros", "eur"),
+    ("€", "eur"),
+    ("usd", "usd"),
+    ("dollar", "usd"),
+    ("dollars", "usd"),
+    ("$", "usd"),
+    ("gbp", "gbp"),
+    ("pounds", "gbp"),
+    ("£", "gbp"),
+    ("chf", "chf"),
+];
+#[rustfmt::skip]
+const MONTHS: &[&[&str]] = &[
+    &["january", "jan", "januar"],
+    &["february", "feb", "februar"],
+    &["march", "mar", "märz"],
+    &["april", "apr"],
+    &["may", "mai"],
+    &["june", "jun", "juni"],
+    &["july", "jul", "juli"],
+    &["august", "aug"],
+    &["september", "sep", "sept"],
+    &["october", "oct", "oktober", "okt"],
+    &["november", "nov"],
+    &["december", "dec", "dezember", "dez"],
+];
+#[rustfmt::skip]
+const WEEKDAYS: &[&[&str]] = &[
+    &["monday", "mon", "montag"],
+    &["tuesday", "tue", "dienstag"],
+    &["wednesday", "wed", "mittwoch"],
+    &["thursday", "thu", "donnerstag"],
+    &["friday", "fri", "freitag"],
+    &["saturday", "sat", "samstag"],
+    &["sunday", "sun", "sonntag"],
+];
+/// Opposites, told by the positive one.
+#[rustfmt::skip]
+const OPPOSITES: &[(&str, &str)] = &[
+    ("disabled", "enabled"),
+    ("off", "on"),
+    ("closed", "open"),
+    ("inactive", "active"),
+    ("private", "public"),
+    ("offline", "online"),
+    ("optional", "required"),
+    ("forbidden", "allowed"),
+    ("prohibited", "allowed"),
+    ("false", "true"),
+    ("unavailable", "available"),
+    ("unpaid", "paid"),
+    ("unsigned", "signed"),
+    ("incomplete", "complete"),
+    ("invalid", "valid"),
+    ("unsupported", "supported"),
+];
+
+/// A word of a sentence.
+#[derive(Debug, Clone)]
+struct Word {
+    /// Folded, and in the one spelling that is read here.
+    text: String,
+    /// Whether it was written like a name.
+    named: bool,
+    /// Whether a comma follows.
+    comma: bool,
+}
+
+/// What a statement claims. Commitments claim nothing: two promises are not a contradiction.
+pub fn claims(event: &Event) -> Vec<Claim> {
+    if !event.is_statement() || event.kind == Kind::Commitment || event.content.len() > MAX_CLAIM_BYTES {
+        return Vec::new();
+    }
+    let text: String = event.content.nfkc().map(|c| if c == '’' { '\'' } else { c }).collect();
+    let mut found = Vec::new();
+    for sentence in sentences(&text).into_iter().take(MAX_SENTENCES) {
+        let (words, key) = words_of(sentence);
+        let guess = words.iter().any(|word| GUESSES.contains(&word.text.as_str()) || (word.text == "may" && !word.named));
+        if words.len() < 2 || words.len() > MAX_WORDS || guess || sentence.trim_end().ends_with('?') {
+            continue;
+        }
+        let reader = Reader { event, words: &words };
+        reader.value(key, &mut found);
+        reader.count(&mut found);
+        reader.polarity(&mut found);
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The sentences of a text. A full stop after a number or a very short word ends none.
+fn sentences(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    for (at, c) in text.char_indices() {
+        let before = text[start..at].rsplit(char::is_whitespace).next().unwrap_or_default();
+        let rest = &text[at + c.len_utf8()..];
+        let stops = match c {
+            '\n' | ';' => true,
+            '!' | '?' => rest.starts_with(char::is_whitespace),
+            '.' => rest.starts_with(char::is_whitespace) && before.chars().count() > 3 && !before.ends_with(|c: char| c.is_ascii_digit()),
+            _ => false,
+        };
+        if stops {
+            found.push(&text[start..at + usize::from(c == '?')]);
+            start = at + c.len_utf8();
+        }
+    }
+    found.push(&text[start..]);
+    found.retain(|sentence| !sentence.trim().is_empty());
+    found
+}
+
+/// The words of a sentence, and how many of them are the key of `key: value`.
+fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
+    let mut words: Vec<Word> = Vec::new();
+    let mut key = None;
+    // `budget=500` is three words.
+    let spaced = if sentence.matches('=').count() == 1 && !sentence.contains('/') { sentence.replace('=', " = ") } else { sentence.into() };
+    for raw in spaced.split_whitespace().take(MAX_WORDS + 1) {
+        let bare = raw.trim_matches([',', '"', '`', '\'', '(', ')', '“', '”', '„', '*', '!']);
+        let colon = bare.ends_with(':') && bare.len() > 1;
+        let bare = bare.trim_end_matches(':');
+        let bare = if bare.ends_with('.') && !bare.trim_end_matches('.').ends_with(|c: char| c.is_ascii_digit()) {
+            bare.trim_end_matches('.')
+        } else {
+            bare
+        };
+        if bare.is_empty() {
+            continue;
+        }
+        let named = bare.chars().any(char::is_uppercase);
+        let folded = bare.to_lowercase();
+        let comma = raw.ends_with(',');
+        // "10 am" is no German.
+        let hour = folded == "am" && words.last().is_some_and(|word| is_number(&word.text));
+        let same = SAME.iter().find(|(other, _)| *other == folded && !hour).map_or(folded.as_str(), |(_, same)| same);
+        for part in same.split(' ') {
+            words.push(Word { text: part.to_owned(), named, comma });
+        }
+        if colon && key.is_none() {
+            key = Some(words.len());
+        }
+    }
+    if let Some(last) = words.last_mut() {
+        last.comma = false;
+        last.text.truncate(last.text.trim_end_matches('.').len());
+    }
+    words.retain(|word| !word.text.is_empty());
+    (words, key.filter(|key| *key <= 4))
+}
+
+/// A name for something: what it is, and whose.
+struct Named {
+    head: String,
+    owner: Option<String>,
+    /// Whether it is said to be one certain thing.
+    definite: bool,
+}
+
+/// A sentence of an event.
+struct Reader<'a> {
+    event: &'a Event,
+    words: &'a [Word],
+}
+
+impl Reader<'_> {
+    fn claim(&self, entity: &str, what: &str, facet: &str, value: impl Into<String>) -> Claim {
+        let what = what.replace('|', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        Claim { attribute: format!("{}|{}|{what}|{facet}", entity.replace('|', " "), self.event.scope), value: value.into() }
+    }
+
+    fn entity(&self) -> &str {
+        self.event.entity.as_deref().unwrap_or_default()
+    }
+
+    /// The same sentence with and without a negation.
+    fn polarity(&self, found: &mut Vec<Claim>) {
+        let texts: Vec<&str> = self.words.iter().map(|word| word.text.as_str()).collect();
+        let mut negated = false;
+        let mut bare: Vec<String> = Vec::new();
+        for (at, text) in texts.iter().enumerate() {
+            let next = texts.get(at + 1).copied().unwrap_or_default();
+            if *text == "stopped" && next == "using" {
+                negated = !negated;
+            } else if *text == "using" && at > 0 && texts[at - 1] == "stopped" {
+                bare.push("use".into());
+            } else if NEGATIONS.contains(text) && !next.starts_with(|c: char| c.is_ascii_digit()) {
+                if PARTLY.contains(&next) {
+                    return;
+                }
+                negated = !negated;
+                if *text == "without" {
+                    bare.push("with".into());
+                }
+            } else if let Some((_, positive)) = OPPOSITES.iter().find(|(negative, _)| negative == text) {
+                negated = !negated;
+                bare.push((*positive).into());
+            } else if !EMPHASIS.contains(text) {
+                bare.push(stem(text).into());
+            }
+        }
+        if bare.len() >= 2 {
+            found.push(self.claim(self.entity(), &bare.join(" "), "±", if negated { "no" } else { "yes" }));
+        }
+    }
+
+    /// Whether the sentence gives no certain value: bounds, lists, the past, negations.
+    fn is_vague(&self, words: &[Word]) -> bool {
+        words.iter().any(|word| VAGUE.contains(&word.text.as_str()))
+            || words.windows(2).any(|pair| matches!(pair[0].text.as_str(), "more" | "less" | "over" | "under") && is_number(&pair[1].text))
+            || words.windows(2).any(|pair| pair[1].text == "than")
+            || words.windows(2).any(|pair| pair[0].text == "used" && pair[1].text == "to")
+    }
+
+    /// The same sentence with another number.
+    fn count(&self, found: &mut Vec<Claim>) {
+        let Some(verb) = self.words.iter().take(5).position(|word| COUNTING.contains(&stem(&word.text))) else { return };
+        if self.is_vague(self.words) || self.words.iter().any(|word| word.text == "more") {
+            return;
+        }
+        let Some(at) = (verb + 1..self.words.len()).find(|at| is_number(&self.words[*at].text)) else { return };
+        let numbered = NUMBERED.contains(&stem(&self.words[at - 1].text));
+        let joined = self.words.get(at + 1).is_some_and(|word| matches!(word.text.as_str(), "and" | "to" | "am" | "pm" | "uhr"));
+        if numbered || joined || matches!(self.words[at - 1].text.as_str(), "at" | "in" | "on" | "since" | "until" | "by" | "um") {
+            return;
+        }
+        if self.words[at].comma || when(&self.words[at - 1..=at]).is_some() || is_year(&self.words[at].text) {
+            return;
+        }
+        let Some(amount) = Amount::read(&self.words[at..]) else { return };
+        let before = self.words[..at].iter().map(|word| stem(&word.text)).filter(|text| !EMPHASIS.contains(text));
+        let after = self.words[at + amount.words..].iter().map(|word| stem(&word.text));
+        let what: Vec<&str> = before.chain(["#", amount.unit.as_str()]).chain(after).collect();
+        found.push(self.claim(self.entity(), &what.join(" "), "#", amount.number));
+    }
+
+    /// One value for one attribute: `budget: 500`, `the budget is 500`.
+    fn value(&self, key: Option<usize>, found: &mut Vec<Claim>) {
+        let Some((subject, verb, attribute, value)) = self.split(key) else { return };
+        let value = match value.iter().position(|word| !matches!(word.text.as_str(), "now" | "currently" | "still" | "already" | "just")) {
+            Some(at) => &value[at..],
+            None => return,
+        };
+        if subject.len() > MAX_SUBJECT || self.is_vague(subject) || self.is_vague(value) {
+            return;
+        }
+        if matches!(verb, "is" | "are") && self.holder(subject, value, found) {
+            return;
+        }
+        let Some(named) = name_of(subject, key.is_some(), self.event.entity.is_some()) else { return };
+        let attribute_of = |suffix: &str| {
+            let (entity, what) = self.about(&named, None);
+            (entity, format!("{what} {suffix}"))
+        };
+        if let Some(date) = when(value) {
+            let suffix = if matches!(attribute, "moved" | "is in" | "of") { "" } else { attribute };
+            let (entity, what) = attribute_of(suffix);
+            // "A meeting on Monday" may be one of many; "the meeting" is one.
+            if !is_plural(&named.head) {
+                found.extend(date.into_iter().map(|(facet, value)| self.claim(&entity, &what, facet, value)));
+            }
+            return;
+        }
+        let many = named.head.split(' ').next_back().is_some_and(|last| MANY.contains(&last));
+        if let Some(amount) = Amount::read(value) {
+            let rest: Vec<&str> = value[amount.words..].iter().map(|word| word.text.as_str()).collect();
+            let numeric = matches!(attribute, "" | "costs" | "of") && !many && value.iter().all(|word| !word.comma && word.text != "and");
+            if numeric && !rest.contains(&"to") {
+                let (entity, what) = attribute_of(if attribute == "costs" { "costs" } else { "" });
+                let what = format!("{what} {} {}", amount.unit, rest.join(" "));
+                found.push(self.claim(&entity, &what, "#", amount.number));
+                found.extend(amount.currency.map(|currency| self.claim(&entity, &what, "currency", currency)));
+            }
+            return;
+        }
+        if many
+            || attribute == "of"
+            || attribute == "costs"
+            || value.iter().any(|word| word.comma || matches!(word.text.as_str(), "and" | "&"))
+        {
+            return;
+        }
+        // The same name with another number: Python 3.11, Python 3.12.
+        let value: Vec<&Word> = value.iter().filter(|word| !ARTICLES.contains(&word.text.as_str())).collect();
+        let (numbers, words): (Vec<&Word>, Vec<&Word>) = value.iter().copied().partition(|word| is_number(&word.text));
+        let single = |text: &str| numbers.len() <= 1 && !words.is_empty() && words.len() <= MAX_NAME && !text.ends_with("ing");
+        let Some(first) = words.first().filter(|first| single(&first.text)) else { return };
+        if UNCERTAIN.contains(&first.text.as_str()) || is_people(&first.text) {
+            return;
+        }
+        let labelled = named.head.split(' ').any(|word| LABELS.contains(&word));
+        let keyed = key.is_some() || verb == "=" || labelled;
+        let certain = match attribute {
+            "" => keyed || (first.named && (named.definite || named.owner.is_some()) && !named.head.is_empty()),
+            "moved" => first.named && !named.head.is_empty(),
+            _ => first.named,
+        };
+        if !certain || (is_plural(&named.head) && matches!(attribute, "" | "moved")) {
+            return;
+        }
+        let name: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+        if let Some(number) = numbers.first() {
+            let (entity, what) = attribute_of(attribute);
+            found.push(self.claim(&entity, &format!("{what} {}", name.join(" ")), "#", canonical(&number.text, false)));
+        }
+        let facet = if name.iter().any(|word| REGIONS.contains(word)) { "region" } else { "=" };
+        let person = named.head.split(' ').any(|word| ROLES.contains(&word));
+        let name = if person { first.text.clone() } else { name.join(" ") };
+        let suffixes: &[&str] = if attribute == "moved" { &["lives in", "is based in"] } else { &[attribute] };
+        for suffix in suffixes {
+            let (entity, what) = attribute_of(suffix);
+            found.push(self.claim(&entity, &what, facet, name.clone()));
+        }
+    }
+
+    /// `Anna is the contact for X`: who has a role that one can have. Whether the sentence was of that form.
+    fn holder(&self, subject: &[Word], value: &[Word], found: &mut Vec<Claim>) -> bool {
+        let Some(first) = value.first() else { return false };
+        let article = ARTICLES.contains(&first.text.as_str());
+        let role =
+            ROLES.contains(&first.text.as_str()) && value.get(1).is_some_and(|word| matches!(word.text.as_str(), "of" | "for" | "at"));
+        let who = subject.first().is_some_and(|word| word.named && !ARTICLES.contains(&word.text.as_str()) && !word.text.ends_with("'s"));
+        let who =
+            who && subject.len() <= 3 && subject.iter().all(|word| !word.comma && !matches!(word.text.as_str(), "and" | "of" | "for"));
+        if !(article || role) || !who || subject.first().is_some_and(|word| UNCERTAIN.contains(&word.text.as_str())) {
+            return false;
+        }
+        let tail = value.iter().any(|word| word.comma || matches!(word.text.as_str(), "and" | "who" | "that" | "which" | "but" | "to"));
+        let Some(named) = name_of(value, false, false).filter(|_| !tail && value.len() <= MAX_SUBJECT) else { return true };
+        let many = named.head.split(' ').any(|word| MANY.contains(&word));
+        if many || named.head.is_empty() || is_plural(&named.head) {
+            return true;
+        }
+        let person = named.head.split(' ').any(|word| ROLES.contains(&word));
+        let name: Vec<&str> = subject.iter().map(|word| word.text.as_str()).take(if person { 1 } else { 3 }).collect();
+        let whole: Vec<&str> = subject.iter().map(|word| word.text.as_str()).collect();
+        let (entity, what) = self.about(&named, Some(&whole.join(" ")));
+        found.push(self.claim(&entity, &what, "=", name.join(" ")));
+        true
+    }
+
+    /// Entity and attribute of something named. What belongs to something is about that; the event's entity goes first, unless
+    /// it is only the one who `holds` a role.
+    fn about(&self, named: &Named, holder: Option<&str>) -> (String, String) {
+        let head = named.head.clone();
+        let key = self.event.entity.as_deref().map(plain::entity_key).filter(|key| !key.is_empty());
+        let owner = named.owner.as_deref().map(plain::entity_key).filter(|key| !key.is_empty());
+        let holds = holder.map(plain::entity_key);
+        match (key, owner) {
+            (None, None) => (String::new(), head),
+            (None, Some(owner)) => (owner, head),
+            (Some(key), Some(owner))
+                if key == owner || holds.as_deref().is_some_and(|holder| holder == key || holder.starts_with(&format!("{key}_"))) =>
+            {
+                (owner, head)
+            }
+            (Some(key), Some(owner)) => (key, format!("{head} of {owner}")),
+            (Some(key), None) => {
+                let whole = plain::entity_key(&head);
+                match whole.strip_prefix(&key) {
+                    Some("") => (key, String::new()),
+                    Some(rest) if rest.starts_with('_') => (key, rest.replace('_', " ")),
+                    _ => (key, head),
+                }
+            }
+        }
+    }
+
+    /// Subject, verb, attribute and value.
+    fn split(&self, key: Option<usize>) -> Option<(&[Word], &'static str, &'static str, &[Word])> {
+        if let Some(at) = key {
+            let (subject, value) = self.words.split_at_checked(at)?;
+            return (!value.is_empty()).then_some((subject, "", "", value));
+        }
+        for at in 0..self.words.len() {
+            let rest = &self.words[at..];
+            let fits = |phrase: &str| {
+                let count = phrase.split(' ').count();
+                rest.len() > count && phrase.split(' ').zip(rest).all(|(part, word)| part == word.text)
+            };
+            let Some((phrase, attribute)) = VERBS.iter().filter(|(phrase, _)| fits(phrase)).max_by_key(|(phrase, _)| phrase.len()) else {
+                continue;
+            };
+            let value = &rest[phrase.split(' ').count()..];
+            if *phrase == "of" && !(at <= 4 && Amount::read(value).is_some_and(|amount| amount.words == value.len())) {
+                continue;
+            }
+            return (at > 0 || self.event.entity.is_some()).then_some((&self.words[..at], phrase, attribute, value));
+        }
+        None
+    }
+}
+
+/// What a subject names, if that is one certain thing.
+fn name_of(words: &[Word], keyed: bool, has_entity: bool) -> Option<Named> {
+    let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();
+    if UNCERTAIN.contains(&first) || (words.is_empty() && !has_entity) {
+        return None;
+    }
+    let definite = keyed || ARTICLES.contains(&first);
+    let kept: Vec<&str> = words
+        .iter()
+        .map(|word| word.text.as_str())
+        .filter(|text| !ARTICLES.contains(text) && !matches!(*text, "current" | "has" | "have" | "a" | "an" | "new"))
+        .collect();
+    if let Some(at) = kept.iter().position(|text| matches!(*text, "of" | "for" | "at")).filter(|at| *at > 0 && at + 1 < kept.len()) {
+        return Some(Named { head: kept[..at].join(" "), owner: Some(kept[at + 1..].join(" ")), definite });
+    }
+    if let Some(at) = kept.iter().position(|text| text.ends_with("'s") && text.len() > 2).filter(|at| at + 1 < kept.len()) {
+        let owner = kept[..=at].join(" ");
+        return Some(Named { head: kept[at + 1..].join(" "), owner: Some(owner.trim_end_matches("'s").to_owned()), definite: true });
+    }
+    Some(Named { head: kept.join(" "), owner: None, definite })
+}
+
+/// A word without the ending of the plural or the third person.
+fn stem(word: &str) -> &str {
+    match word {
+        "has" => "have",
+        "does" | "is" | "was" => word,
+        _ if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") && !word.ends_with("us") && !word.ends_with("is") => {
+            &word[..word.len() - 1]
+        }
+        _ => word,
+    }
+}
+
+fn is_plural(head: &str) -> bool {
+    let last = head.split(' ').next_back().unwrap_or_default();
+    stem(last) != last && last != "status"
+}
+
+fn is_people(word: &str) -> bool {
+    PEOPLES.contains(&word) || (word.len() > 4 && ["ish", "ese", "ian"].iter().any(|end| word.ends_with(end)))
+}
+
+fn is_year(word: &str) -> bool {
+    word.len() == 4 && (word.starts_with("19") || word.starts_with("20")) && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a word is a number, with whatever unit or currency is glued to it.
+fn is_number(word: &str) -> bool {
+    let digits = word.trim_start_matches(['€', '$', '£', 'v', '+', '-']);
+    digits.starts_with(|c: char| c.is_ascii_digit()) && !digits.contains([':', '/', '-'])
+}
+
+/// A number in one spelling: no thousands separators, and an amount of money without empty cents.
+fn canonical(number: &str, money: bool) -> String {
+    let number = number.trim_start_matches('v');
+    let grouped = |mark: char| {
+        let mut parts = number.split(mark);
+        let first = parts.next().unwrap_or_default();
+        let rest: Vec<&str> = parts.collect();
+        !rest.is_empty() && (1..=3).contains(&first.len()) && first != "0" && rest.iter().all(|part| part.len() == 3)
+    };
+    let mut plain = number.to_owned();
+    for mark in [',', '.', '\''] {
+        if grouped(mark) && (mark != '.' || money) {
+            plain = plain.replace(mark, "");
+        }
+    }
+    if money {
+        plain = plain.trim_end_matches(".00").trim_end_matches(",00").to_owned();
+    }
+    plain
+}
+
+/// A number with its unit, at the beginning of some words.
+struct Amount {
+    number: String,
+    currency: Option<&'static str>,
+    /// The unit, if it is no currency.
+    unit: String,
+    /// How many words it takes.
+    words: usize,
+}
+
+impl Amount {
+    fn read(words: &[Word]) -> Option<Self> {
+        let currency = |text: &str| CURRENCIES.iter().find(|(word, _)| *word == text).map(|(_, currency)| *currency);
+        let first = words.first()?.text.as_str();
+        if let Some(currency) = currency(first) {
+            let number = words.get(1).filter(|word| is_number(&word.text))?;
+            return Some(Self { number: canonical(&number.text, true), currency: Some(currency), unit: String::new(), words: 2 });
+        }
+        if !is_number(first) {
+            return None;
+        }
+        let sign: String = first.chars().take_while(|c| !c.is_ascii_digit()).collect();
+        let rest = &first[sign.len()..];
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '\''))).unwrap_or(rest.len());
+        let (digits, glued) = rest.split_at(end);
+        let digits = digits.trim_end_matches(['.', ',']);
+        let next = words.get(1).map(|word| word.text.as_str()).unwrap_or_default();
+        let (thousands, glued) = match glued {
+            "k" | "k€" | "k$" => ("k", &glued[1..]),
+            _ => ("", glued),
+        };
+        let (money, count) = match currency(&sign).or_else(|| currency(glued)) {
+            Some(money) => (Some(money), 1),
+            None => (currency(next), 1 + usize::from(currency(next).is_some())),
+        };
+        let unit = if money.is_some() { "" } else { glued };
+        let mut number = canonical(digits, money.is_some() || !thousands.is_empty());
+        if thousands == "k" && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            number.push_str("000");
+        } else {
+            number.push_str(thousands);
+        }
+        if sign == "-" {
+            number.insert(0, '-');
+        }
+        Some(Self { number, currency: money, unit: unit.to_owned(), words: count })
+    }
+}
+
+/// The sides of a date or time that some words give, if they give nothing else.
+fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
+    let place = |lists: &[&[&str]], text: &str| lists.iter().position(|names| names.contains(&text)).map(|at| at + 1);
+    let (mut year, mut month, mut day, mut weekday, mut clock) = (None, None, None, None, None);
+    let mut at_before = false;
+    for word in words {
+        let text = word.text.as_str();
+        let bare = text.trim_end_matches('.');
+        let at = std::mem::replace(&mut at_before, matches!(text, "at" | "um"));
+        if matches!(text, "on" | "at" | "of" | "the" | "um" | "uhr" | "in" | "o'clock") {
+            if text == "uhr" && clock.is_none() {
+                clock = day.take().map(|hour: u8| format!("{hour:02}:00"));
+            }
+            continue;
+        }
+        if let Some(found) = place(WEEKDAYS, bare) {
+            weekday = Some(found);
+        } else if let Some(found) = place(MONTHS, bare) {
+            month = Some(found);
+        } else if let Some((y, m, d)) = full_date(bare) {
+            (year, month, day) = (y.or(year), Some(usize::from(m)), Some(d));
+        } else if is_year(bare) {
+            year = Some(bare.to_owned());
+        } else if matches!(bare, "am" | "pm") && day.is_some() && clock.is_none() {
+            clock = day.take().and_then(|hour| hour_of(hour, bare));
+        } else if let Some(found) = clock_of(bare) {
+            clock = Some(found);
+        } else {
+            let number: u8 =
+                bare.trim_end_matches(['s', 't', 'n', 'd', 'r', 'h']).parse().ok().filter(|number| (1..=31).contains(number))?;
+            if at && number <= 24 {
+                clock = Some(format!("{number:02}:00"));
+            } else {
+                day = Some(number);
+            }
+        }
+    }
+    // A lone number or year is a number.
+    if month.is_none() && (day.is_some() || (weekday.is_none() && clock.is_none())) {
+        return None;
+    }
+    let month_day = month.zip(day).map(|(month, day)| format!("{month:02}-{day:02}"));
+    let sides = [
+        ("year", year),
+        ("month", month.map(|month| format!("{month:02}"))),
+        ("day", month_day),
+        ("weekday", weekday.map(|weekday| weekday.to_string())),
+        ("clock", clock),
+    ];
+    Some(sides.into_iter().filter_map(|(side, value)| Some((side, value?))).collect())
+}
+
+/// `2026-03-15`, `15.03.2026`, `15.3`.
+fn full_date(text: &str) -> Option<(Option<String>, u8, u8)> {
+    let (parts, turned): (Vec<&str>, bool) =
+        if text.contains('-') { (text.split('-').collect(), false) } else { (text.split('.').collect(), true) };
+    let (year, month, day) = match (parts.as_slice(), turned) {
+        ([year, month, day], false) | ([day, month, year], true) => (Some(*year).filter(|year| is_year(year))?, *month, *day),
+        _ => return None,
+    };
+    let (month, day): (u8, u8) = (month.parse().ok()?, day.parse().ok()?);
+    ((1..=12).contains(&month) && (1..=31).contains(&day)).then(|| (Some(year.to_owned()), month, day))
+}
+
+/// `10:00`, `10am`.
+fn clock_of(text: &str) -> Option<String> {
+    if let Some((hour, minute)) = text.split_once(':') {
+        let half = if minute.ends_with("pm") { "pm" } else { "am" };
+        let minute = minute.trim_end_matches(['a', 'p', 'm']);
+        let (hour, minute): (u8, u8) = (hour.parse().ok()?, minute.parse().ok()?);
+        let hour = if half == "pm" && hour < 12 { hour + 12 } else { hour };
+        return (hour <= 24 && minute < 60).then(|| format!("{hour:02}:{minute:02}"));
+    }
+    if text == "noon" {
+        return Some("12:00".into());
+    }
+    let half = ["am", "pm"].into_iter().find(|half| text.ends_with(half))?;
+    hour_of(text.trim_end_matches(['a', 'p', 'm']).parse().ok()?, half)
+}
+
+fn hour_of(hour: u8, half: &str) -> Option<String> {
+    let hour = match (hour, half) {
+        (12, "am") => 0,
+        (1..=11, "pm") => hour + 12,
+        (0..=12, _) => hour,
+        _ => return None,
+    };
+    Some(format!("{hour:02}:00"))
+}

@@ -1,0 +1,942 @@
+//! Which lines leave the ledger, and what stands for them (L14, L15).
+//!
+//! Pruning takes what has expired; compaction also takes whatever something else in the ledger stands for, and more if the
+//! ledger is too long. Both are planned from what is stored, so a run that died anywhere is finished by the next one, and a
+//! second run on the same day finds nothing to do.
+//!
+//! The promise: **nothing that stays changes.** Every event that decides what a staying event is worth stays with it, so
+//! the remaining lines read alone say of each event exactly what the whole ledger said of it. Everything here is linear
+//! in the number of events (fitting a ledger into its limit: times the logarithm).
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::civil::Date;
+
+use crate::calendar::{Moment, days_between};
+use crate::event::{Act, COMPACTS, Draft, Effect, Event, Kind, Priority, Status};
+use crate::format::line::{self, Severity};
+use crate::id::EventId;
+use crate::ledger::archive::{self, Why};
+use crate::ledger::decay::{self, Ages, Freshness};
+use crate::ledger::{Entry, Ledger, Standing, lines};
+use crate::plain;
+
+/// What was ended on the same local day stays, so that taking it back needs no archive.
+const UNDO_DAYS: i64 = 1;
+/// What was taken back stays so many days.
+const RETRACTED_DAYS: i64 = 7;
+/// A chain of more events than this is left alone: its summary would be a line that nobody reads.
+const MAX_MEMBERS: usize = 10_000;
+/// What leaves can set free more; after so many rounds the rest waits for the next run.
+const MAX_ROUNDS: usize = 8;
+/// So much of a commitment's words is told in its summary; the whole is in the archive.
+const MAX_WORDING_CHARS: usize = 1_000;
+/// So much of the words it was closed with is told.
+const MAX_NOTE_CHARS: usize = 500;
+/// So many commitments that one event closed are told in its summary, the others counted.
+const MAX_WORDINGS: usize = 5;
+
+/// How long a ledger may be, and what it spares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most events after a compaction.
+    pub most: usize,
+    /// When things are stale, dropped and expired.
+    pub ages: Ages,
+    /// What was said or confirmed within so many days does not leave for want of room.
+    pub spare_days: u16,
+}
+
+impl Limits {
+    /// What a vault has whose policy says nothing else.
+    pub const USUAL: Self = Self { most: 150, ages: Ages::USUAL, spare_days: 7 };
+}
+
+/// What is done to the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// What has expired leaves.
+    Prune,
+    /// What something else stands for leaves too, and more if there is no room.
+    Compact,
+}
+
+/// A ledger that is too long though everything that may leave has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Over {
+    /// How many events it has.
+    pub events: usize,
+    /// How many of them are P0, P1 or open commitments.
+    pub permanent: usize,
+}
+
+/// Which lines leave, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leaving {
+    /// Those that go to the archive of compactions.
+    pub compacted: Vec<EventId>,
+    /// Those that have expired.
+    pub pruned: Vec<EventId>,
+    /// Whether the ledger is too long even so.
+    pub over: Option<Over>,
+}
+
+impl Leaving {
+    /// All of them.
+    pub fn ids(&self) -> HashSet<EventId> {
+        self.compacted.iter().chain(&self.pruned).copied().collect()
+    }
+}
+
+/// Step one: the summary event that each closed chain is to get which none stands for yet, oldest chain first.
+pub fn summaries(ledger: &Ledger, now: Moment) -> Vec<Draft> {
+    let web = Web::of(ledger);
+    let chains = web.chains();
+    let covered = web.covered();
+    let mut drafts = Vec::new();
+    for members in &chains {
+        let waits = web.is_closed_chain(members) && !members.iter().all(|&at| covered.contains(&web.entry(at).event.id));
+        if waits && web.rests(members, now.day()) {
+            drafts.extend(web.summary(members, now));
+        }
+    }
+    drafts
+}
+
+/// Step two: which lines leave the ledger on `today`.
+pub fn leaving(ledger: &Ledger, today: Date, limits: Limits, what: What) -> Leaving {
+    let mut web = Web::of(ledger);
+    let mut gone: Vec<Option<Why>> = vec![None; ledger.entries().len()];
+    web.settle(today, limits, what, &mut gone);
+    let mut over = None;
+    if what == What::Compact && web.count() > limits.most {
+        if web.make_room(today, limits, &mut gone) {
+            web.settle(today, limits, what, &mut gone);
+        }
+        let events = web.count();
+        over = (events > limits.most).then(|| Over { events, permanent: web.staying().filter(|entry| is_permanent(entry)).count() });
+    }
+    let ids = |why| {
+        let these = ledger.entries().iter().zip(&gone).filter(move |(_, gone)| **gone == Some(why));
+        these.map(|(entry, _)| entry.event.id).collect()
+    };
+    Leaving { compacted: ids(Why::Compaction), pruned: ids(Why::Pruning), over }
+}
+
+/// The new text of the ledger, and the leaving lines byte for byte, without their line breaks. Only whole lines go, and
+/// only those of which every event leaves; a line that is no event stays where it is.
+pub fn split<'a>(text: &'a [u8], leaving: &HashSet<EventId>) -> (Vec<u8>, Vec<&'a [u8]>) {
+    let mut kept = Vec::with_capacity(text.len());
+    let mut gone = Vec::new();
+    for raw in lines(text, 1) {
+        let parsed = line::parse(raw.bytes);
+        if !parsed.events.is_empty() && parsed.is_sound() && parsed.events.iter().all(|event| leaving.contains(&event.id)) {
+            gone.push(raw.bytes);
+            continue;
+        }
+        kept.extend_from_slice(raw.bytes);
+        if raw.ended {
+            kept.push(b'\n');
+        }
+    }
+    (kept, gone)
+}
+
+fn is_permanent(entry: &Entry) -> bool {
+    entry.event.priority <= Priority::P1 || entry.is_open_loop()
+}
+
+/// Whether the event acts upon others and means nothing without them. A promotion names events of a conversation, which
+/// only look like ids of this ledger.
+fn is_act(event: &Event) -> bool {
+    !event.is_statement() && event.act != Act::Promote
+}
+
+/// Whether the event stands for others since a compaction.
+fn is_summary(event: &Event) -> bool {
+    event.is_statement() && event.extra.iter().any(|(name, _)| name == COMPACTS)
+}
+
+/// What becomes of an event by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It stays, and with it whatever decides what it is worth.
+    Stays,
+    /// An act: it leaves if everything leaves that it acts upon.
+    WithTargets,
+    /// It leaves, unless something that stays needs it.
+    Leaves(Why),
+}
+
+/// The events and how they hang together, by their places in the ledger.
+struct Web<'a> {
+    ledger: &'a Ledger,
+    /// What each has an effect on.
+    targets: Vec<Vec<(usize, Effect)>>,
+    /// What has an effect on each.
+    upon: Vec<Vec<(usize, Effect)>>,
+    /// The events that decide what each is worth: who ended it, and the confirmation that counts.
+    needs: Vec<Vec<usize>>,
+    /// The events that stand on a line with each.
+    mates: HashMap<usize, Vec<usize>>,
+    /// Events whose lines are not sound; nothing is done about those but by a person.
+    pinned: HashSet<usize>,
+    /// Which have not left yet.
+    here: Vec<bool>,
+}
+
+impl<'a> Web<'a> {
+    fn of(ledger: &'a Ledger) -> Self {
+        let count = ledger.entries.len();
+        let mut targets: Vec<Vec<(usize, Effect)>> = vec![Vec::new(); count];
+        let mut upon: Vec<Vec<(usize, Effect)>> = vec![Vec::new(); count];
+        for (at, named) in targets.iter_mut().enumerate() {
+            *named = ledger.targets(at, |effect| effect != Effect::None);
+            for &(target, effect) in named.iter() {
+                upon[target].push((at, effect));
+            }
+        }
+        let mut needs: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for (at, entry) in ledger.entries.iter().enumerate() {
+            let by = entry.standing.by().and_then(|by| ledger.by_id.get(&by).copied()).filter(|by| *by != at);
+            let stands = |by: usize| !matches!(ledger.entries[by].standing, Standing::Retracted { .. });
+            let confirmations = upon[at].iter().filter(|(by, effect)| *effect == Effect::Confirm && stands(*by));
+            let newest = confirmations.map(|&(by, _)| by).max_by_key(|&by| (ledger.entries[by].event.ts, by));
+            needs[at].extend(by.into_iter().chain(newest));
+        }
+        let (mates, pinned) = Self::lines_shared(ledger);
+        Self { ledger, targets, upon, needs, mates, pinned, here: vec![true; count] }
+    }
+
+    /// Which events share a line, and which stand on lines that are not sound or use an id that another event uses too.
+    fn lines_shared(ledger: &Ledger) -> (HashMap<usize, Vec<usize>>, HashSet<usize>) {
+        let mut on_line: HashMap<usize, Vec<usize>> = HashMap::with_capacity(ledger.entries.len());
+        for (at, entry) in ledger.entries.iter().enumerate() {
+            on_line.entry(entry.line).or_default().push(at);
+        }
+        let mut pinned = HashSet::new();
+        for (line, id, same) in &ledger.duplicates {
+            if let Some(&at) = ledger.by_id.get(id) {
+                on_line.entry(*line).or_default().push(at);
+                // If the first left, the other would come to light.
+                if !same {
+                    pinned.insert(at);
+                }
+            }
+        }
+        for fault in ledger.faults.iter().filter(|fault| fault.fault.severity == Severity::Bad) {
+            pinned.extend(on_line.get(&fault.line).into_iter().flatten());
+        }
+        let mut mates: HashMap<usize, Vec<usize>> = HashMap::new();
+        for shared in on_line.into_values().filter(|shared| shared.len() > 1) {
+            // A ring is enough: who stays keeps the next.
+            for (at, next) in shared.iter().zip(shared.iter().cycle().skip(1)) {
+                mates.entry(*at).or_default().push(*next);
+            }
+        }
+        (mates, pinned)
+    }
+
+    fn entry(&self, at: usize) -> &'a Entry {
+        &self.ledger.entries[at]
+    }
+
+    fn places(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.here.len()).filter(|at| self.here[*at])
+    }
+
+    fn staying(&self) -> impl Iterator<Item = &'a Entry> + '_ {
+        self.places().map(|at| self.entry(at))
+    }
+
+    fn count(&self) -> usize {
+        self.here.iter().filter(|here| **here).count()
+    }
+
+    /// Lets everything leave that may, until nothing more does.
+    fn settle(&mut self, today: Date, limits: Limits, what: What, gone: &mut [Option<Why>]) {
+        for _ in 0..MAX_ROUNDS {
+            let verdicts = self.verdicts(today, limits, what);
+            let stays = self.reached(&verdicts);
+            if !self.let_go(&verdicts, &stays, gone) {
+                return;
+            }
+        }
+    }
+
+    /// Takes out what does not stay; whether that was anything.
+    fn let_go(&mut self, verdicts: &[Verdict], stays: &[bool], gone: &mut [Option<Why>]) -> bool {
+        let mut any = false;
+        for at in 0..stays.len() {
+            if stays[at] || !self.here[at] {
+                continue;
+            }
+            // An act goes where the first of its targets went; targets stand before it.
+            let with = || self.targets[at].iter().find_map(|&(target, _)| gone[target]);
+            gone[at] = match verdicts[at] {
+                Verdict::Leaves(why) => Some(why),
+                Verdict::Stays | Verdict::WithTargets => with().or(Some(Why::Compaction)),
+            };
+            self.here[at] = false;
+            any = true;
+        }
+        any
+    }
+
+    /// What stays: what does so by itself, and whatever that needs.
+    fn reached(&self, verdicts: &[Verdict]) -> Vec<bool> {
+        let mut stays = vec![false; verdicts.len()];
+        let mut open: Vec<usize> = self.places().filter(|at| verdicts[*at] == Verdict::Stays).collect();
+        while let Some(at) = open.pop() {
+            if !self.here[at] || std::mem::replace(&mut stays[at], true) {
+                continue;
+            }
+            open.extend(&self.needs[at]);
+            open.extend(self.mates.get(&at).into_iter().flatten());
+            open.extend(self.upon[at].iter().map(|(by, _)| *by).filter(|by| verdicts[*by] == Verdict::WithTargets));
+        }
+        stays
+    }
+
+    fn verdicts(&self, today: Date, limits: Limits, what: What) -> Vec<Verdict> {
+        // For each event whether its chain is closed, and whether a summary stands for all of it.
+        let mut closed: Vec<(bool, bool)> = vec![(false, false); self.here.len()];
+        if what == What::Compact {
+            let (chains, covered) = (self.chains(), self.covered());
+            for members in chains.iter().filter(|members| self.is_closed_chain(members)) {
+                let stood_for = self.rests(members, today) && members.iter().all(|&at| covered.contains(&self.entry(at).event.id));
+                members.iter().for_each(|&at| closed[at] = (true, stood_for));
+            }
+        }
+        (0..self.here.len()).map(|at| self.verdict(at, closed[at], today, limits, what)).collect()
+    }
+
+    fn verdict(&self, at: usize, (closed, stood_for): (bool, bool), today: Date, limits: Limits, what: What) -> Verdict {
+        let entry = self.entry(at);
+        let event = &entry.event;
+        let never = match what {
+            What::Prune => event.priority <= Priority::P1,
+            What::Compact => event.priority == Priority::P0,
+        };
+        if never || entry.is_open_loop() || self.pinned.contains(&at) {
+            return Verdict::Stays;
+        }
+        let compacts = what == What::Compact;
+        let expired = decay::has_expired(entry, today, limits.ages);
+        let long_retracted = matches!(entry.standing, Standing::Retracted { .. }) && self.ended_days(entry, today) >= RETRACTED_DAYS;
+        if is_act(event) {
+            return if compacts && long_retracted {
+                Verdict::Leaves(Why::Compaction)
+            } else if !self.targets[at].iter().any(|(target, _)| self.here[*target]) {
+                if expired { Verdict::Leaves(Why::Pruning) } else { Verdict::Stays }
+            } else if compacts && self.is_old_confirmation(at, today) {
+                Verdict::Leaves(Why::Compaction)
+            } else {
+                Verdict::WithTargets
+            };
+        }
+        if self.ended_days(entry, today) < UNDO_DAYS || (compacts && event.priority == Priority::P1 && event.kind == Kind::Constraint) {
+            return Verdict::Stays;
+        }
+        // A closed chain waits as a whole for its summary.
+        let superseded = matches!(entry.standing, Standing::Superseded { .. }) && !closed;
+        if compacts && (stood_for || superseded || long_retracted) {
+            Verdict::Leaves(Why::Compaction)
+        } else if expired {
+            Verdict::Leaves(Why::Pruning)
+        } else {
+            Verdict::Stays
+        }
+    }
+
+    /// How many days ago the entry was ended; very many if it was not, or was so from the beginning.
+    fn ended_days(&self, entry: &Entry, today: Date) -> i64 {
+        let by = entry.standing.by().filter(|by| *by != entry.event.id).and_then(|by| self.ledger.get(by));
+        by.map_or(i64::MAX, |by| days_between(by.event.ts.day(), today))
+    }
+
+    /// Whether this confirms only what a later event confirms too.
+    fn is_old_confirmation(&self, at: usize, today: Date) -> bool {
+        let event = &self.entry(at).event;
+        // What was taken back leaves with what took it back.
+        if matches!(self.entry(at).standing, Standing::Retracted { .. }) {
+            return false;
+        }
+        let counts = || self.targets[at].iter().any(|&(target, _)| self.here[target] && self.needs[target].contains(&at));
+        event.act == Act::Confirm && days_between(event.ts.day(), today) >= UNDO_DAYS && !counts()
+    }
+
+    /// Lets as many leave as it takes to fit, the least valuable first; whether there were any.
+    fn make_room(&mut self, today: Date, limits: Limits, gone: &mut [Option<Why>]) -> bool {
+        let mut verdicts = self.verdicts(today, limits, What::Compact);
+        let mut spent: Vec<(u8, Moment, usize)> = Vec::new();
+        for at in self.places().filter(|at| verdicts[*at] == Verdict::Stays && !self.pinned.contains(at)) {
+            let entry = self.entry(at);
+            let days = days_between(entry.verified.day(), today).min(self.ended_days(entry, today));
+            if is_permanent(entry) || days < i64::from(limits.spare_days).max(UNDO_DAYS) {
+                continue;
+            }
+            let worth = match (decay::freshness(entry, today, limits.ages), entry.event.priority) {
+                (Freshness::Dropped, _) => 0,
+                (Freshness::Stale, _) => 1,
+                (Freshness::Fresh, Priority::P3) => 2,
+                (Freshness::Fresh, _) => 3,
+            };
+            spent.push((worth, entry.verified, at));
+        }
+        spent.sort_unstable();
+        // The more may leave, the fewer stay: so the least number that is enough can be halved into.
+        let (mut few, mut many) = (0, spent.len());
+        while few < many {
+            let half = few + (many - few) / 2;
+            if self.stay_without(&verdicts, &spent[..half]) <= limits.most {
+                many = half;
+            } else {
+                few = half + 1;
+            }
+        }
+        for (_, _, at) in &spent[..many] {
+            verdicts[*at] = Verdict::Leaves(Why::Compaction);
+        }
+        let stays = self.reached(&verdicts);
+        self.let_go(&verdicts, &stays, gone)
+    }
+
+    fn stay_without(&self, verdicts: &[Verdict], spent: &[(u8, Moment, usize)]) -> usize {
+        let mut verdicts = verdicts.to_vec();
+        for (_, _, at) in spent {
+            verdicts[*at] = Verdict::Leaves(Why::Compaction);
+        }
+        self.reached(&verdicts).iter().filter(|stays| **stays).count()
+    }
+
+    /// The chains among what is here, in the order of their first events, each with its members in the order of the file.
+    fn chains(&self) -> Vec<Vec<usize>> {
+        let mut above: Vec<usize> = (0..self.here.len()).collect();
+        for at in self.places() {
+            for &(target, _) in self.targets[at].iter().filter(|(target, _)| self.here[*target]) {
+                let (one, other) = (top(&mut above, at), top(&mut above, target));
+                above[one.max(other)] = one.min(other);
+            }
+        }
+        let mut place: HashMap<usize, usize> = HashMap::new();
+        let mut chains: Vec<Vec<usize>> = Vec::new();
+        for at in self.places() {
+            let chain = *place.entry(top(&mut above, at)).or_insert(chains.len());
+            match chains.get_mut(chain) {
+                Some(members) => members.push(at),
+                None => chains.push(vec![at]),
+            }
+        }
+        chains
+    }
+
+    /// The events that summaries stand for.
+    fn covered(&self) -> HashSet<EventId> {
+        let stands = |entry: &&Entry| matches!(entry.standing, Standing::Closed { .. }) && is_summary(&entry.event);
+        self.staying().filter(stands).flat_map(|entry| listed(&entry.event)).collect()
+    }
+
+    /// Whether a chain is about commitments that are all done with, and may become one event.
+    fn is_closed_chain(&self, members: &[usize]) -> bool {
+        let mut wordings = 0;
+        for &at in members {
+            let (entry, event) = (self.entry(at), &self.entry(at).event);
+            let stays = event.priority == Priority::P0 || (event.priority == Priority::P1 && event.kind == Kind::Constraint);
+            if stays || is_summary(event) || self.pinned.contains(&at) || self.mates.contains_key(&at) {
+                return false;
+            }
+            let head = event.is_statement() && !matches!(entry.standing, Standing::Superseded { .. } | Standing::Retracted { .. });
+            if head && !(event.kind == Kind::Commitment && matches!(entry.standing, Standing::Closed { .. })) {
+                return false;
+            }
+            wordings += usize::from(head && event.status != Some(Status::Closed));
+        }
+        wordings > 0 && members.len() <= MAX_MEMBERS
+    }
+
+    /// Whether nothing has happened to a chain since yesterday.
+    fn rests(&self, members: &[usize], today: Date) -> bool {
+        members.iter().all(|&at| days_between(self.entry(at).event.ts.day(), today) >= UNDO_DAYS)
+    }
+
+    /// The one event for a closed chain.
+    fn summary(&self, members: &[usize], now: Moment) -> Option<Draft> {
+        let entries: Vec<&Entry> = members.iter().map(|&at| self.entry(at)).collect();
+        let done: Vec<&Entry> = entries
+            .iter()
+            .copied()
+            .filter(|entry| entry.event.is_statement() && entry.event.status != Some(Status::Closed))
+            .filter(|entry| matches!(entry.standing, Standing::Closed { .. }))
+            .collect();
+        let head = &done.last()?.event;
+        let closing = done.iter().filter_map(|entry| self.ledger.get(entry.standing.by()?)).max_by_key(|by| (by.event.ts, by.event.id))?;
+        // What was replaced may have left before; its id still tells its day.
+        let statements = entries.iter().filter(|entry| entry.event.is_statement());
+        let days = statements.flat_map(|entry| entry.event.supersedes.iter().map(|id| id.day()).chain([entry.event.ts.day()]));
+        let opened = days.min().unwrap_or(head.ts.day());
+        let mut wordings: Vec<String> =
+            done.iter().rev().take(MAX_WORDINGS).map(|entry| told(&entry.event.content, MAX_WORDING_CHARS)).collect();
+        wordings.reverse();
+        wordings.dedup();
+        let more = done.len().saturating_sub(MAX_WORDINGS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let note = note(&closing.event, head).map(|note| format!(": {note}")).unwrap_or_default();
+        let content = format!("Done: {}{more} (opened {opened}, closed {}{note})", wordings.join("; "), closing.event.ts.day());
+        let passing = entries.iter().all(|entry| entry.event.priority == Priority::P3);
+        let ids: Vec<EventId> = entries.iter().map(|entry| entry.event.id).collect();
+        let draft = Draft {
+            entity: head.entity.clone(),
+            entity_kind: head.entity_kind,
+            tags: head.tags.clone(),
+            scope: head.scope.clone(),
+            origin: head.origin,
+            source: archive::path(Why::Compaction, now.day()).to_string(),
+            status: Some(Status::Closed),
+            ..Draft::new(now, Kind::Commitment, if passing { Priority::P3 } else { Priority::P2 }, content)
+        };
+        Some(draft.with_field(COMPACTS, &ids))
+    }
+}
+
+/// The first of the chain that `at` belongs to, as far as is known; every step on the way there is halved.
+fn top(above: &mut [usize], mut at: usize) -> usize {
+    while above[at] != at {
+        above[at] = above[above[at]];
+        at = above[at];
+    }
+    at
+}
+
+/// The ids that a summary lists.
+fn listed(event: &Event) -> Vec<EventId> {
+    let ids: Vec<String> = event.field(COMPACTS).unwrap_or_default();
+    ids.iter().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// A text on one line, at most so long.
+fn told(text: &str, most: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.trim_end_matches('.');
+    match line.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", line[..end].trim_end()),
+        None => line.to_owned(),
+    }
+}
+
+/// The words a commitment was closed with, if they say more than that it was.
+fn note(closing: &Event, head: &Event) -> Option<String> {
+    let words = plain::sameness_key(&closing.content);
+    let (mark, rest) = words.split_once(':').unwrap_or((words.as_str(), ""));
+    let first = head.content.lines().next().unwrap_or_default();
+    let known =
+        |words: &str| words.is_empty() || plain::sameness_key(&head.content) == words || plain::sameness_key(first).starts_with(words);
+    let says_nothing = known(&words) || (["closed", "done"].contains(&mark) && known(rest.trim()));
+    (!says_nothing).then(|| told(&closing.content, MAX_NOTE_CHARS))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::event::Scope;
+    use crate::ledger::tests::story;
+    use jiff::ToSpan;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    pub(crate) fn moment(day: Date, minute: usize) -> Moment {
+        Moment::read(&format!("{day}T{:02}:{:02}:00+01:00", minute / 60 % 24, minute % 60)).unwrap().moment
+    }
+
+    /// One event of a made-up life: what it does, to which earlier ones, how important, how many days later.
+    pub(crate) type Step = (u8, (usize, usize), u8, u8, u8);
+
+    pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+        let step = (0_u8..16, (0_usize..8, 0_usize..8), 0_u8..12, 0_u8..7, prop_oneof![3 => Just(0_u8), 2 => 0_u8..4, 1 => 0_u8..60]);
+        prop::collection::vec(step, 1..most)
+    }
+
+    /// The event of a step, and the day it happens on.
+    pub(crate) fn event(step: Step, before: &[Event], day: &mut Date) -> Event {
+        let (act, (near, far), priority, kind, later) = step;
+        *day = day.checked_add(i32::from(later).days()).unwrap();
+        let today = before.iter().filter(|event| event.id.day() == *day).count();
+        let ts = moment(*day, today);
+        let priority = [Priority::P0, Priority::P1, Priority::P1, Priority::P2, Priority::P3][usize::from(priority.min(4))];
+        let kinds = [Kind::Fact, Kind::Commitment, Kind::Constraint, Kind::Fact, Kind::Commitment, Kind::Decision, Kind::Preference];
+        let mut draft = Draft::new(ts, kinds[usize::from(kind)], priority, format!("thing {}", before.len()));
+        let back = |n: usize| before.len().checked_sub(n + 1).map(|at| before[at].id);
+        let one: Vec<EventId> = back(near).into_iter().collect();
+        let both: Vec<EventId> = back(near).into_iter().chain(back(far)).collect();
+        let mut acts = |act, related: Vec<EventId>| {
+            draft.act = act;
+            draft.related = related;
+            draft.status = (act == Act::Close).then_some(Status::Closed);
+        };
+        match act {
+            0 | 1 => acts(Act::Close, one),
+            2 => acts(Act::Close, both),
+            3 | 4 => acts(Act::Confirm, one),
+            5 => acts(Act::Confirm, both),
+            6 | 7 => acts(Act::Retract, one),
+            8 => acts(Act::Retract, both),
+            9 => acts(Act::Promote, one),
+            10 => draft.supersedes = one,
+            11 => draft.supersedes = both,
+            12 => {
+                draft.supersedes = one;
+                draft.status = Some(Status::Closed);
+            }
+            13 => {
+                draft.status = Some(Status::Closed);
+                draft = draft.with_field(COMPACTS, &both);
+            }
+            _ => {}
+        }
+        draft.with_id(EventId::new(*day, u32::try_from(today).unwrap() + 1))
+    }
+
+    pub(crate) fn life(steps: &[Step]) -> (Vec<Event>, Date) {
+        let (mut events, mut day) = (Vec::new(), date(2026, 1, 1));
+        for step in steps {
+            let next = event(*step, &events, &mut day);
+            events.push(next);
+        }
+        (events, day)
+    }
+
+    /// What the ledger says of each event.
+    pub(crate) fn said(ledger: &Ledger) -> Vec<(Event, Standing, Moment, bool)> {
+        ledger.entries().iter().map(|e| (e.event.clone(), e.standing, e.verified, e.confirmed)).collect()
+    }
+
+    /// Summaries appended as the engine would.
+    pub(crate) fn append(text: &mut Vec<u8>, drafts: Vec<Draft>) {
+        for draft in drafts {
+            let ledger = Ledger::read(text, None);
+            let taken = ledger.entries().iter().filter(|entry| entry.event.id.day() == draft.ts.day()).map(|entry| entry.event.id.number());
+            let id = EventId::new(draft.ts.day(), taken.max().unwrap_or(0) + 1);
+            let (draft, _) = draft.cleaned().unwrap();
+            text.extend_from_slice(line::write(&draft.with_id(id)).as_bytes());
+        }
+    }
+
+    fn check_split(text: &[u8], today: Date, limits: Limits, what: What) -> Result<Vec<u8>, TestCaseError> {
+        let before = Ledger::read(text, None);
+        let plan = leaving(&before, today, limits, what);
+        let ids = plan.ids();
+        prop_assert_eq!(ids.len(), plan.compacted.len() + plan.pruned.len());
+        let (kept, gone) = split(text, &ids);
+        let after = Ledger::read(&kept, None);
+        let expected: Vec<_> = said(&before).into_iter().filter(|(event, ..)| !ids.contains(&event.id)).collect();
+        prop_assert_eq!(said(&after), expected);
+        for entry in before.entries().iter().filter(|entry| ids.contains(&entry.event.id)) {
+            let active = entry.event.is_statement() && entry.standing.is_active();
+            prop_assert!(entry.event.priority != Priority::P0, "{}", entry.event.id);
+            prop_assert!(!entry.is_open_loop(), "{}", entry.event.id);
+            prop_assert!(!active || entry.event.priority >= Priority::P2, "{}", entry.event.id);
+            prop_assert!(what == What::Compact || entry.event.priority >= Priority::P2, "{}", entry.event.id);
+        }
+        // Every line is in one of the two, in its order, and what is no event stays.
+        let mut left = gone.iter().copied().peekable();
+        let mut stayed = lines(&kept, 1).map(|raw| raw.bytes).collect::<Vec<_>>().into_iter().peekable();
+        for raw in lines(text, 1) {
+            if stayed.next_if_eq(&raw.bytes).is_none() {
+                prop_assert_eq!(left.next(), Some(raw.bytes));
+            }
+        }
+        prop_assert!(left.next().is_none() && stayed.next().is_none());
+        prop_assert_eq!(after.bad_lines().count(), before.bad_lines().count());
+        let again = leaving(&after, today, limits, what);
+        prop_assert_eq!((again.compacted, again.pruned, again.over), (vec![], vec![], plan.over));
+        if let Some(over) = plan.over {
+            prop_assert!(what == What::Compact && over.events == after.entries().len() && over.events > limits.most);
+            prop_assert!(over.permanent <= over.events);
+        } else {
+            prop_assert!(what == What::Prune || after.entries().len() <= limits.most);
+        }
+        Ok(kept)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(600))]
+        // L14, L15
+        #[test]
+        fn nothing_that_stays_changes(
+            plan in steps(40),
+            later in 0_i32..120,
+            most in prop_oneof![Just(150_usize), 0_usize..30],
+            odd in prop::collection::vec((0_usize..40, 0_u8..5), 0..4),
+        ) {
+            let (events, last) = life(&plan);
+            let mut written: Vec<String> = events.iter().map(line::write).collect();
+            for (at, what) in odd {
+                let at = at % written.len();
+                match what {
+                    0 => written[at] = written[at].trim_end().to_owned(),
+                    1 => written[at].insert_str(0, "not an event\r\n\n"),
+                    2 => { let copy = written[at].clone(); written.push(copy); }
+                    3 => { let other = written[at].replace("thing", "other thing"); written.push(other); }
+                    _ => written[at] = written[at].replace('\n', "{\"torn\n"),
+                }
+            }
+            let text = written.concat();
+            let today = last.checked_add(later.days()).unwrap();
+            let limits = Limits { most, ..Limits::USUAL };
+            check_split(text.as_bytes(), today, limits, What::Prune)?;
+            let kept = check_split(text.as_bytes(), today, limits, What::Compact)?;
+            check_split(&kept, today, limits, What::Prune)?;
+            // With summaries, as a whole run does it.
+            let mut text = text.trim_end().as_bytes().to_vec();
+            text.push(b'\n');
+            let drafts = summaries(&Ledger::read(&text, None), moment(today, 600));
+            append(&mut text, drafts);
+            prop_assert_eq!(summaries(&Ledger::read(&text, None), moment(today, 601)), vec![]);
+            check_split(&text, today, limits, What::Compact)?;
+        }
+
+        #[test]
+        fn any_bytes_can_be_split(text in any::<Vec<u8>>()) {
+            let (kept, gone) = split(&text, &HashSet::new());
+            prop_assert_eq!((kept, gone.len()), (text, 0));
+        }
+    }
+
+    /// A story on 2026-02-13, looked at so many days later: the numbers of those that leave.
+    fn check(words: &str, days: i32, what: What, leaves: &[u32]) {
+        let ledger = Ledger::of(story(words));
+        let today = date(2026, 2, 13).checked_add(days.days()).unwrap();
+        let mut found: Vec<u32> = leaving(&ledger, today, Limits::USUAL, what).ids().iter().map(|id| id.number()).collect();
+        found.sort_unstable();
+        assert_eq!(found, leaves, "{words} after {days} days, {what:?}");
+    }
+
+    // L15
+    #[test]
+    fn compaction_keeps_the_heads() {
+        use What::Compact;
+        check("f s1 s2", 1, Compact, &[1, 2]);
+        check("f s1 s2", 0, Compact, &[]);
+        check("f k1 s1", 1, Compact, &[1, 2]);
+        check("f k1 k1 k1", 1, Compact, &[2, 3]);
+        check("f k1 k1 r3", 1, Compact, &[]);
+        check("f k1 k1 r3", 7, Compact, &[3, 4]);
+        check("f r1", 6, Compact, &[]);
+        check("f r1", 7, Compact, &[1, 2]);
+        check("f s1 r2", 7, Compact, &[2, 3]);
+        check("f r1 r2", 7, Compact, &[2, 3]);
+        check("c x1", 20, Compact, &[]); // it waits for its summary
+        check("c x1", 91, Compact, &[1, 2]);
+        check("c s1", 80, Compact, &[1]); // a fact in place of a promise
+    }
+
+    // L14
+    #[test]
+    fn pruning_takes_what_has_expired_and_the_acts_upon_it() {
+        check("f", 90, What::Prune, &[]);
+        check("f", 91, What::Prune, &[1]);
+        check("f k1 k1", 91, What::Prune, &[1, 2, 3]);
+        check("c", 900, What::Prune, &[]);
+        check("c k1", 900, What::Prune, &[]);
+        check("c x1", 91, What::Prune, &[1, 2]);
+        check("c x1 r2", 91, What::Prune, &[]);
+        check("f s1", 90, What::Prune, &[]);
+        check("f s1 r2 x9", 91, What::Prune, &[1, 2, 3, 4]);
+    }
+
+    fn drafts(events: &[Event], day: Date) -> Vec<Draft> {
+        summaries(&Ledger::of(events.iter().cloned()), moment(day, 180))
+    }
+
+    // L15
+    #[test]
+    fn a_closed_chain_becomes_one_event() {
+        let days = [date(2026, 1, 3), date(2026, 1, 20), date(2026, 2, 10)];
+        let first = Draft::new(moment(days[0], 0), Kind::Commitment, Priority::P1, "Send the offer").with_id(EventId::new(days[0], 1));
+        let mut second = Draft::new(moment(days[1], 0), Kind::Commitment, Priority::P1, "Send the offer\nto Client X.")
+            .with_id(EventId::new(days[1], 1));
+        second.draft.supersedes = vec![first.id];
+        second.draft.entity = Some("client_x".into());
+        second.draft.scope = Scope::Project("sales".into());
+        second.draft.tags = vec!["offer".into()];
+        let close = |note: &str| Draft::upon(&second, Act::Close, moment(days[2], 0), note).with_id(EventId::new(days[2], 1));
+        let all = |note: &str| [first.clone(), second.clone(), close(note)];
+        let expected = "Done: Send the offer to Client X (opened 2026-01-03, closed 2026-02-10";
+        let check = |note: &str, end: &str| assert_eq!(drafts(&all(note), date(2026, 3, 1))[0].content, format!("{expected}{end}"));
+        check("Closed: Send the offer", ")");
+        check("Closed", ")");
+        check("They signed on the spot.", ": They signed on the spot)");
+        let draft = &drafts(&all("x"), date(2026, 3, 1))[0];
+        assert_eq!(
+            (draft.kind, draft.priority, draft.status, draft.act),
+            (Kind::Commitment, Priority::P2, Some(Status::Closed), Act::Assert)
+        );
+        assert_eq!((draft.entity.as_deref(), draft.source.as_str()), (Some("client_x"), "memory/ledger-archive-2026.jsonl"));
+        assert_eq!((&draft.scope, draft.tags.len(), draft.supersedes.len()), (&second.scope, 1, 0));
+        let ids = all("x").map(|event| event.id.to_string());
+        assert_eq!(draft.field::<Vec<String>>(COMPACTS).unwrap(), ids);
+        // Not on the day it was closed, and what was replaced may have left long ago.
+        assert_eq!(drafts(&all("x"), days[2]), []);
+        assert_eq!(drafts(&all("x")[1..], date(2026, 3, 1))[0].content, format!("{expected}: x)"));
+        // P0 is never compacted, an open promise is not closed.
+        let mut hard = all("x");
+        hard[0].draft.priority = Priority::P0;
+        assert_eq!(drafts(&hard, date(2026, 3, 1)), []);
+        assert_eq!(drafts(&all("x")[..2], date(2026, 3, 1)), []);
+
+        let mut text: Vec<u8> = all("x").iter().flat_map(|event| line::write(event).into_bytes()).collect();
+        append(&mut text, drafts(&all("x"), date(2026, 3, 1)));
+        let ledger = Ledger::read(&text, None);
+        assert_eq!(summaries(&ledger, moment(date(2026, 3, 1), 181)), []);
+        let plan = leaving(&ledger, date(2026, 3, 1), Limits::USUAL, What::Compact);
+        assert_eq!((plan.compacted.len(), plan.pruned.len()), (3, 0));
+        let (kept, _) = split(&text, &plan.ids());
+        let ledger = Ledger::read(&kept, None);
+        assert_eq!((ledger.entries().len(), ledger.open_loops().len()), (1, 0));
+        assert_eq!(leaving(&ledger, date(2026, 6, 1), Limits::USUAL, What::Prune).pruned.len(), 1);
+    }
+
+    // L15
+    #[test]
+    fn a_chain_that_was_opened_again_does_not_leave() {
+        let events = story("c x1");
+        let mut text: Vec<u8> = events.iter().flat_map(|event| line::write(event).into_bytes()).collect();
+        append(&mut text, drafts(&events, date(2026, 3, 1)));
+        let undone = Draft::upon(&events[1], Act::Retract, moment(date(2026, 3, 1), 200), "no").with_id(EventId::new(date(2026, 3, 1), 2));
+        text.extend_from_slice(line::write(&undone).as_bytes());
+        let ledger = Ledger::read(&text, None);
+        assert_eq!(leaving(&ledger, date(2026, 3, 5), Limits::USUAL, What::Compact).ids(), HashSet::new());
+    }
+
+    #[test]
+    fn a_very_long_promise_is_told_in_short() {
+        let long = "ü".repeat(30_000);
+        let mut events = story("c x1");
+        events[0].draft.content = long.clone();
+        events[1].draft.content = format!("because {long}");
+        let draft = drafts(&events, date(2026, 3, 1)).remove(0);
+        assert!(draft.content.chars().count() < 1_700 && draft.clone().cleaned().is_ok(), "{}", draft.content.len());
+    }
+
+    // L15
+    #[test]
+    fn one_act_that_closes_many_is_one_chain() {
+        let mut events = story("c c c c c c c x1");
+        events[7].draft.related = events[..7].iter().map(|event| event.id).collect();
+        let drafts = drafts(&events, date(2026, 3, 1));
+        assert_eq!(drafts.len(), 1);
+        assert!(drafts[0].content.starts_with("Done: event 2; event 3; event 4; event 5; event 6 and 2 more (opened 2026-02-13"));
+    }
+
+    // L15
+    #[test]
+    fn the_least_valuable_leave_first_until_it_fits() {
+        let day = date(2026, 6, 1);
+        let make = |n: u32, ago: i32, kind, priority| {
+            let then = day.checked_sub(ago.days()).unwrap();
+            Draft::new(moment(then, 0), kind, priority, format!("thing {n}")).with_id(EventId::new(then, n))
+        };
+        let events = [
+            make(1, 85, Kind::Preference, Priority::P2),
+            make(2, 80, Kind::Commitment, Priority::P3),
+            make(3, 70, Kind::Fact, Priority::P2),
+            make(4, 69, Kind::Fact, Priority::P1),
+            make(5, 68, Kind::Fact, Priority::P0),
+            make(6, 40, Kind::Decision, Priority::P2),
+            make(7, 20, Kind::Preference, Priority::P3),
+            make(8, 10, Kind::Fact, Priority::P3),
+            make(9, 6, Kind::Fact, Priority::P3),
+        ];
+        let order = [3, 6, 7, 8, 1];
+        for most in 0..=9 {
+            let ledger = Ledger::of(events.clone());
+            let plan = leaving(&ledger, day, Limits { most, ..Limits::USUAL }, What::Compact);
+            let count = (9 - most).min(5);
+            let mut expected = order[..count].to_vec();
+            expected.sort_unstable();
+            let mut found: Vec<u32> = plan.compacted.iter().map(|id| id.number()).collect();
+            found.sort_unstable();
+            assert_eq!(found, expected, "at most {most}");
+            assert_eq!(plan.over, (most < 4).then_some(Over { events: 4, permanent: 3 }), "at most {most}");
+            assert!(plan.pruned.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_line_goes_only_as_a_whole() {
+        let events = story("f f f");
+        let written: Vec<String> = events.iter().map(line::write).collect();
+        let text = format!("{}{}? no event\n\n{}{{\"torn", written[0].trim_end(), written[1], written[2]);
+        let check = |leaving: &[usize], kept: &str, gone: usize| {
+            let ids = leaving.iter().map(|at| events[*at].id).collect();
+            let (text, lines) = split(text.as_bytes(), &ids);
+            assert_eq!((String::from_utf8(text).unwrap().as_str(), lines.len()), (kept, gone));
+        };
+        check(&[0], &text, 0);
+        check(&[0, 1], &format!("? no event\n\n{}{{\"torn", written[2]), 1);
+        check(&[0, 1, 2], "? no event\n\n{\"torn", 2);
+        check(&[], &text, 0);
+    }
+
+    // L15: a year, 5 to 8 events a day
+    #[test]
+    fn a_year_stays_within_bounds() {
+        let (mut text, mut day) = (Vec::new(), date(2026, 1, 1));
+        let mut seed = 7_u64;
+        let mut dice = |sides: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % sides
+        };
+        let (mut compactions, mut overs, mut fitted) = (0, 0, 0);
+        for _ in 0..365 {
+            let ledger = Ledger::read(&text, None);
+            let before: Vec<&Entry> = ledger.entries().iter().filter(|entry| entry.event.is_statement()).collect();
+            let mut fresh: Vec<Draft> = Vec::new();
+            for n in 0..5 + dice(4) {
+                let ts = moment(day, usize::try_from(n).unwrap());
+                let priority = match dice(100) {
+                    0..2 => Priority::P0,
+                    2..12 => Priority::P1,
+                    12..60 => Priority::P2,
+                    _ => Priority::P3,
+                };
+                let any = (!before.is_empty()).then(|| before[usize::try_from(dice(before.len() as u64)).unwrap()]);
+                let loops = ledger.open_loops();
+                let draft = match (dice(10), any) {
+                    (0..3, _) if loops.len() > 5 => Draft::upon(&loops[0].event, Act::Close, ts, "Closed"),
+                    (3, Some(entry)) if entry.standing.is_active() => Draft::upon(&entry.event, Act::Confirm, ts, "still so"),
+                    (4 | 5, Some(entry)) if entry.standing.is_active() => Draft {
+                        supersedes: vec![entry.event.id],
+                        ..Draft::new(ts, entry.event.kind, entry.event.priority, format!("changed on {day}"))
+                    },
+                    (6 | 7, _) => Draft::new(ts, Kind::Commitment, priority.max(Priority::P2), format!("promise {day}")),
+                    _ => Draft::new(ts, Kind::ALL[usize::try_from(dice(3)).unwrap()], priority, format!("thing {day}")),
+                };
+                fresh.push(draft);
+            }
+            append(&mut text, fresh);
+            day = day.tomorrow().unwrap();
+            let events = Ledger::read(&text, None).entries().len();
+            if day.day() == 1 || events > 150 {
+                compactions += 1;
+                let drafts = summaries(&Ledger::read(&text, None), moment(day, 0));
+                append(&mut text, drafts);
+                let ledger = Ledger::read(&text, None);
+                let plan = leaving(&ledger, day, Limits::USUAL, What::Compact);
+                text = split(&text, &plan.ids()).0;
+                let after = Ledger::read(&text, None);
+                let recent = |entry: &Entry| days_between(entry.event.ts.day(), day) < 7 || days_between(entry.verified.day(), day) < 7;
+                let ended = |entry: &Entry| entry.standing.by().and_then(|by| after.get(by)).is_some_and(recent);
+                let spared = |entry: &Entry| is_permanent(entry) || recent(entry) || ended(entry);
+                // What confirms something that stays belongs to it.
+                let confirms = |entry: &Entry| entry.event.related.iter().any(|id| after.get(*id).is_some_and(spared));
+                let bound = after.entries().iter().filter(|entry| spared(entry) || confirms(entry)).count();
+                assert!(after.entries().len() <= bound.max(150), "{day}: {} of {bound}", after.entries().len());
+                assert_eq!(plan.over.is_some(), after.entries().len() > 150, "{day}");
+                overs += usize::from(plan.over.is_some());
+                fitted += usize::from(plan.over.is_none());
+            }
+        }
+        assert!(compactions >= 12 && fitted >= 6, "{compactions} compactions, {overs} over, {fitted} fitted");
+    }
+}

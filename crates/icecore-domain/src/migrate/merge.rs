@@ -1,0 +1,196 @@
+//! Two texts of one day becoming one: what the second has and the first has not is appended, under a heading of its own.
+
+use std::collections::HashSet;
+
+use jiff::civil::Date;
+
+use super::read;
+use crate::calendar::{Week, weekday};
+use crate::extract;
+
+/// A line as it is compared: without what editors put around it.
+pub(super) fn key(line: &[u8]) -> &[u8] {
+    line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end()
+}
+
+/// The lines of a text that are not blank, as they are compared.
+pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n').map(key).filter(|line| !line.trim_ascii().is_empty())
+}
+
+/// What has to be appended to `so_far`, the log of `day`, for it to have every line of `source`: the lines it has not, in their
+/// order, under `title` and the headings they stood under. `None` if it has them all.
+pub(super) fn missing(so_far: Option<&[u8]>, day: Date, title: &str, source: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let have: HashSet<&[u8]> = so_far.map_or(HashSet::new(), |text| lines(text).collect());
+    let mut gathered = Gathered { have: &have, out: Vec::new(), headings: Vec::new(), titled: false, gap: false };
+    let mut new = 0;
+    for block in blocks(source) {
+        new += block.lines.iter().filter(|line| gathered.is_new(line)).count();
+        gathered.take(&block);
+    }
+    if gathered.out.is_empty() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let mut level = 2;
+    match so_far {
+        None | Some([]) => bytes.extend_from_slice(format!("# {day} {}, {}\n", weekday(day), Week::of(day)).as_bytes()),
+        Some(text) => {
+            if !text.ends_with(b"\n") {
+                bytes.push(b'\n');
+            }
+            // What comes now must not slip into a section whose lines become events.
+            level = extract::extracts(&String::from_utf8_lossy(text)).open_section.map_or(level, |open| open.min(level));
+        }
+    }
+    bytes.extend_from_slice(format!("\n{} {title}\n\n", "#".repeat(level)).as_bytes());
+    bytes.extend_from_slice(&gathered.out);
+    Some((bytes, new))
+}
+
+/// Lines that make sense only together: a fence with what it holds, an item with what goes on with it.
+struct Block<'a> {
+    level: Option<usize>,
+    lines: Vec<&'a [u8]>,
+    /// Something blank stood before it.
+    apart: bool,
+}
+
+fn blocks(text: &[u8]) -> Vec<Block<'_>> {
+    let mut found: Vec<Block<'_>> = Vec::new();
+    let mut fence: Option<&[u8]> = None;
+    let (mut apart, mut goes_on) = (false, false);
+    for line in text.split(|&byte| byte == b'\n').map(key) {
+        let bare = line.trim_ascii();
+        if let (Some(mark), Some(open)) = (fence, found.last_mut()) {
+            open.lines.push(line);
+            if bare.starts_with(mark) {
+                fence = None;
+            }
+            continue;
+        }
+        if bare.is_empty() {
+            (apart, goes_on) = (true, false);
+            continue;
+        }
+        let indented = line.starts_with(b"  ") || line.starts_with(b"\t");
+        if let Some(open) = found.last_mut().filter(|_| goes_on && indented) {
+            open.lines.push(line);
+            continue;
+        }
+        let text = String::from_utf8_lossy(line);
+        fence = [b"```".as_slice(), b"~~~"].into_iter().find(|mark| bare.starts_with(mark));
+        goes_on = fence.is_none() && read::bullet(text.trim_start()).is_some();
+        found.push(Block { level: read::heading(&text).map(|(level, _)| level), lines: vec![line], apart });
+        apart = false;
+    }
+    found
+}
+
+struct Gathered<'a> {
+    have: &'a HashSet<&'a [u8]>,
+    out: Vec<u8>,
+    /// The headings above that have not been written yet.
+    headings: Vec<(usize, &'a [u8])>,
+    titled: bool,
+    gap: bool,
+}
+
+impl<'a> Gathered<'a> {
+    fn is_new(&self, line: &[u8]) -> bool {
+        !line.trim_ascii().is_empty() && !self.have.contains(line)
+    }
+
+    fn take(&mut self, block: &Block<'a>) {
+        let new = block.lines.iter().any(|line| self.is_new(line));
+        let first = !std::mem::replace(&mut self.titled, true);
+        self.gap |= block.apart;
+        if let (Some(level), Some(line)) = (block.level, block.lines.first()) {
+            self.headings.retain(|(outer, _)| *outer < level);
+            // The title of the day is not said again; a section is, so that its lines stay what they were.
+            if new || !(first && level == 1) {
+                self.headings.push((level, line));
+            }
+            if new {
+                self.write_headings();
+            }
+            return;
+        }
+        if new {
+            self.write_headings();
+            for line in &block.lines {
+                self.write(line);
+            }
+        }
+    }
+
+    fn write_headings(&mut self) {
+        for (_, line) in std::mem::take(&mut self.headings) {
+            self.gap = true;
+            self.write(line);
+            self.gap = true;
+        }
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        if std::mem::take(&mut self.gap) && !self.out.is_empty() {
+            self.out.push(b'\n');
+        }
+        self.out.extend_from_slice(line);
+        self.out.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    fn check(so_far: Option<&str>, source: &str, added: &str) {
+        let found = missing(so_far.map(str::as_bytes), date(2026, 2, 3), "from b.md", source.as_bytes());
+        assert_eq!(found.map_or(String::new(), |(bytes, _)| String::from_utf8(bytes).unwrap()), added, "{so_far:?} + {source:?}");
+    }
+
+    // L18
+    #[test]
+    fn only_what_is_new_is_added_under_its_headings() {
+        check(Some("# Day\n- a\n"), "# Day\n- a\r\n\n\n", "");
+        check(Some("# Day\n- a\n"), "\u{feff}# Day\n- a\n- b", "\n## from b.md\n\n- b\n");
+        check(Some("- a"), "- a\n- b\n", "\n\n## from b.md\n\n- b\n");
+        check(None, "x\n", "# 2026-02-03 Tuesday, 2026-W06\n\n## from b.md\n\nx\n");
+        check(None, "\n \n", "");
+        check(Some("x\n"), "```\nx\n\ny\n```\n", "\n## from b.md\n\n```\nx\n\ny\n```\n");
+        check(Some("- a\n  more\n"), "- a\n  other\n", "\n## from b.md\n\n- a\n  other\n");
+    }
+
+    // L18, L1
+    #[test]
+    fn extracts_stay_extracts_and_other_lines_do_not_become_some() {
+        let so_far = "# Day\n\n## Priority Extracts\n- [P1] one\n";
+        check(
+            Some(so_far),
+            "# Day\n- [P1] a mere line\n\n## Priority Extracts\n- [P1] one\n- [P2] two\n",
+            "\n## from b.md\n\n- [P1] a mere line\n\n## Priority Extracts\n\n- [P2] two\n",
+        );
+        check(Some("# Priority Extracts\n- [P1] one\n"), "- [P0] no extract\n", "\n# from b.md\n\n- [P0] no extract\n");
+    }
+
+    proptest! {
+        // L18
+        #[test]
+        fn no_line_is_lost_and_no_second_time_adds(a in "([-#` ]{0,4}[abc]{0,2}\r?\n){0,12}", b in "([-#`~ ]{0,4}[abcd]{0,2}\n){0,12}") {
+            let day = date(2026, 2, 3);
+            let mut text = a.clone().into_bytes();
+            if let Some((more, new)) = missing(Some(&text), day, "from b", b.as_bytes()) {
+                prop_assert!(new > 0);
+                text.extend_from_slice(&more);
+            }
+            let have: HashSet<&[u8]> = lines(&text).collect();
+            for line in lines(a.as_bytes()).chain(lines(b.as_bytes())) {
+                prop_assert!(have.contains(line), "{:?} is lost", String::from_utf8_lossy(line));
+            }
+            prop_assert_eq!(missing(Some(&text), day, "from b", b.as_bytes()), None);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What an old file is, told from its path, and under which name it may rest in a vault.
+//!
+//! Old names are strangers' words: whatever they are, the names made here are paths inside a vault, on every file system.
+
+use jiff::civil::Date;
+
+use crate::hash::Hash;
+use crate::layout::{self, DocPath};
+use crate::plain;
+
+/// Where old files rest once what they hold has been kept.
+pub const ARCHIVE: &str = "memory/archive/migrated";
+/// Where loose notes wait for somebody to sort them.
+pub const INBOX: &str = "knowledge/inbox";
+/// Files of single memories.
+pub const MEMORIES: &str = "memory/memories";
+
+/// Folders in which older systems kept what others have at the top.
+const ROOTS: [&str; 3] = [".claude/state/", "memory/", "state/"];
+/// The longest name that is made, in bytes; leaves room for what tells two of a name apart.
+const MAX_NAME_BYTES: usize = 200;
+/// The longest path that is made, in bytes, likewise.
+const MAX_PATH_BYTES: usize = 900;
+
+/// What an old file is. The order is that in which they are taken: what says most about a statement comes first, so that
+/// what merely repeats it is known to be a repetition.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Shape {
+    /// `SOUL.md` or `USER.md`.
+    Identity(&'static str),
+    /// An older ledger.
+    Ledger,
+    /// The long `MEMORY.md` that somebody tends.
+    Curated,
+    /// A `MEMORY.md` that only lists topic files.
+    Index,
+    /// The single file of facts from before there were others.
+    Facts,
+    /// The log of a day; the plainly named file of a day comes before the others.
+    Log(Date, bool),
+    /// Saved states in full, `24hr.md`.
+    States,
+    /// A few sentences a day, `30day.md`.
+    Days,
+    /// A few sentences a month, `2026.md`.
+    Year,
+    /// The state saved last.
+    State,
+    /// A single memory whose name says when it was made.
+    Memory,
+    /// A single memory whose name does not.
+    Topic,
+    /// A loose note, with its path among them.
+    Inbox(String),
+    /// A page some program made for the start of a session.
+    Briefing,
+    /// Anything else.
+    Other,
+}
+
+/// The path without the folders that only say which system it was.
+pub(super) fn core(path: &str) -> &str {
+    let mut rest = path;
+    // Each root at most once: `.claude/state/memory/…` is the deepest there is.
+    for _ in ROOTS {
+        rest = ROOTS.iter().find_map(|root| rest.strip_prefix(root)).unwrap_or(rest);
+    }
+    rest
+}
+
+/// Whether somebody hid the file, or a folder it is in.
+pub(super) fn is_hidden(path: &str) -> bool {
+    core(path).split('/').any(|part| part.starts_with('.') && part != "." && part != "..")
+}
+
+/// Whether the path stays within its folder, so that the file may be moved.
+pub(super) fn is_inside(path: &str) -> bool {
+    !path.contains(['\\', '\0']) && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+/// What the file at that path is.
+pub(super) fn shape(path: &str) -> Shape {
+    let core = core(path);
+    let (folder, name) = core.rsplit_once('/').unwrap_or(("", core));
+    match core {
+        "SOUL.md" => return Shape::Identity("SOUL.md"),
+        "USER.md" => return Shape::Identity("USER.md"),
+        "MEMORY.md" => return Shape::Curated,
+        "memory.md" | "Memory.md" => return Shape::Facts,
+        "briefing.md" => return Shape::Briefing,
+        "assistant-state.md" => return Shape::State,
+        "ledger.jsonl" => return Shape::Ledger,
+        "summaries/24hr.md" => return Shape::States,
+        "summaries/30day.md" => return Shape::Days,
+        _ => {}
+    }
+    let Some(stem) = name.strip_suffix(".md") else { return Shape::Other };
+    if let Some(inner) = core.strip_prefix("second-brain/") {
+        return Shape::Inbox(inner.to_owned());
+    }
+    let top = folder.split('/').next().unwrap_or_default();
+    let for_logs = folder.is_empty() || ["daily", "logs"].contains(&top) || folder == "summaries/daily";
+    if let Some((day, plain)) = log_day(stem).filter(|_| for_logs) {
+        return Shape::Log(day, !(plain && folder.is_empty()));
+    }
+    match folder {
+        "summaries" if stem.len() == 4 && stem.bytes().all(|byte| byte.is_ascii_digit()) => Shape::Year,
+        "memories" if is_stamped(stem) => Shape::Memory,
+        "memories" => Shape::Topic,
+        _ => Shape::Other,
+    }
+}
+
+/// The day of a log's name, and whether the day is all of it: `2026-02-13`, or `2026-02-13-standup`.
+fn log_day(stem: &str) -> Option<(Date, bool)> {
+    let (day, rest) = stem.split_at_checked(10)?;
+    let shaped = day.bytes().enumerate().all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() });
+    let day: Date = shaped.then(|| day.parse().ok()).flatten()?;
+    (rest.is_empty() || rest.starts_with(['-', '_', ' '])).then_some((day, rest.is_empty()))
+}
+
+/// Whether the name of a memory says when it was made: `20260213-0915-slug`.
+fn is_stamped(stem: &str) -> bool {
+    let stamp = stem.bytes().take(14).enumerate().all(|(at, byte)| if at == 8 || at == 13 { byte == b'-' } else { byte.is_ascii_digit() });
+    stamp && stem.len() > 14
+}
+
+impl Shape {
+    /// Where in a vault such a file belongs, if its kind has a place of its own there.
+    pub(super) fn home(&self, path: &str) -> Option<DocPath> {
+        let name = || safe_name(path.rsplit('/').next().unwrap_or(path));
+        match self {
+            Shape::Identity(name) => name.parse().ok(),
+            Shape::Ledger => layout::LEDGER.parse().ok(),
+            Shape::Curated | Shape::Index => "MEMORY.md".parse().ok(),
+            Shape::Log(day, _) => Some(DocPath::log(*day)),
+            Shape::States => layout::LAST_DAY.parse().ok(),
+            Shape::Days => layout::LAST_MONTH.parse().ok(),
+            Shape::Year => format!("memory/summaries/{}", name()).parse().ok(),
+            Shape::State => layout::STATE.parse().ok(),
+            Shape::Memory => format!("{MEMORIES}/{}", name()).parse().ok(),
+            Shape::Inbox(inner) => safe_path(INBOX, inner),
+            Shape::Topic | Shape::Facts | Shape::Briefing | Shape::Other => None,
+        }
+    }
+}
+
+/// Where the old file rests in the archive.
+pub(super) fn archived(path: &str) -> Option<DocPath> {
+    let place = safe_path(ARCHIVE, path)?;
+    // An archived `.jsonl` is read as events that left the ledger, and a sync program's leftover as something to clear up;
+    // this is neither.
+    if place.as_str().ends_with(".jsonl") || place.is_sync_leftover() { format!("{place}.kept").parse().ok() } else { Some(place) }
+}
+
+/// The same place for other content under the same name.
+pub(super) fn beside(place: &DocPath, bytes: &[u8]) -> Option<DocPath> {
+    let (folder, name) = place.as_str().rsplit_once('/').unwrap_or(("", place.as_str()));
+    let (stem, end) = name.find('.').filter(|at| *at > 0).map_or((name, ""), |at| name.split_at(at));
+    let told_apart = format!("{stem}-{}{end}", Hash::of(bytes).short());
+    if folder.is_empty() { told_apart.parse().ok() } else { format!("{folder}/{told_apart}").parse().ok() }
+}
+
+/// `path` below `folder`, every part of it a name that every file system takes.
+fn safe_path(folder: &str, path: &str) -> Option<DocPath> {
+    let parts: Vec<String> = path.split('/').map(safe_name).collect();
+    let whole = format!("{folder}/{}", parts.join("/"));
+    if whole.len() <= MAX_PATH_BYTES {
+        return whole.parse().ok();
+    }
+    // Too deep to rest where it was: by a name of its own.
+    format!("{folder}/{}/{}", Hash::of(path.as_bytes()).short(), parts.last()?).parse().ok()
+}
+
+/// A name that every file system takes, as near to the old one as can be.
+pub(super) fn safe_name(part: &str) -> String {
+    let cleaned = plain::clean(part).text;
+    let odd = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
+    let plain: String = cleaned.chars().map(|c| if odd(c) { '_' } else { c }).collect();
+    let mut name = plain.trim_start_matches('.').trim_end_matches(['.', ' ']).trim_start().to_owned();
+    if name.len() > MAX_NAME_BYTES {
+        let end = name.rfind('.').filter(|at| name.len() - at <= 16).map_or(String::new(), |at| name[at..].to_owned());
+        name.truncate(name.floor_char_boundary(MAX_NAME_BYTES - 32));
+        name = format!("{}-{}{end}", name.trim_end_matches(['.', ' ']), Hash::of(part.as_bytes()).short());
+    }
+    if name.parse::<DocPath>().is_ok() {
+        return name;
+    }
+    let marked = format!("_{name}");
+    if marked.parse::<DocPath>().is_ok() { marked } else { format!("_{}", Hash::of(part.as_bytes()).short()) }
+}
+
+/// A folder of summaries that an older system made and a vault has no use for.
+pub(super) fn is_summary_folder(path: &str) -> bool {
+    const TIERS: [&str; 5] = ["daily", "weekly", "monthly", "quarterly", "yearly"];
+    let parts: Vec<&str> = path.split('/').collect();
+    is_inside(path) && parts.windows(2).any(|pair| pair[0] == "summaries" && TIERS.contains(&pair[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    // L18
+    #[test]
+    fn old_files_are_known_by_their_path() {
+        let day = date(2026, 2, 3);
+        for (path, expected) in [
+            ("SOUL.md", Shape::Identity("SOUL.md")),
+            (".claude/state/USER.md", Shape::Identity("USER.md")),
+            ("MEMORY.md", Shape::Curated),
+            ("memory/MEMORY.md", Shape::Curated),
+            ("memory.md", Shape::Facts),
+            (".claude/state/memory.md", Shape::Facts),
+            (".claude/state/memory/briefing.md", Shape::Briefing),
+            ("memory/2026-02-03.md", Shape::Log(day, false)),
+            ("2026-02-03.md", Shape::Log(day, false)),
+            ("daily/2026-02-03.md", Shape::Log(day, true)),
+            ("logs/2026/02/2026-02-03-standup.md", Shape::Log(day, true)),
+            ("memory/2026-02-03-standup.md", Shape::Log(day, true)),
+            (".claude/state/memory/summaries/24hr.md", Shape::States),
+            ("summaries/30day.md", Shape::Days),
+            ("summaries/2026.md", Shape::Year),
+            ("state/assistant-state.md", Shape::State),
+            ("memories/20260203-0915-mira.md", Shape::Memory),
+            ("memories/mira.md", Shape::Topic),
+            ("second-brain/ideas/a.md", Shape::Inbox("ideas/a.md".into())),
+            ("memory/ledger.jsonl", Shape::Ledger),
+            // Nothing of these is told by its name.
+            ("memory/2026-02-31.md", Shape::Other),
+            ("2026-02-03x.md", Shape::Other),
+            ("projects/2026-02-03.md", Shape::Other),
+            ("primers/daily/2026-02-03.md", Shape::Other),
+            ("second-brain/scan.pdf", Shape::Other),
+            ("heartbeat-state.json", Shape::Other),
+            ("knowledge/MEMORY.md", Shape::Other),
+            ("", Shape::Other),
+        ] {
+            assert_eq!(shape(path), expected, "{path}");
+        }
+    }
+
+    // L18
+    #[test]
+    fn hostile_names_become_plain_ones() {
+        for (path, place) in [
+            ("a.md", "memory/archive/migrated/a.md"),
+            ("../x", "memory/archive/migrated/_/x"),
+            ("/etc/passwd", "memory/archive/migrated/_/etc/passwd"),
+            ("CON.md", "memory/archive/migrated/_CON.md"),
+            ("a\\b:c.md", "memory/archive/migrated/a_b_c.md"),
+            (".claude/state/x.md", "memory/archive/migrated/claude/state/x.md"),
+            ("x\u{202e}dm.exe", "memory/archive/migrated/xdm.exe"),
+            ("a\nb.md ", "memory/archive/migrated/a_b.md"),
+            ("ledger.jsonl", "memory/archive/migrated/ledger.jsonl.kept"),
+            ("2026-02-03 (1).md", "memory/archive/migrated/2026-02-03 (1).md.kept"),
+        ] {
+            assert_eq!(archived(path).unwrap().as_str(), place, "{path:?}");
+        }
+        let long = format!("{}.md", "ü".repeat(150));
+        let place = archived(&long).unwrap();
+        assert!(place.name().len() <= MAX_NAME_BYTES && place.as_str().ends_with(".md"), "{place}");
+        assert_ne!(archived(&format!("{}a", "x".repeat(400))), archived(&format!("{}b", "x".repeat(400))));
+        let deep = archived(&"deep/".repeat(400)).unwrap();
+        assert!(deep.as_str().len() < 100, "{deep}");
+    }
+
+    // K11
+    #[test]
+    fn only_folders_of_summaries_go() {
+        for (path, goes) in [
+            ("summaries/daily", true),
+            (".claude/state/memory/summaries/weekly", true),
+            ("memory/summaries/monthly/2026", true),
+            ("summaries", false),
+            ("daily", false),
+            ("primers/daily", false),
+            ("../summaries/daily", false),
+            ("summaries/notes", false),
+        ] {
+            assert_eq!(is_summary_folder(path), goes, "{path}");
+        }
+    }
+
+    proptest! {
+        // L18
+        #[test]
+        fn every_name_finds_a_place(path in "[a-zA-Z0-9./\\\\ ~:%]{0,60}|.{0,60}|(/?.{0,300}){0,3}") {
+            let place = archived(&path);
+            prop_assert!(place.is_some(), "{path:?}");
+            let place = place.unwrap();
+            prop_assert!(place.as_str().starts_with(ARCHIVE) && !place.as_str().ends_with(".jsonl"));
+            prop_assert!(beside(&place, b"x").is_some_and(|other| other != place));
+            let _ = shape(&path).home(&path);
+        }
+    }
+}

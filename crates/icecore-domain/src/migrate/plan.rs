@@ -1,0 +1,671 @@
+//! Working out the steps: file by file, in an order in which each can be stopped after any step and planned again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use jiff::civil::{Date, Time};
+
+use super::place::{self, Shape};
+use super::read::{self, OldEvent, Statement, Which};
+use super::{Account, Found, LEFT, MAX_BINARY_BYTES, MAX_COMPLAINTS, Plan, Step, Vault, WAS, merge};
+use crate::calendar::{Moment, Zone};
+use crate::event::{Draft, MAX_FIELD_BYTES, Origin, Unfit};
+use crate::hash::Hash;
+use crate::id::EventId;
+use crate::layout::{self, DocPath};
+use crate::ledger;
+use crate::packs::states;
+use crate::plain;
+use crate::record::{self, Captured};
+use crate::summary::Summary;
+
+/// What is to be done to take the files of an old folder into the vault. `empty` are its empty folders.
+pub fn plan(found: &[Found], empty: &[String], vault: &Vault<'_>, now: Moment, zone: &Zone) -> Plan {
+    let mut files = shaped(found);
+    files.sort_by(|(one, a), (other, b)| {
+        let depth = |path: &str| path.matches('/').count();
+        (one, depth(&a.path), &a.path).cmp(&(other, depth(&b.path), &b.path))
+    });
+    let mut planner = Planner::new(vault, now, zone);
+    planner.know(files.iter().filter(|(shape, _)| *shape == Shape::Ledger).map(|(_, found)| *found));
+    for (shape, found) in &files {
+        planner.take(found, shape);
+    }
+    planner.clear_folders(found, empty);
+    planner.finish()
+}
+
+/// What each file is; those that a `MEMORY.md` lists are known only from it.
+fn shaped(found: &[Found]) -> Vec<(Shape, &Found)> {
+    let mut topics: HashSet<String> = HashSet::new();
+    let mut indices: HashSet<&str> = HashSet::new();
+    for index in found.iter().filter(|found| place::shape(&found.path) == Shape::Curated) {
+        let folder = index.path.strip_suffix("MEMORY.md").unwrap_or_default();
+        let text = String::from_utf8_lossy(&index.bytes);
+        let Some(listed) = read::topics(&text) else { continue };
+        indices.insert(&index.path);
+        topics.extend(listed.iter().map(|name| format!("{folder}{name}")));
+        let beside =
+            found.iter().filter(|found| found.path.strip_prefix(folder).is_some_and(|name| !name.contains('/') && name.ends_with(".md")));
+        for other in beside.filter(|other| place::shape(&other.path) == Shape::Other) {
+            let text = String::from_utf8_lossy(&other.bytes);
+            let is_topic =
+                read::front_matter(&text).is_some_and(|matter| ["name", "type"].iter().any(|name| read::field(&matter, name).is_some()));
+            if is_topic {
+                topics.insert(other.path.clone());
+            }
+        }
+    }
+    let shape = |found: &Found| match place::shape(&found.path) {
+        Shape::Curated if indices.contains(found.path.as_str()) => Shape::Index,
+        _ if topics.contains(&found.path) => Shape::Topic,
+        other => other,
+    };
+    found.iter().map(|found| (shape(found), found)).collect()
+}
+
+/// Whether a place in the vault is free for some bytes.
+#[derive(PartialEq, Eq)]
+enum Room {
+    Free,
+    Same,
+    Taken,
+}
+
+struct Planner<'a> {
+    vault: &'a Vault<'a>,
+    now: Moment,
+    zone: &'a Zone,
+    plan: Plan,
+    complaints_beyond: usize,
+    /// What this plan puts where, by the path as the vault's file system sees it.
+    claimed: HashMap<String, (DocPath, Hash)>,
+    /// Logs as they will be.
+    logs: BTreeMap<Date, Option<Vec<u8>>>,
+    /// Saved states as they will be: time and text.
+    states: BTreeMap<Date, Vec<(String, String)>>,
+    /// Keys of what this plan learns.
+    learnt: HashSet<String>,
+    /// Lines of older ledgers that this plan has dealt with, by old id and key.
+    lines_taken: HashSet<(String, String)>,
+    /// Events that older ledgers have become in earlier runs.
+    taken: HashSet<EventId>,
+    /// What summaries say, line by line.
+    told: Option<HashSet<String>>,
+    moved: HashSet<String>,
+    hidden: BTreeMap<String, usize>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(vault: &'a Vault<'a>, now: Moment, zone: &'a Zone) -> Self {
+        Self {
+            vault,
+            now,
+            zone,
+            plan: Plan::default(),
+            complaints_beyond: 0,
+            claimed: HashMap::new(),
+            logs: BTreeMap::new(),
+            states: BTreeMap::new(),
+            learnt: HashSet::new(),
+            lines_taken: HashSet::new(),
+            taken: HashSet::new(),
+            told: None,
+            moved: HashSet::new(),
+            hidden: BTreeMap::new(),
+        }
+    }
+
+    fn complain(&mut self, complaint: String) {
+        if self.plan.complaints.len() < MAX_COMPLAINTS {
+            self.plan.complaints.push(complaint);
+        } else {
+            self.complaints_beyond += 1;
+        }
+    }
+
+    fn finish(mut self) -> Plan {
+        for (name, count) in std::mem::take(&mut self.hidden) {
+            self.complain(format!("{}: {count} hidden file{} {LEFT}", shown(&name), if count == 1 { "" } else { "s" }));
+        }
+        if self.complaints_beyond > 0 {
+            self.plan.complaints.push(format!("{} more like these", self.complaints_beyond));
+        }
+        self.plan.inventory.sort_by(|one, other| one.path.cmp(&other.path));
+        self.plan
+    }
+
+    fn take(&mut self, found: &Found, shape: &Shape) {
+        let begun = self.plan.steps.len();
+        let mut account = Account {
+            path: found.path.clone(),
+            lines: merge::lines(&found.bytes).count(),
+            bytes: found.bytes.len(),
+            stands: Vec::new(),
+            becomes: Vec::new(),
+        };
+        let (place, why) = if place::is_hidden(&found.path) {
+            if !self.vault.in_place {
+                let part = place::core(&found.path).split('/').find(|part| part.starts_with('.')).unwrap_or_default();
+                *self.hidden.entry(part.to_owned()).or_default() += 1;
+            }
+            (None, "it is hidden, and no part of a memory")
+        } else if found.bytes.len() > MAX_BINARY_BYTES && is_binary(&found.bytes) {
+            self.complain(format!("{}: no text, and {} bytes; {LEFT}", shown(&found.path), found.bytes.len()));
+            (None, "it is no text, and large")
+        } else if self.is_at_home(found, shape) {
+            self.stay(found, shape, &mut account);
+            (Some(found.path.clone()), "it stands where it belongs")
+        } else if self.vault.in_place && *shape == Shape::Other {
+            (None, "it is no part of the vault")
+        } else {
+            let place = self.bring(found, shape, &mut account);
+            if place.is_none() {
+                self.complain(format!("{}: there is no place for it in the vault; {LEFT}", shown(&found.path)));
+            }
+            (place.map(|place| place.to_string()), "all of it is in the vault")
+        };
+        account.stands.push((place.unwrap_or_else(|| LEFT.into()), account.lines));
+        account.becomes.retain(|(_, count)| *count > 0);
+        if self.plan.steps.len() == begun {
+            self.plan.steps.push(Step::Nothing { from: found.path.clone(), why: why.into() });
+        }
+        self.plan.inventory.push(account);
+    }
+
+    /// Whether the file is a document of the vault already, at its own place.
+    fn is_at_home(&self, found: &Found, shape: &Shape) -> bool {
+        let Some(here) = self.vault.in_place.then(|| found.path.parse::<DocPath>().ok()).flatten() else { return false };
+        match shape {
+            Shape::Other => here.is_kept(),
+            Shape::Topic => here.as_str().starts_with(place::MEMORIES),
+            _ => shape.home(&found.path).is_some_and(|home| home == here),
+        }
+    }
+
+    /// What is to be done about a document of the vault itself.
+    fn stay(&mut self, found: &Found, shape: &Shape, account: &mut Account) {
+        match shape {
+            Shape::Curated => self.learn(found, Which::All, account),
+            // These are ours to write anew, so what somebody else wrote there is copied before.
+            Shape::States => {
+                let new = self.unrecorded(found);
+                if !new.is_empty() {
+                    self.copy(found);
+                    self.record_all(found, new, account);
+                }
+            }
+            Shape::Days | Shape::Year => {
+                let text = String::from_utf8_lossy(&found.bytes);
+                if text.lines().any(|line| !self.is_told(line)) {
+                    self.copy(found);
+                    if *shape == Shape::Days {
+                        self.tell_days(found, account);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Brings a file into the vault and says where all of it stands then.
+    fn bring(&mut self, found: &Found, shape: &Shape, account: &mut Account) -> Option<DocPath> {
+        let home = shape.home(&found.path);
+        match shape {
+            Shape::Identity(name) => match self.keep(found, home) {
+                Some(home) => self.retire(found, home),
+                None => {
+                    let copy = self.put_away(found)?;
+                    self.complain(format!("{}: the vault's {name} says something else; this one is kept as {copy}", shown(&found.path)));
+                    Some(copy)
+                }
+            },
+            Shape::Ledger => {
+                self.learn_ledger(found, account);
+                self.put_away(found)
+            }
+            Shape::Curated => {
+                // Learnt first: once it stands at home, a run begun anew would find it there and name that as the source.
+                self.learn(found, Which::All, account);
+                match self.keep(found, home) {
+                    Some(home) => self.retire(found, home),
+                    None => self.put_away(found),
+                }
+            }
+            Shape::Facts => {
+                self.learn(found, Which::All, account);
+                self.put_away(found)
+            }
+            Shape::Briefing => {
+                self.learn(found, Which::Marked, account);
+                self.put_away(found)
+            }
+            Shape::Log(day, _) => {
+                let new = self.log(found, *day);
+                account.becomes.push(("log line".into(), new));
+                self.retire(found, DocPath::log(*day))
+            }
+            Shape::States => {
+                let new = self.unrecorded(found);
+                self.record_all(found, new, account);
+                self.put_away(found)
+            }
+            Shape::Days => {
+                self.tell_days(found, account);
+                self.put_away(found)
+            }
+            Shape::State => {
+                // A saved state is soon written over, so it is kept as what was saved, too.
+                self.keep(found, home);
+                let new = self.state(found);
+                account.becomes.push(("state".into(), new));
+                self.put_away(found)
+            }
+            Shape::Memory => {
+                let place = self.keep_beside(found, home?)?;
+                self.retire(found, place)
+            }
+            Shape::Inbox(_) => {
+                let place = self.keep_beside(found, home?)?;
+                self.learn(found, Which::Marked, account);
+                self.retire(found, place)
+            }
+            Shape::Topic => self.topic(found),
+            // Whoever lists topic files goes on using the list, so it is never moved.
+            Shape::Index | Shape::Other => self.copy(found),
+            Shape::Year => self.put_away(found),
+        }
+    }
+
+    fn room(&self, place: &DocPath, bytes: &[u8]) -> Room {
+        if let Some((claimed, hash)) = self.claimed.get(&self.as_seen(place)) {
+            return if claimed == place && *hash == Hash::of(bytes) { Room::Same } else { Room::Taken };
+        }
+        match (self.vault.documents)(place) {
+            None => Room::Free,
+            Some(there) if there == bytes => Room::Same,
+            Some(_) => Room::Taken,
+        }
+    }
+
+    fn claim(&mut self, place: &DocPath, bytes: &[u8]) {
+        self.claimed.insert(self.as_seen(place), (place.clone(), Hash::of(bytes)));
+    }
+
+    /// A path as the vault's file system sees it. Where two names that differ in case came from elsewhere it may take them for
+    /// one; where they stand in the vault itself it does not.
+    fn as_seen(&self, place: &DocPath) -> String {
+        if self.vault.in_place { place.to_string() } else { place.as_str().to_lowercase() }
+    }
+
+    /// Keeps the file at that place; `None` if other content is there.
+    fn keep(&mut self, found: &Found, place: Option<DocPath>) -> Option<DocPath> {
+        let place = place?;
+        match self.room(&place, &found.bytes) {
+            Room::Taken => return None,
+            Room::Same => {}
+            Room::Free => self.plan.steps.push(Step::Keep { from: found.path.clone(), to: place.clone(), bytes: found.bytes.clone() }),
+        }
+        self.claim(&place, &found.bytes);
+        Some(place)
+    }
+
+    /// Keeps the file at that place, or beside other content there.
+    fn keep_beside(&mut self, found: &Found, place: DocPath) -> Option<DocPath> {
+        let other = place::beside(&place, &found.bytes);
+        self.keep(found, Some(place)).or_else(|| self.keep(found, other))
+    }
+
+    /// Keeps a copy in the archive.
+    fn copy(&mut self, found: &Found) -> Option<DocPath> {
+        self.keep_beside(found, place::archived(&found.path)?)
+    }
+
+    /// The file goes to the archive, or a copy of it where the old folder is not ours to touch.
+    fn put_away(&mut self, found: &Found) -> Option<DocPath> {
+        if !self.vault.in_place || !place::is_inside(&found.path) {
+            return self.copy(found);
+        }
+        let first = place::archived(&found.path)?;
+        let second = place::beside(&first, &found.bytes);
+        let to = [Some(first), second].into_iter().flatten().find(|place| self.room(place, &found.bytes) != Room::Taken)?;
+        self.claim(&to, &found.bytes);
+        self.moved.insert(found.path.clone());
+        self.plan.steps.push(Step::Move { from: found.path.clone(), to: to.clone() });
+        Some(to)
+    }
+
+    /// What stands in the vault under another name need not stand where it was.
+    fn retire(&mut self, found: &Found, place: DocPath) -> Option<DocPath> {
+        if self.vault.in_place {
+            self.put_away(found);
+        }
+        Some(place)
+    }
+
+    // Logs and summaries of days
+
+    fn log(&mut self, found: &Found, day: Date) -> usize {
+        if self.log_of(day).is_none() {
+            self.plan.steps.push(Step::Keep { from: found.path.clone(), to: DocPath::log(day), bytes: found.bytes.clone() });
+            self.logs.insert(day, Some(found.bytes.clone()));
+            return merge::lines(&found.bytes).count();
+        }
+        self.append(found, day, &format!("from {}", shown(&found.path)), &found.bytes)
+    }
+
+    fn log_of(&mut self, day: Date) -> Option<&Vec<u8>> {
+        self.logs.entry(day).or_insert_with(|| (self.vault.documents)(&DocPath::log(day))).as_ref()
+    }
+
+    /// Adds to a log what it has not, and says how many lines that is.
+    fn append(&mut self, found: &Found, day: Date, title: &str, source: &[u8]) -> usize {
+        let so_far = self.log_of(day).map(Vec::as_slice);
+        let Some((bytes, new)) = merge::missing(so_far, day, title, source) else { return 0 };
+        self.logs.entry(day).or_default().get_or_insert_default().extend_from_slice(&bytes);
+        self.plan.steps.push(Step::Merge { from: found.path.clone(), to: DocPath::log(day), bytes });
+        new
+    }
+
+    /// What was told of days goes to their logs, where a summary of the day will find it.
+    fn tell_days(&mut self, found: &Found, account: &mut Account) {
+        let text = String::from_utf8_lossy(&found.bytes);
+        let mut new = 0;
+        for told in read::days(&text).1 {
+            let foreign: Vec<&str> = told.lines.iter().copied().filter(|line| line.trim().is_empty() || !self.is_told(line)).collect();
+            new += self.append(found, told.day, "Migrated summary", foreign.join("\n").as_bytes());
+        }
+        account.becomes.push(("log line".into(), new));
+    }
+
+    /// Whether a line of a file of summaries is one that the vault's own summaries say.
+    fn is_told(&mut self, line: &str) -> bool {
+        let line = line.trim_matches(['\u{feff}', ' ', '\r', '\t']);
+        if line.is_empty() || line == "---" || read::heading(line).is_some() {
+            return true;
+        }
+        // Elsewhere nobody writes these files for us.
+        if !self.vault.in_place {
+            return false;
+        }
+        let documents = self.vault.documents;
+        let told = self.told.get_or_insert_with(|| {
+            let bytes = layout::SUMMARIES.parse().ok().and_then(|place| documents(&place)).unwrap_or_default();
+            let summaries = ledger::lines(&bytes, 1).filter_map(|line| Summary::read(line.bytes).ok());
+            summaries.flat_map(|summary| summary.headline.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()).collect()
+        });
+        told.contains(line)
+    }
+
+    // Saved states
+
+    fn unrecorded(&mut self, found: &Found) -> Vec<(Moment, Option<String>, String)> {
+        let text = String::from_utf8_lossy(&found.bytes);
+        let (_, entries) = states::entries(text.trim_start_matches('\u{feff}'));
+        let mut new = Vec::new();
+        for entry in entries {
+            let time: Time = entry.clock.parse().unwrap_or_default();
+            let at = self.zone.moment(self.zone.at(entry.day, time));
+            let known = self.states_of(at.day()).iter().any(|(clock, text)| *clock == at.clock() && *text == entry.text);
+            if !known && !entry.text.is_empty() {
+                new.push((at, entry.title.as_deref().map(plain::one_line), entry.text));
+            }
+        }
+        new
+    }
+
+    fn record_all(&mut self, found: &Found, new: Vec<(Moment, Option<String>, String)>, account: &mut Account) {
+        let count = new.into_iter().filter(|(at, title, text)| self.record(found, *at, title.clone(), text)).count();
+        account.becomes.push(("state".into(), count));
+    }
+
+    /// Records a saved state, unless it is too long for a record.
+    fn record(&mut self, found: &Found, at: Moment, title: Option<String>, text: &str) -> bool {
+        if text.len() > record::MAX_TEXT_BYTES {
+            self.complain(format!("{}: a state of {} bytes is kept as text only", shown(&found.path), text.len()));
+            return false;
+        }
+        self.states_of(at.day()).push((at.clock(), text.to_owned()));
+        self.plan.steps.push(Step::Record { from: found.path.clone(), at, title, text: text.to_owned() });
+        true
+    }
+
+    fn states_of(&mut self, day: Date) -> &mut Vec<(String, String)> {
+        self.states.entry(day).or_insert_with(|| {
+            let bytes = (self.vault.documents)(&DocPath::records(Captured::State, day)).unwrap_or_default();
+            let records = record::read_file(&bytes).0.into_iter();
+            records
+                .filter(|record| record.kind == Captured::State)
+                .map(|record| (record.ts.clock(), record.text.trim().to_owned()))
+                .collect()
+        })
+    }
+
+    /// Records the state that was saved last, and says how many that makes.
+    fn state(&mut self, found: &Found) -> usize {
+        let text = String::from_utf8_lossy(&found.bytes).trim_start_matches('\u{feff}').trim().to_owned();
+        // Without a time of its own it would be another state at every run; the copy in the archive says that it was taken.
+        let taken = place::archived(&found.path).is_some_and(|place| self.room(&place, &found.bytes) == Room::Same);
+        let at = found.modified.map_or(self.now, |modified| self.zone.moment(modified.at()));
+        let known = self.states_of(at.day()).iter().any(|(_, known)| *known == text);
+        if text.is_empty() || known || (taken && found.modified.is_none()) {
+            return 0;
+        }
+        usize::from(self.record(found, at, Some("Migrated state".into()), &text))
+    }
+
+    /// A single memory comes to stand among the others, under the time it was made.
+    fn topic(&mut self, found: &Found) -> Option<DocPath> {
+        let text = String::from_utf8_lossy(&found.bytes);
+        let said = read::front_matter(&text).and_then(|matter| Moment::read(read::field(&matter, "modified")?));
+        let said = said.map(|read| if read.offset_assumed { read::in_zone(read.moment, self.zone) } else { read.moment });
+        let made = said.or(found.modified);
+        let archived = place::archived(&found.path);
+        // Without a time of its own it would get another name at every run; a copy in the archive says that it was taken.
+        if let Some(copy) = archived.filter(|place| made.is_none() && self.room(place, &found.bytes) == Room::Same) {
+            return self.keep(found, Some(copy));
+        }
+        let at = self.zone.moment(made.unwrap_or(self.now).at());
+        let name = found.path.rsplit('/').next().unwrap_or_default();
+        let key = plain::entity_key(name.strip_suffix(".md").unwrap_or(name)).replace('_', "-");
+        let slug = match &key[..key.floor_char_boundary(MAX_SLUG_BYTES)] {
+            "" => Hash::of(name.as_bytes()).short(),
+            slug => slug.to_owned(),
+        };
+        let stamp = format!("{}-{}", at.day().to_string().replace('-', ""), at.clock().replace(':', ""));
+        let place = self.keep_beside(found, format!("{}/{stamp}-{slug}.md", place::MEMORIES).parse().ok()?)?;
+        if made.is_none() {
+            self.copy(found);
+        }
+        Some(place)
+    }
+
+    // Events
+
+    /// Learns what a text says, as far as the vault does not know it.
+    fn learn(&mut self, found: &Found, which: Which, account: &mut Account) {
+        let text = String::from_utf8_lossy(&found.bytes);
+        if matches!(text, std::borrow::Cow::Owned(_)) {
+            self.complain(format!("{}: not all of it is UTF-8; it is kept as it is, and read without the rest", shown(&found.path)));
+        }
+        let reading = read::statements(&text, which);
+        if reading.beyond > 0 {
+            let path = shown(&found.path);
+            self.complain(format!("{path}: {} statements beyond the first {} are kept as text only", reading.beyond, read::MAX_STATEMENTS));
+        }
+        let (mut new, mut known, mut lines) = (0, 0, 0);
+        for said in reading.statements {
+            let (line, span) = (said.line, said.lines);
+            let draft = match fit(self.statement(found, said)) {
+                Ok(draft) => draft,
+                Err(unfit) => {
+                    self.complain(format!("{}:{line} is kept as text only: {unfit}", shown(&found.path)));
+                    continue;
+                }
+            };
+            let key = plain::sameness_key(&draft.content);
+            if key.is_empty() {
+                continue;
+            }
+            lines += span;
+            if self.learnt.contains(&key) || (self.vault.said)(&key).is_some() {
+                known += 1;
+                continue;
+            }
+            new += 1;
+            self.learnt.insert(key);
+            let draft = Box::new(draft);
+            self.plan.steps.push(Step::Learn {
+                from: found.path.clone(),
+                line,
+                draft,
+                was: None,
+                replaces: Vec::new(),
+                related: Vec::new(),
+            });
+        }
+        account.becomes.push(("event".into(), new));
+        account.becomes.push(("event known already".into(), known));
+        account.becomes.push(("line of text only".into(), account.lines.saturating_sub(lines)));
+    }
+
+    fn statement(&self, found: &Found, said: Statement) -> Draft {
+        let mut draft = Draft::new(self.now, said.kind, said.priority, said.text);
+        draft.origin = Origin::File;
+        let path = plain::one_line(&found.path);
+        draft.source = format!("{}:{}", &path[..path.floor_char_boundary(MAX_FIELD_BYTES - 24)], said.line);
+        draft.entity = said.entity;
+        draft.tags = said.tags;
+        draft.status = said.status;
+        draft
+    }
+
+    /// Finds out what earlier runs have taken from these ledgers.
+    fn know<'f>(&mut self, ledgers: impl Iterator<Item = &'f Found>) {
+        for found in ledgers {
+            if self.is_at_home(found, &Shape::Ledger) {
+                continue;
+            }
+            for line in ledger::lines(&found.bytes, 1) {
+                for event in read::old_events(line.bytes, self.now, self.zone).unwrap_or_default() {
+                    let key = fit(event.draft).map_or(String::new(), |draft| plain::sameness_key(&draft.content));
+                    self.taken.extend(event.was.and_then(|was| (self.vault.taken)(&was, &key)));
+                }
+            }
+        }
+    }
+
+    fn learn_ledger(&mut self, found: &Found, account: &mut Account) {
+        let (mut new, mut known, mut foreign) = (0, 0, 0);
+        let mut ids: BTreeMap<String, String> = BTreeMap::new();
+        for line in ledger::lines(&found.bytes, 1).filter(|line| !line.bytes.trim_ascii().is_empty()) {
+            let at = format!("{}:{}", shown(&found.path), line.number);
+            let events = match read::old_events(line.bytes, self.now, self.zone) {
+                Ok(events) => events,
+                Err(why) => {
+                    foreign += 1;
+                    self.complain(format!("{at} {why}; it is kept as text only"));
+                    continue;
+                }
+            };
+            for mut event in events {
+                for odd in std::mem::take(&mut event.odd) {
+                    self.complain(format!("{at} {odd}"));
+                }
+                if let Some(was) = &event.was {
+                    let first = ids.entry(was.clone()).or_insert_with(|| event.draft.content.clone());
+                    if *first != event.draft.content {
+                        self.complain(format!("{at} uses the id {} again for something else; both are taken", shown(was)));
+                    }
+                }
+                match self.learn_event(found, line.number, event) {
+                    Ok(true) => new += 1,
+                    Ok(false) => known += 1,
+                    Err(unfit) => {
+                        foreign += 1;
+                        self.complain(format!("{at} is kept as text only: {unfit}"));
+                    }
+                }
+            }
+        }
+        account.becomes.push(("event".into(), new));
+        account.becomes.push(("event known already".into(), known));
+        account.becomes.push(("line of text only".into(), foreign));
+    }
+
+    /// Learns an event of an older ledger; false if it is known.
+    fn learn_event(&mut self, found: &Found, line: usize, event: OldEvent) -> Result<bool, Unfit> {
+        let states = event.only_states();
+        let draft = fit(event.draft.clone())?;
+        let key = plain::sameness_key(&draft.content);
+        let said = (self.vault.said)(&key);
+        let known = match &event.was {
+            None if self.learnt.contains(&key) => return Ok(false),
+            None => said,
+            Some(was) => {
+                if !self.lines_taken.insert((was.clone(), key.clone())) {
+                    return Ok(false);
+                }
+                // Said before by something that is not from these ledgers: then this is the repetition.
+                (self.vault.taken)(was, &key).or(said.filter(|id| states && !self.taken.contains(id)))
+            }
+        };
+        self.learnt.insert(key);
+        if let Some(id) = known {
+            self.plan.known.extend(event.was.map(|was| (was, id)));
+            return Ok(false);
+        }
+        let OldEvent { was, replaces, related, .. } = event;
+        let draft = match &was {
+            Some(was) => draft.with_field(WAS, was),
+            None => draft,
+        };
+        self.plan.steps.push(Step::Learn { from: found.path.clone(), line, draft: Box::new(draft), was, replaces, related });
+        Ok(true)
+    }
+
+    // Folders
+
+    /// Folders of summaries that are empty, or will be once their files have moved.
+    fn clear_folders(&mut self, found: &[Found], empty: &[String]) {
+        if !self.vault.in_place {
+            return;
+        }
+        // A folder that holds only empty folders is empty, once they are gone.
+        let mut folders: BTreeSet<&str> = empty.iter().map(String::as_str).collect();
+        for path in self.moved.iter().chain(empty) {
+            folders.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
+        }
+        let mut busy: HashSet<&str> = HashSet::new();
+        for found in found.iter().filter(|found| !self.moved.contains(&found.path)) {
+            busy.extend(found.path.match_indices('/').map(|(at, _)| &found.path[..at]));
+        }
+        let mut going: Vec<String> =
+            folders.into_iter().filter(|folder| place::is_summary_folder(folder) && !busy.contains(folder)).map(str::to_owned).collect();
+        // What is inside goes before what it is in.
+        going.sort_by(|one, other| (other.matches('/').count(), one).cmp(&(one.matches('/').count(), other)));
+        self.plan.steps.extend(going.into_iter().map(Step::RemoveFolder));
+    }
+}
+
+/// The longest name a memory gets from an old file, in bytes.
+const MAX_SLUG_BYTES: usize = 60;
+
+/// The draft as it will be kept; without the fields that would make it unfit.
+fn fit(draft: Draft) -> Result<Draft, Unfit> {
+    match draft.clone().cleaned() {
+        Ok((draft, _)) => Ok(draft),
+        Err(Unfit::NotAName { .. }) => fit(Draft { entity: None, ..draft }),
+        Err(Unfit::NotOwed { .. }) => fit(Draft { due: None, waiting_on: None, ..draft }),
+        Err(unfit) => Err(unfit),
+    }
+}
+
+fn is_binary(bytes: &[u8]) -> bool {
+    memchr::memchr(0, bytes).is_some() || std::str::from_utf8(bytes).is_err()
+}
+
+/// A name for a complaint or a heading.
+fn shown(name: &str) -> String {
+    const MAX_CHARS: usize = 120;
+    plain::one_line(name).chars().take(MAX_CHARS).collect()
+}

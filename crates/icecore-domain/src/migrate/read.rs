@@ -1,0 +1,698 @@
+//! What old files say: statements in Markdown, lines of an older ledger, an index of topic files, summaries of days.
+//!
+//! Reading never fails and decides nothing: what is no statement simply stays text, and every old text is kept whole elsewhere.
+
+use std::collections::BTreeSet;
+
+use jiff::civil::Date;
+use jiff::tz::Offset;
+use serde_json::Value;
+
+use crate::calendar::{Moment, Zone};
+use crate::event::{Act, Draft, Kind, Priority, Status, guess_kind};
+use crate::format::line;
+use crate::plain;
+
+/// The longest paragraph that is one statement, in bytes; a longer one is prose.
+pub const MAX_PARAGRAPH_BYTES: usize = 600;
+/// The longest item of a list that is one statement, in bytes.
+pub const MAX_ITEM_BYTES: usize = 2_000;
+/// The most statements that are taken from one file.
+pub const MAX_STATEMENTS: usize = 20_000;
+/// The most tags that headings give a statement.
+const MAX_TAGS: usize = 8;
+/// The longest heading or label that names a thing, in bytes.
+const MAX_NAME_BYTES: usize = 60;
+
+/// How much of a text is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Every item, `key: value` line and short paragraph: somebody tends this text.
+    #[default]
+    All,
+    /// Only what says itself that it matters: `[P1]`, or a decision.
+    Marked,
+}
+
+/// Something an old text says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Statement {
+    pub line: usize,
+    /// How many lines it takes up.
+    pub lines: usize,
+    pub text: String,
+    pub kind: Kind,
+    pub priority: Priority,
+    pub entity: Option<String>,
+    pub tags: Vec<String>,
+    pub status: Option<Status>,
+}
+
+/// What a text came to.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    pub statements: Vec<Statement>,
+    /// Statements beyond what one file may give.
+    pub beyond: usize,
+}
+
+/// Reads the statements of a Markdown text.
+pub(super) fn statements(text: &str, which: Which) -> Reading {
+    let mut reader = Reader { which, ..Reader::default() };
+    let text = text.trim_start_matches('\u{feff}');
+    let skip = front_matter(text).map_or(0, |lines| lines.len() + 2);
+    let mut fence: Option<&str> = None;
+    let mut commented = false;
+    for (at, raw) in text.lines().enumerate().skip(skip) {
+        let line = raw.trim_end();
+        let bare = line.trim_start();
+        if let Some(mark) = fence {
+            if bare.starts_with(mark) {
+                fence = None;
+            }
+        } else if let Some(mark) = ["```", "~~~"].into_iter().find(|mark| bare.starts_with(mark)) {
+            reader.flush();
+            fence = Some(mark);
+        } else if commented || bare.starts_with("<!--") {
+            reader.flush();
+            commented = !bare.contains("-->");
+        } else if let Some((level, title)) = heading(line) {
+            reader.flush();
+            reader.enter(level, title);
+        } else if bare.is_empty() || bare.starts_with('|') || is_rule(bare) {
+            reader.flush();
+        } else if let Some(item) = bullet(bare) {
+            reader.flush();
+            let indent = line.len() - bare.len();
+            reader.labels.retain(|(outer, _)| *outer < indent);
+            reader.open = Some(Open { item: Some(indent), first: at + 1, lines: vec![item.to_owned()] });
+        } else if let Some(open) = &mut reader.open {
+            open.lines.push(bare.to_owned());
+        } else {
+            reader.labels.clear();
+            reader.open = Some(Open { item: None, first: at + 1, lines: vec![bare.to_owned()] });
+        }
+    }
+    reader.flush();
+    reader.found
+}
+
+struct Open {
+    /// How far the item is indented; a paragraph has none.
+    item: Option<usize>,
+    first: usize,
+    lines: Vec<String>,
+}
+
+#[derive(Default)]
+struct Reader {
+    which: Which,
+    /// The headings the text is under, outermost first. The title of the whole says nothing about a line.
+    headings: Vec<(usize, String, bool)>,
+    titled: bool,
+    /// Items that only introduce those below them, by how far they are indented.
+    labels: Vec<(usize, String)>,
+    open: Option<Open>,
+    found: Reading,
+}
+
+impl Reader {
+    fn enter(&mut self, level: usize, title: &str) {
+        self.headings.retain(|(outer, ..)| *outer < level);
+        self.labels.clear();
+        let of_all = level == 1 && !self.titled;
+        self.titled = true;
+        self.headings.push((level, plain::clean(title).text.replace(['*', '_', '`'], ""), of_all));
+    }
+
+    fn flush(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let marked = |text: &str| mark(text).is_some();
+        if let Some(indent) = open.item {
+            let text = open.lines.join(" ");
+            let decided =
+                ["decided", "decision:"].iter().any(|word| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)));
+            if self.which == Which::Marked && !marked(&text) && !decided {
+                return;
+            }
+            let label = text.trim_matches('*').trim_end_matches('*');
+            if label.ends_with(':') && label.len() <= MAX_NAME_BYTES {
+                self.labels.push((indent, label.trim_end_matches([':', '*']).to_owned()));
+                return;
+            }
+            self.state(&text, open.first, open.lines.len(), MAX_ITEM_BYTES, None);
+        } else if self.which == Which::Marked || open.lines.iter().all(|line| marked(line) || key_value(line).is_some()) {
+            for (at, line) in open.lines.iter().enumerate() {
+                if self.which == Which::All || marked(line) {
+                    self.state(line, open.first + at, 1, MAX_ITEM_BYTES, None);
+                }
+            }
+        } else {
+            let lines: Vec<&str> = open.lines.iter().map(|line| line.trim_start_matches(['>', ' '])).collect();
+            let text = lines.join(" ");
+            if !is_aside(&text) {
+                self.state(&text, open.first, open.lines.len(), MAX_PARAGRAPH_BYTES, Some(Priority::P2));
+            }
+        }
+    }
+
+    /// Takes one statement, unless it is too long to be one.
+    fn state(&mut self, text: &str, line: usize, lines: usize, room: usize, priority: Option<Priority>) {
+        if text.len() > room {
+            return;
+        }
+        if self.found.statements.len() >= MAX_STATEMENTS {
+            self.found.beyond += 1;
+            return;
+        }
+        let (status, text) = match text.split_at_checked(4) {
+            Some(("[ ] ", rest)) => (Some(Status::Open), rest),
+            Some(("[x] " | "[X] ", rest)) => (Some(Status::Closed), rest),
+            _ => (None, text),
+        };
+        let marked = mark(text);
+        let text = marked.as_ref().map_or(text, |(.., rest)| rest);
+        let (label, said) = bold_label(text).map_or((None, text.to_owned()), |(name, rest)| (Some(name), format!("{name}: {rest}")));
+        let said = plain::clean(&said).text;
+        if !said.contains(char::is_alphanumeric) {
+            return;
+        }
+        let category = self.headings.iter().rev().find_map(|(_, title, _)| Category::of(title));
+        let named =
+            self.headings.last().filter(|(level, title, _)| *level >= 3 && names_a_thing(title)).map(|(_, title, _)| title.as_str());
+        // What the lines above said about this one goes with it: alone, "lives in Hamburg" is about nobody.
+        let mut content = said;
+        let above = named.into_iter().chain(self.labels.iter().map(|(_, label)| label.as_str()));
+        for name in above.collect::<Vec<_>>().into_iter().rev() {
+            if !plain::sameness_key(&content).contains(&plain::sameness_key(name)) {
+                content = format!("{name}: {content}");
+            }
+        }
+        let guess = guess_kind(&content);
+        let kind = marked.as_ref().and_then(|(_, kind, _)| *kind).unwrap_or(match category {
+            _ if status.is_some() => Kind::Commitment,
+            Some(category) => category.kind(guess),
+            None => guess,
+        });
+        let strict = category == Some(Category::Rule) && {
+            let words = format!(" {} ", plain::sameness_key(&content).replace(|c: char| !c.is_alphanumeric(), " "));
+            [" must ", " never ", " always "].iter().any(|word| words.contains(word))
+        };
+        let usual = priority.unwrap_or(if strict { Priority::P0 } else { Priority::P1 });
+        let mut tags: BTreeSet<String> =
+            self.headings.iter().filter(|(.., of_all)| !of_all).flat_map(|(_, title, _)| heading_words(title)).take(MAX_TAGS).collect();
+        tags.extend(category.and_then(Category::tag).map(str::to_owned));
+        self.found.statements.push(Statement {
+            line,
+            lines,
+            kind,
+            priority: marked.as_ref().map_or(usual, |(priority, ..)| *priority),
+            entity: named.or(label).or(self.labels.last().map(|(_, label)| label.as_str())).map(str::to_owned),
+            tags: tags.into_iter().collect(),
+            status: if kind == Kind::Commitment { status.or(Some(Status::Open)) } else { None },
+            text: content,
+        });
+    }
+}
+
+/// What a heading says about the lines under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Category {
+    Preference,
+    Rule,
+    People,
+    Project,
+    Decision,
+    Procedure,
+    Owed,
+    Account,
+    Mission,
+}
+
+impl Category {
+    fn of(title: &str) -> Option<Self> {
+        const WORDS: [(Category, &[&str]); 9] = [
+            (Category::Preference, &["preference", "preferences", "likes", "dislikes", "style"]),
+            (
+                Category::Rule,
+                &["rule", "rules", "constraint", "constraints", "never", "always", "principles", "boundaries", "limits", "security"],
+            ),
+            (Category::Decision, &["decision", "decisions", "decided"]),
+            (Category::Owed, &["todo", "todos", "to-do", "open", "commitments", "commitment", "tasks", "pending", "promises", "owed"]),
+            (Category::Procedure, &["procedure", "procedures", "how", "howto", "workflow", "workflows", "playbook", "runbook"]),
+            (Category::Account, &["account", "accounts", "id", "ids", "credentials", "logins"]),
+            (Category::Mission, &["mantra", "mission", "purpose", "vision"]),
+            (Category::People, &["people", "person", "contact", "contacts", "family", "team", "relationships", "friends"]),
+            (Category::Project, &["project", "projects"]),
+        ];
+        let title = title.to_lowercase();
+        let said: Vec<&str> = title.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
+        WORDS.iter().find(|(_, words)| said.iter().any(|word| words.contains(word))).map(|(category, _)| *category)
+    }
+
+    fn kind(self, guess: Kind) -> Kind {
+        match self {
+            Category::Preference => Kind::Preference,
+            Category::Rule => Kind::Constraint,
+            Category::Decision => Kind::Decision,
+            Category::Procedure => Kind::Procedure,
+            Category::Owed => Kind::Commitment,
+            Category::People if guess == Kind::Relationship => guess,
+            Category::People | Category::Account | Category::Mission => Kind::Fact,
+            Category::Project => guess,
+        }
+    }
+
+    /// The label under which packs look for such lines.
+    fn tag(self) -> Option<&'static str> {
+        match self {
+            Category::Account => Some("account"),
+            Category::Mission => Some("mantra"),
+            _ => None,
+        }
+    }
+}
+
+fn heading_words(title: &str) -> Vec<String> {
+    const SMALL: [&str; 12] = ["and", "the", "for", "with", "our", "its", "from", "about", "that", "this", "not", "are"];
+    let words = title.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
+    words.filter(|word| (3..=40).contains(&word.len()) && !SMALL.contains(&word.as_str())).collect()
+}
+
+/// Whether a deep heading is the name of a thing, rather than of a kind of lines.
+fn names_a_thing(title: &str) -> bool {
+    let words = title.split_whitespace().count();
+    let name = title.contains(char::is_alphabetic) && title.len() <= MAX_NAME_BYTES && (1..=5).contains(&words);
+    name && Category::of(title).is_none()
+}
+
+pub(super) fn heading(line: &str) -> Option<(usize, &str)> {
+    let level = line.bytes().take_while(|&byte| byte == b'#').count();
+    let rest = &line[level..];
+    ((1..=6).contains(&level) && rest.starts_with([' ', '\t'])).then(|| (level, rest.trim().trim_end_matches('#').trim()))
+}
+
+pub(super) fn bullet(line: &str) -> Option<&str> {
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let numbered = (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
+    let rest = numbered.or_else(|| line.strip_prefix(['-', '*', '+']).or_else(|| line.strip_prefix('\u{2022}')))?;
+    rest.starts_with([' ', '\t']).then(|| rest.trim_start())
+}
+
+pub(super) fn is_rule(line: &str) -> bool {
+    line.len() >= 3 && ['-', '*', '_'].iter().any(|mark| line.chars().all(|c| c == *mark || c == ' '))
+}
+
+/// `[P1] text`, `**[P1 decision]** text`, `P1: text`: what it is said to be worth, what it is said to be, and the rest.
+fn mark(text: &str) -> Option<(Priority, Option<Kind>, &str)> {
+    let item = ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| text.strip_prefix(tick)).unwrap_or(text);
+    let item = item.trim_start_matches("**");
+    let (label, rest) = match item.strip_prefix('[') {
+        Some(rest) => rest.split_once(']'),
+        None => item.split_once(':').filter(|(label, _)| label.len() == 2),
+    }?;
+    let mut words = label.split([' ', ':', ',', '/']).filter(|word| !word.is_empty());
+    let priority = words.next()?.parse().ok()?;
+    Some((priority, words.next().and_then(|word| word.parse().ok()), rest.trim_start_matches("**").trim_start_matches(':').trim()))
+}
+
+/// `**Name**: text`, `**Name:** text`, `**Name** - text`.
+fn bold_label(text: &str) -> Option<(&str, &str)> {
+    let (name, rest) = text.strip_prefix("**")?.split_once("**")?;
+    let inner = name.strip_suffix(':');
+    let rest = rest.trim_start();
+    let said =
+        if inner.is_some() { Some(rest) } else { [":", "- ", "\u{2013} ", "\u{2014} "].iter().find_map(|sign| rest.strip_prefix(sign)) };
+    let (name, said) = (inner.unwrap_or(name).trim(), said?.trim());
+    (!said.is_empty() && name.len() <= MAX_NAME_BYTES && name.contains(char::is_alphanumeric)).then_some((name, said))
+}
+
+/// A text all in italics says something about the file: when it was made, and by whom.
+fn is_aside(text: &str) -> bool {
+    text.starts_with('*') && !text.starts_with("**") && text.ends_with('*')
+}
+
+/// `key: value`, where the key is a name and no half of a sentence.
+fn key_value(line: &str) -> Option<(&str, &str)> {
+    let line = (!is_aside(line)).then_some(line)?;
+    let (key, value) = line.split_once(": ").or_else(|| line.split_once(":** "))?;
+    (key.len() <= 40 && key.split_whitespace().count() <= 4 && !value.trim().is_empty()).then_some((key, value))
+}
+
+/// The lines between the rules a text begins with.
+pub(super) fn front_matter(text: &str) -> Option<Vec<&str>> {
+    const MAX_LINES: usize = 100;
+    let mut lines = text.trim_start_matches('\u{feff}').lines();
+    (lines.next()?.trim_end() == "---").then_some(())?;
+    let mut found = Vec::new();
+    for line in lines.take(MAX_LINES) {
+        if line.trim_end() == "---" {
+            return Some(found);
+        }
+        found.push(line);
+    }
+    None
+}
+
+/// The value of a field of the front matter, wherever it is nested.
+pub(super) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
+    let value =
+        |line: &&'a str| line.trim_start().strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().trim_matches(['"', '\'']));
+    front_matter.iter().find_map(value).filter(|value| !value.is_empty())
+}
+
+/// The topic files that a `MEMORY.md` lists, if listing is all it does.
+pub(super) fn topics(text: &str) -> Option<BTreeSet<&str>> {
+    let body = text.trim_start_matches('\u{feff}');
+    let skip = front_matter(body).map_or(0, |lines| lines.len() + 2);
+    let mut found = BTreeSet::new();
+    for line in body.lines().skip(skip).map(str::trim) {
+        if line.is_empty() || heading(line).is_some() || line.starts_with("<!--") || is_rule(line) {
+            continue;
+        }
+        let target = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.trim_start_matches("./"));
+        let listed: Vec<&str> = target.filter(|target| target.ends_with(".md") && !target.contains('/')).collect();
+        if listed.is_empty() {
+            return None;
+        }
+        found.extend(listed);
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// What `30day.md` tells of one day.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told<'a> {
+    pub day: Date,
+    pub lines: Vec<&'a str>,
+}
+
+/// The days a `30day.md` tells of, and how many of its lines belong to none.
+pub(super) fn days(text: &str) -> (usize, Vec<Told<'_>>) {
+    let mut found: Vec<Told<'_>> = Vec::new();
+    let mut before = 0;
+    for line in text.trim_start_matches('\u{feff}').lines().map(str::trim_end) {
+        let begun = heading(line).filter(|(level, _)| (2..=3).contains(level)).and_then(|(_, title)| title.get(..10)?.parse().ok());
+        match (begun, found.last_mut()) {
+            (Some(day), _) => found.push(Told { day, lines: Vec::new() }),
+            _ if line == "---" => {}
+            (None, Some(told)) => told.lines.push(line),
+            (None, None) => before += usize::from(!line.trim().is_empty()),
+        }
+    }
+    (before, found)
+}
+
+/// An event of an older ledger.
+#[derive(Debug)]
+pub(super) struct OldEvent {
+    pub draft: Draft,
+    /// Its id there.
+    pub was: Option<String>,
+    /// The ids it replaces there.
+    pub replaces: Vec<String>,
+    /// The ids it belongs with there.
+    pub related: Vec<String>,
+    /// What had to be assumed to read it.
+    pub odd: Vec<String>,
+}
+
+impl OldEvent {
+    /// Whether it only states something, so that saying the same elsewhere makes it a repetition.
+    pub fn only_states(&self) -> bool {
+        self.draft.act == Act::Assert && self.draft.status != Some(Status::Closed) && self.replaces.is_empty()
+    }
+}
+
+/// Reads a line of an older ledger: as one of ours if it is, else by the names that such fields usually have.
+pub(super) fn old_events(bytes: &[u8], now: Moment, zone: &Zone) -> Result<Vec<OldEvent>, String> {
+    let parsed = line::parse(bytes);
+    if !parsed.events.is_empty() && parsed.is_sound() {
+        let assumed = parsed.faults.iter().any(|fault| fault.what.contains("without an offset"));
+        let odd: Vec<String> = parsed.faults.into_iter().map(|fault| fault.what).collect();
+        return Ok(parsed.events.into_iter().map(|event| of_ours(event.id.to_string(), event.draft, assumed, &odd, zone)).collect());
+    }
+    let why = parsed.faults.first().map_or_else(|| "is empty".to_owned(), |fault| fault.what.clone());
+    if bytes.len() > line::MAX_LINE_BYTES {
+        return Err(why);
+    }
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(text) else { return Err(why) };
+    of_theirs(&fields, now, zone).map(|event| vec![event]).ok_or(why)
+}
+
+fn of_ours(was: String, mut draft: Draft, assumed: bool, odd: &[String], zone: &Zone) -> OldEvent {
+    if assumed {
+        draft.ts = in_zone(draft.ts, zone);
+    }
+    let mut names = |field: &str, ids: Vec<crate::id::EventId>| {
+        // Ids of another form stand among the fields that are not understood.
+        let foreign = draft.extra.iter().position(|(name, _)| name == field).map(|at| draft.extra.remove(at).1);
+        let foreign = foreign.and_then(|raw| serde_json::from_str::<Value>(&raw).ok()).map_or(Vec::new(), |value| texts(&value));
+        ids.iter().map(ToString::to_string).chain(foreign).collect::<Vec<_>>()
+    };
+    let (replaced, with) = (std::mem::take(&mut draft.supersedes), std::mem::take(&mut draft.related));
+    let (replaces, related) = (names("supersedes", replaced), names("related", with));
+    OldEvent { draft, was: Some(was), replaces, related, odd: odd.to_vec() }
+}
+
+fn of_theirs(fields: &serde_json::Map<String, Value>, now: Moment, zone: &Zone) -> Option<OldEvent> {
+    const CONTENT: &[&str] = &["content", "text", "memory", "fact", "note", "summary", "description"];
+    const KIND: &[&str] = &["type", "kind", "category"];
+    const TS: &[&str] = &["ts", "timestamp", "time", "date", "created_at", "created"];
+    const REPLACES: &[&str] = &["supersedes", "replaces"];
+    const KNOWN: &[&str] = &["id", "priority", "entity", "tags", "source", "session", "status", "related"];
+    let field = |names: &[&str]| names.iter().find_map(|name| fields.get(*name).map(|value| ((*name).to_owned(), value)));
+    let text = |names: &[&str]| field(names).and_then(|(name, value)| Some((name, value.as_str()?.to_owned())));
+    let (content_field, content) = text(CONTENT).filter(|(_, content)| !content.trim().is_empty())?;
+    let mut odd = Vec::new();
+    let (ts_field, ts) = match text(TS).and_then(|(name, ts)| Some((name, Moment::read(&ts)?))) {
+        Some((name, read)) => (Some(name), if read.offset_assumed { in_zone(read.moment, zone) } else { read.moment }),
+        None => {
+            odd.push("does not say when; read as of now".to_owned());
+            (None, now)
+        }
+    };
+    let said = text(KIND).and_then(|(name, kind)| Some((name, kind.parse::<Kind>().ok()?)));
+    let kind = said.as_ref().map_or_else(|| guess_kind(&content), |(_, kind)| *kind);
+    let priority = text(&["priority"]).and_then(|(_, priority)| priority.parse().ok());
+    if said.is_none() || priority.is_none() {
+        odd.push(format!("has no type or priority of ours; read as {kind}, {}", priority.unwrap_or(Priority::P2)));
+    }
+    let mut draft = Draft::new(ts, kind, priority.unwrap_or(Priority::P2), content);
+    draft.origin = crate::event::Origin::File;
+    draft.source = text(&["source"]).map_or_else(|| "unknown".into(), |(_, source)| source);
+    draft.entity = text(&["entity"]).map(|(_, entity)| entity);
+    draft.session = text(&["session"]).map(|(_, session)| session);
+    draft.tags = field(&["tags"]).map_or(Vec::new(), |(_, tags)| texts(tags));
+    if let Some(status) = text(&["status"]).and_then(|(_, status)| status.parse().ok()) {
+        draft.status = Some(status);
+    }
+    let taken = [Some(content_field), ts_field, said.map(|(name, _)| name), field(REPLACES).map(|(name, _)| name)];
+    for (name, value) in fields {
+        let known = KNOWN.contains(&name.as_str()) || taken.iter().flatten().any(|taken| taken == name);
+        if !known {
+            draft.extra.push((name.clone(), value.to_string()));
+        }
+    }
+    let was = fields.get("id").and_then(|id| texts(id).into_iter().next());
+    let ids = |names: &[&str]| field(names).map_or(Vec::new(), |(_, value)| texts(value));
+    Some(OldEvent { draft, was, replaces: ids(REPLACES), related: ids(&["related"]), odd })
+}
+
+/// A text or number, or a list of them, as texts.
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Number(number) => vec![number.to_string()],
+        Value::Array(items) => {
+            items.iter().filter(|item| item.is_string() || item.is_number()).flat_map(texts).take(crate::event::MAX_ITEMS).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A moment that was written without an offset, as the clocks of the zone showed it.
+pub(super) fn in_zone(moment: Moment, zone: &Zone) -> Moment {
+    let civil = Offset::UTC.to_datetime(moment.at());
+    zone.moment(zone.at(civil.date(), civil.time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn told(text: &str, which: Which) -> Vec<String> {
+        let show = |said: &Statement| {
+            let entity = said.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
+            let status = said.status.map_or(String::new(), |status| format!(" {status}"));
+            format!("{}:{} {}{status}{entity} {:?} {}", said.line, said.priority, said.kind, said.tags, said.text)
+        };
+        statements(text, which).statements.iter().map(show).collect()
+    }
+
+    fn check(text: &str, expected: &[&str]) {
+        assert_eq!(told(text, Which::All), expected, "{text}");
+        assert_eq!(told(&text.replace('\n', "\r\n"), Which::All), expected, "with CRLF: {text}");
+        assert_eq!(told(&format!("\u{feff}{text}"), Which::All), expected, "with BOM: {text}");
+    }
+
+    // L18
+    #[test]
+    fn headings_say_what_the_lines_under_them_are() {
+        check("# Memory\n## Preferences\n- Short answers\n", &["3:P1 preference [\"preferences\"] Short answers"]);
+        check(
+            "## Rules\n- Never deploy on Fridays\n- Budget is small\n- [P2] Must be polite\n",
+            &[
+                "2:P0 constraint [\"rules\"] Never deploy on Fridays",
+                "3:P1 constraint [\"rules\"] Budget is small",
+                "4:P2 constraint [\"rules\"] Must be polite",
+            ],
+        );
+        check("## Decisions\n1. One price for all\n", &["2:P1 decision [\"decisions\"] One price for all"]);
+        check("## How to release\n* tag, then push\n", &["2:P1 procedure [\"how\", \"release\"] tag, then push"]);
+        check(
+            "## TODO\n- [ ] call Mira\n- [x] pay rent\n- write to Jo\n",
+            &[
+                "2:P1 commitment open [\"todo\"] call Mira",
+                "3:P1 commitment closed [\"todo\"] pay rent",
+                "4:P1 commitment open [\"todo\"] write to Jo",
+            ],
+        );
+        check(
+            "## Accounts\nShop: 4711\nMail: a@b.example\n",
+            &["2:P1 fact [\"account\", \"accounts\"] Shop: 4711", "3:P1 fact [\"account\", \"accounts\"] Mail: a@b.example"],
+        );
+        check("## Mission\n> Make it\n> last.\n", &["2:P2 fact [\"mantra\", \"mission\"] Make it last."]);
+        check("- [P0 decision] Use Rust\n", &["1:P0 decision [] Use Rust"]);
+    }
+
+    // L18
+    #[test]
+    fn a_line_takes_along_what_it_is_about() {
+        check(
+            "## People\n### Mira Voss\n- lives in Hamburg\n- Mira Voss works for Northwind\n\n### Projects\n- **Apollo**: ships in May\n",
+            &[
+                "3:P1 fact @Mira Voss [\"mira\", \"people\", \"voss\"] Mira Voss: lives in Hamburg",
+                "4:P1 relationship @Mira Voss [\"mira\", \"people\", \"voss\"] Mira Voss works for Northwind",
+                "7:P1 fact @Apollo [\"people\", \"projects\"] Apollo: ships in May",
+            ],
+        );
+        check(
+            "- Northwind:\n  - pays late\n    and never says so\n- else\n",
+            &["2:P1 constraint @Northwind [] Northwind: pays late and never says so", "4:P1 fact [] else"],
+        );
+        check(
+            "- **Port:** 7431\n- **Zed** \u{2014} an editor\n- **bold** words\n",
+            &["1:P1 fact @Port [] Port: 7431", "2:P1 fact @Zed [] Zed: an editor", "3:P1 fact [] **bold** words"],
+        );
+    }
+
+    // L18
+    #[test]
+    fn code_comments_tables_and_prose_stay_text() {
+        let prose = "x".repeat(MAX_PARAGRAPH_BYTES + 1);
+        for text in [
+            "```\n- in a fence\n```\n",
+            "~~~sh\n## Rules\n- in a fence\n",
+            "<!-- - a\n- b\n-->\n",
+            "| a | b |\n|---|---|\n| 1 | 2 |\n",
+            "---\nname: x\n---\n",
+            "*Last updated: 2026-01-01*\n",
+            "---\n***\n",
+            "## Only\n### headings\n",
+            "- ...\n- \u{1b}\n",
+            "- \n-\n",
+            &prose,
+            &format!("- {}\n", "y".repeat(5_000_000)),
+        ] {
+            check(text, &[]);
+        }
+        check(&prose[1..], &[&format!("1:P2 fact [] {}", &prose[1..])]);
+    }
+
+    // L18
+    #[test]
+    fn of_loose_notes_only_marked_lines_are_taken() {
+        let text =
+            "## Rules\n- never mind\n- [P1] keep this\nand this\n\n[P2] and a line\nnot this\n\n- Decided on oak\n- undecided on ash\n";
+        assert_eq!(
+            told(text, Which::Marked),
+            [
+                "3:P1 constraint [\"rules\"] keep this and this",
+                "6:P2 constraint [\"rules\"] and a line",
+                "9:P1 constraint [\"rules\"] Decided on oak"
+            ]
+        );
+    }
+
+    // L18
+    #[test]
+    fn an_index_does_nothing_but_list_files() {
+        let index = "# Memory\n\n- [Role](role.md) \u{2014} who they are\n- [Tests](./tests.md)\n";
+        assert_eq!(topics(index).unwrap().into_iter().collect::<Vec<_>>(), ["role.md", "tests.md"]);
+        for other in ["", "# Memory\n", "- [Role](role.md)\n- likes tea\n", "- [x](a/role.md)\n", "- [x](https://e.example)\n"] {
+            assert_eq!(topics(other), None, "{other}");
+        }
+    }
+
+    fn old(line: &str) -> Result<String, String> {
+        let zone = Zone::named("Europe/Berlin").unwrap();
+        let now = Moment::read("2026-03-01T12:00:00+01:00").unwrap().moment;
+        let events = old_events(line.as_bytes(), now, &zone)?;
+        let show = |event: &OldEvent| {
+            let d = &event.draft;
+            format!(
+                "{} {} {} {:?} {:?} {:?} {:?} {}",
+                d.ts, d.kind, d.priority, event.was, event.replaces, event.related, d.extra, d.content
+            )
+        };
+        Ok(events.iter().map(show).collect::<Vec<_>>().join(" / "))
+    }
+
+    // L18
+    #[test]
+    fn older_ledgers_are_read_as_far_as_they_go() {
+        let ours = r#"{"ts":"2026-01-28T14:03:11-05:00","id":"EVT-20260128-002","type":"fact","priority":"P1","content":"a","source":"live","supersedes":"EVT-20260128-001","related":["E-1"],"mood":"x"}"#;
+        assert_eq!(
+            old(ours).unwrap(),
+            r#"2026-01-28T14:03:11-05:00 fact P1 Some("EVT-20260128-002") ["EVT-20260128-001"] ["E-1"] [("mood", "\"x\"")] a"#
+        );
+        let theirs = r#"{"timestamp":"2026-01-28 14:03","id":7,"category":"todo","text":"Send the offer","replaces":[3,"x"],"n":{"a":1}}"#;
+        assert_eq!(
+            old(theirs).unwrap(),
+            r#"2026-01-28T14:03:00+01:00 commitment P2 Some("7") ["3", "x"] [] [("category", "\"todo\""), ("n", "{\"a\":1}")] Send the offer"#
+        );
+        assert!(old(r#"{"content":"no time"}"#).unwrap().starts_with("2026-03-01T12:00:00+01:00 fact P2 None"));
+        for bad in ["", "x", "[1]", "{}", r#"{"content":"  "}"#, r#"{"content":7}"#, "{\"content\":\"torn"] {
+            assert!(old(bad).is_err(), "{bad}");
+        }
+    }
+
+    // L18
+    #[test]
+    fn the_days_of_a_summary_are_found() {
+        let (before, found) =
+            days("intro\n---\n### 2026-02-03 (from 2 snapshots)\n\nBuilt it.\n\n---\n## 2026-02-04\nx\n### February 2026\n");
+        assert_eq!(before, 1);
+        assert_eq!(
+            found.iter().map(|told| format!("{} {:?}", told.day, told.lines)).collect::<Vec<_>>(),
+            ["2026-02-03 [\"\", \"Built it.\", \"\"]", "2026-02-04 [\"x\", \"### February 2026\"]"]
+        );
+    }
+
+    proptest! {
+        // L18
+        #[test]
+        fn any_text_can_be_read(text in "([-*#>|`~: \\[\\]P0-9a-zäß\t]{0,12}\r?\n){0,20}|.{0,80}") {
+            for which in [Which::All, Which::Marked] {
+                let reading = statements(&text, which);
+                let used: usize = reading.statements.iter().map(|said| said.lines).sum();
+                prop_assert!(used <= text.lines().filter(|line| !line.trim().is_empty()).count());
+                prop_assert!(reading.statements.windows(2).all(|pair| pair[0].line < pair[1].line));
+            }
+            let _ = (topics(&text), days(&text), front_matter(&text));
+        }
+    }
+}

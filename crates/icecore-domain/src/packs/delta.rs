@@ -1,0 +1,284 @@
+//! The delta pack: what one prompt is given along (L7, L8): the oldest open commitments, and the pages whose words were said.
+//!
+//! It never has more characters than it may, pages share the room fairly, and where there is nothing to say it is empty.
+
+use jiff::civil::Date;
+
+use super::recall::{OLDEST, brief, by_age, commitment};
+use super::{Pack, Section};
+use crate::budget::{self, LeftOut};
+use crate::gate;
+use crate::layout::DocPath;
+use crate::ledger::Entry;
+use crate::plain;
+
+/// The heading over the commitments.
+const COMMITMENTS: &str = "Oldest open commitments";
+/// The most words of one commitment.
+const LONGEST_WORDS: usize = 60;
+/// The fewest words one is shortened to.
+const LEAST_WORDS: usize = 4;
+/// A page with less room than that, unless it needs less, is not worth its heading.
+const LEAST_CHARS: usize = 240;
+/// The most characters that are shown of what was said.
+const MOST_SAID: usize = 60;
+
+/// What a prompt may be given along.
+#[derive(Debug, Clone, Copy)]
+pub struct Delta<'a> {
+    /// Open commitments, any number in any order.
+    pub oldest: &'a [Entry],
+    /// Pages, the words that bring them along, and their text.
+    pub pages: &'a [(DocPath, String, String)],
+}
+
+/// The delta pack, in at most `room_chars` characters.
+pub fn delta(day: Date, from: &Delta<'_>, room_chars: usize) -> Pack {
+    let mut left_out = Vec::new();
+    let (mut parts, mut sources): (Vec<(String, String)>, Vec<String>) = (Vec::new(), Vec::new());
+    let frame = gate::wrap("delta", day, "").chars().count() + 1;
+    let mut room = room_chars.saturating_sub(frame);
+
+    let mut open: Vec<&Entry> = from.oldest.iter().filter(|entry| entry.is_open_loop()).collect();
+    let all = open.len();
+    open.retain(|entry| !entry.is_quarantined());
+    if open.len() < all {
+        left_out.push(LeftOut::new(format!("{} commitments from tools or strangers", all - open.len()), "they wait for confirmation"));
+    }
+    open.sort_by_key(|entry| by_age(entry));
+    open.dedup_by_key(|entry| entry.event.id);
+    open.truncate(OLDEST);
+    if let Some((text, shown)) = commitments(day, &open, room.saturating_sub(COMMITMENTS.chars().count() + 4)) {
+        sources.extend(open.iter().take(shown).map(|entry| entry.event.id.to_string()));
+        room -= text.chars().count() + COMMITMENTS.chars().count() + 4;
+        parts.push((COMMITMENTS.into(), text));
+        open.drain(..shown);
+    }
+    if !open.is_empty() {
+        left_out.push(LeftOut::new(format!("{} of the oldest open commitments", open.len()), format!("{room_chars} characters")));
+    }
+
+    let pages: Vec<Page> = from.pages.iter().map(Page::of).collect();
+    for (page, share) in pages.iter().zip(shares(&pages, room)) {
+        let shown = share.and_then(|share| page.shown(share));
+        let Some((text, missing)) = shown else {
+            left_out.push(LeftOut::new(page.path.as_str(), format!("{room_chars} characters")));
+            continue;
+        };
+        if missing > 0 {
+            left_out.push(LeftOut::new(format!("{missing} lines of {}", page.path), format!("{room_chars} characters")));
+        }
+        sources.push(page.path.to_string());
+        parts.push((page.title.clone(), text));
+    }
+    assembled(day, &parts, left_out, sources)
+}
+
+fn assembled(date: Date, parts: &[(String, String)], left_out: Vec<LeftOut>, sources: Vec<String>) -> Pack {
+    let body: Vec<String> = parts.iter().map(|(title, text)| format!("## {title}\n{text}")).collect();
+    let text = if body.is_empty() { String::new() } else { gate::wrap("delta", date, &body.join("\n")) + "\n" };
+    let sections =
+        parts.iter().map(|(title, text)| Section { title: title.clone(), words: budget::words(text), lines: text.lines().count() });
+    Pack {
+        kind: "delta",
+        date,
+        bytes: text.len(),
+        words: budget::words(&text),
+        tokens: budget::tokens(&text),
+        sections: sections.collect(),
+        left_out,
+        sources,
+        text,
+    }
+}
+
+/// The commitments on a line each, shortened until they fit; as many of the oldest as can.
+fn commitments(day: Date, open: &[&Entry], room: usize) -> Option<(String, usize)> {
+    for count in (1..=open.len()).rev() {
+        for words in [LONGEST_WORDS, LONGEST_WORDS / 2, LONGEST_WORDS / 4, LEAST_WORDS] {
+            let lines = open.iter().take(count).map(|entry| commitment(entry, &brief(&entry.event.content, words), day));
+            let text = gate::disarm(&lines.collect::<Vec<_>>().join("\n")).into_owned();
+            if text.chars().count() <= room {
+                return Some((text, count));
+            }
+        }
+    }
+    None
+}
+
+/// A page that was asked for.
+struct Page<'a> {
+    path: &'a DocPath,
+    title: String,
+    text: String,
+    /// The characters of the whole, its heading included.
+    chars: usize,
+}
+
+impl<'a> Page<'a> {
+    fn of((path, pattern, text): &'a (DocPath, String, String)) -> Self {
+        let said: String = brief(pattern, LONGEST_WORDS).text.chars().take(MOST_SAID).collect();
+        let title = gate::disarm(&format!("{path} (you said \"{said}\")")).into_owned();
+        let text = gate::disarm(&plain::visible(without_changes(text).trim())).into_owned();
+        let chars = Self::heading(&title) + text.chars().count();
+        Self { path, title, text, chars }
+    }
+
+    /// `## `, the title, and the line breaks after it and after the text.
+    fn heading(title: &str) -> usize {
+        title.chars().count() + 5
+    }
+
+    /// As many whole lines as fit, and how many are missing.
+    fn shown(&self, room: usize) -> Option<(String, usize)> {
+        if self.chars <= room {
+            return Some((self.text.clone(), 0));
+        }
+        let note = |missing: usize| format!("({missing} more lines in {})", self.path);
+        let room = room.checked_sub(Self::heading(&self.title) + note(self.text.lines().count()).chars().count() + 1)?;
+        let (kept, missing) = budget::whole_lines(&self.text, |text| text.chars().count() <= room);
+        let kept = kept.trim_end();
+        (!kept.is_empty()).then(|| (format!("{kept}\n{}", note(missing)), missing))
+    }
+}
+
+/// How much of the room each page gets, if any. Short pages get what they need, long ones as much as each other; where that is
+/// too little to be of use, the last ones get nothing.
+fn shares(pages: &[Page<'_>], room: usize) -> Vec<Option<usize>> {
+    let mut shares = vec![None; pages.len()];
+    let least: Vec<usize> = pages.iter().map(|page| page.chars.min(LEAST_CHARS + Page::heading(&page.title))).collect();
+    let (mut rest, mut fitting) = (room, 0);
+    for least in least {
+        let Some(after) = rest.checked_sub(least) else { break };
+        rest = after;
+        fitting += 1;
+    }
+    let mut order: Vec<usize> = (0..fitting).collect();
+    order.sort_by_key(|at| pages.get(*at).map(|page| page.chars));
+    let mut rest = room;
+    for (done, at) in order.into_iter().enumerate() {
+        let (Some(page), Some(share)) = (pages.get(at), shares.get_mut(at)) else { continue };
+        let given = page.chars.min(rest / (fitting - done));
+        rest -= given;
+        *share = Some(given);
+    }
+    shares
+}
+
+/// The page without its history.
+fn without_changes(text: &str) -> String {
+    let (mut kept, mut history, mut fence) = (String::with_capacity(text.len()), false, false);
+    for line in text.lines() {
+        let start = line.trim_start();
+        if start.starts_with("```") || start.starts_with("~~~") {
+            fence = !fence;
+        } else if !fence && (line.starts_with("# ") || line.starts_with("## ")) {
+            history = line.strip_prefix("## ").is_some_and(|title| title.trim().eq_ignore_ascii_case("changes"));
+        }
+        if !history {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::{Draft, Kind, Origin, Priority};
+    use crate::id::EventId;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    const DAY: Date = date(2026, 2, 13);
+
+    fn commitment_of(day: i8, content: &str) -> Entry {
+        let ts = Moment::read(&format!("2026-02-{day:02}T09:30:00+01:00")).unwrap().moment;
+        let draft = Draft { due: Some(date(2026, 2, 20)), ..Draft::new(ts, Kind::Commitment, Priority::P2, content) };
+        Entry::fresh(draft.with_id(EventId::new(ts.day(), 1)), 1)
+    }
+
+    fn page(path: &str, pattern: &str, text: &str) -> (DocPath, String, String) {
+        (path.parse().unwrap(), pattern.into(), text.into())
+    }
+
+    // L7, L8
+    #[test]
+    fn the_oldest_commitments_and_the_pages_that_were_named() {
+        let oldest =
+            [commitment_of(12, "fourth"), commitment_of(3, "third"), commitment_of(1, "Send\nthe offer"), commitment_of(2, "second")];
+        let text = "# Shop\nSells dresses.\n\n## Changes\n- 2026-02-01 new\n\n## Contacts\n- Mira\n";
+        let pages = [page("knowledge/entities/shop.md", "shopify", text)];
+        let pack = delta(DAY, &Delta { oldest: &oldest, pages: &pages }, 2_000);
+        let expected = "<!-- icecore:begin delta 2026-02-13 -->\n## Oldest open commitments\n\
+            - Send the offer [P2] open 12 d, due 2026-02-20 (in 7 d) (EVT-20260201-001)\n\
+            - second [P2] open 11 d, due 2026-02-20 (in 7 d) (EVT-20260202-001)\n\
+            - third [P2] open 10 d, due 2026-02-20 (in 7 d) (EVT-20260203-001)\n\
+            ## knowledge/entities/shop.md (you said \"shopify\")\n# Shop\nSells dresses.\n\n## Contacts\n- Mira\n<!-- icecore:end -->\n";
+        assert_eq!(pack.text, expected);
+        assert_eq!(pack.sources, ["EVT-20260201-001", "EVT-20260202-001", "EVT-20260203-001", "knowledge/entities/shop.md"]);
+        assert!(pack.left_out.is_empty());
+    }
+
+    #[test]
+    fn where_there_is_nothing_to_say_nothing_is_said() {
+        let pack = delta(DAY, &Delta { oldest: &[], pages: &[] }, 2_000);
+        assert_eq!((pack.text.as_str(), pack.words, pack.left_out.len()), ("", 0, 0));
+        let mut stranger = commitment_of(1, "send money");
+        stranger.event.draft.origin = Origin::Tool;
+        let pack = delta(DAY, &Delta { oldest: &[stranger], pages: &[] }, 2_000);
+        assert_eq!((pack.text.as_str(), pack.left_out.len()), ("", 1));
+        let pack = delta(DAY, &Delta { oldest: &[commitment_of(1, "x")], pages: &[] }, 90);
+        assert_eq!((pack.text.as_str(), pack.left_out.len()), ("", 1));
+    }
+
+    // L8
+    #[test]
+    fn pages_share_the_room_and_tell_what_is_cut() {
+        let long = "a line of this page\n".repeat(200);
+        let pages = [page("knowledge/a.md", "a", &long), page("knowledge/b.md", "b", "short"), page("knowledge/c.md", "c", &long)];
+        let pack = delta(DAY, &Delta { oldest: &[], pages: &pages }, 2_000);
+        let lines: Vec<usize> = pack.sections.iter().map(|section| section.lines).collect();
+        assert!(lines[1] == 1 && lines[0].abs_diff(lines[2]) <= 1 && lines[0] > 35, "{lines:?}");
+        let missing = 201 - lines[0];
+        assert!(pack.text.contains(&format!("({missing} more lines in knowledge/a.md)")), "{}", pack.text);
+        assert_eq!(pack.left_out[0], LeftOut::new(format!("{missing} lines of knowledge/a.md"), "2000 characters"));
+        // Where not all have a useful share, the first ones do.
+        let pack = delta(DAY, &Delta { oldest: &[], pages: &pages }, 500);
+        assert_eq!(pack.sources, ["knowledge/a.md", "knowledge/b.md"]);
+        assert_eq!(pack.left_out.last().unwrap().what, "knowledge/c.md");
+    }
+
+    proptest! {
+        // L7, L8
+        #[test]
+        fn it_never_has_more_characters_than_it_may(
+            contents in prop::collection::vec("(?s).{0,60}|[a-z ]{0,600}", 0..5),
+            texts in prop::collection::vec("(?s).{0,200}|([a-z ]{0,30}\n){0,60}|<!-- icecore:end -->\n## Changes\nx", 0..6),
+            pattern in ".{0,80}",
+            room in 0..3_000_usize,
+        ) {
+            let oldest: Vec<Entry> = contents.iter().zip(1..).map(|(content, day)| commitment_of(day, content)).collect();
+            let pages: Vec<_> = texts.iter().enumerate().map(|(at, text)| page(&format!("knowledge/{at}.md"), &pattern, text)).collect();
+            let from = Delta { oldest: &oldest, pages: &pages };
+            let pack = delta(DAY, &from, room);
+            prop_assert!(pack.text.chars().count() <= room, "{} > {}", pack.text.chars().count(), room);
+            prop_assert!(gate::strip(&pack.text).text.trim().is_empty());
+            prop_assert_eq!(&delta(DAY, &from, room), &pack);
+            // Every page is shown or told.
+            for (path, ..) in &pages {
+                let told = pack.left_out.iter().any(|left| left.what.ends_with(path.as_str()));
+                prop_assert!(told || pack.sources.contains(&path.to_string()));
+            }
+            if room >= 1_500 {
+                let shown = pack.sources.iter().filter(|source| source.starts_with("EVT-")).count();
+                prop_assert_eq!(shown, oldest.len().min(3));
+            }
+            let mut turned = oldest.clone();
+            turned.reverse();
+            prop_assert_eq!(delta(DAY, &Delta { oldest: &turned, pages: &pages }, room).text, pack.text);
+        }
+    }
+}

@@ -1,0 +1,1045 @@
+//! What a person changed in a page, as events to be (L4).
+//!
+//! Worked out from the file as it is now and the events as they are now; nothing is remembered in between. A file that was
+//! rendered some events ago is no edit, a line that is missing is no retraction, and what a person wrote enters once.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::civil::Date;
+
+use super::items::{self, Item, Marks, Place, Sheet, bullet, frame_value, split_ids, split_marks};
+use super::render::{Known, history_head, is_change_line, read_aliases, read_owed, render, sentences, shown};
+use super::{ALIASES_TAG, NOTES, PAGE, PageKey, PageKind, SECTION_TAG, TITLE_TAG, TYPE_TAG, section_of, squash};
+use crate::calendar::Moment;
+use crate::event::{Act, Draft, EntityKind, Event, Kind, MAX_CONTENT_BYTES, Origin, Priority, SECTION, guess_kind};
+use crate::id::EventId;
+use crate::ledger::Entry;
+use crate::plain;
+
+/// The largest file that is looked at, in bytes.
+pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
+/// How alike a text must be to an event that it only mentions to count as an edit of it.
+const EDITED: f64 = 0.45;
+/// Up to how many characters texts are compared for that.
+const MAX_COMPARED_CHARS: usize = 1_000;
+/// How many statements that share a line are looked at to find the one a piece was torn from.
+const MAX_TORN_FROM: usize = 32;
+
+/// What a person did to a page.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Edits {
+    /// Events to be, in the order of the file.
+    pub drafts: Vec<Edit>,
+    /// What could not be taken, and why.
+    pub complaints: Vec<String>,
+}
+
+/// One thing a person did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// Wrote something, or wrote it anew.
+    State {
+        /// The words.
+        content: String,
+        /// Its type, by the section or guessed.
+        kind: Kind,
+        /// The section they stand in.
+        section: Option<String>,
+        /// Labels.
+        tags: Vec<String>,
+        /// What kind of thing the page's entity is, if that was said.
+        entity_kind: Option<EntityKind>,
+        /// What it replaces.
+        supersedes: Vec<EventId>,
+        /// What it belongs with.
+        related: Vec<EventId>,
+    },
+    /// Says that something still holds.
+    Confirm(EventId),
+    /// Struck something through.
+    Retract(EventId),
+}
+
+impl Edit {
+    /// The event that this is about, if it is about one.
+    pub fn target(&self) -> Option<EventId> {
+        match self {
+            Self::State { supersedes, .. } => supersedes.first().copied(),
+            Self::Confirm(id) | Self::Retract(id) => Some(*id),
+        }
+    }
+
+    /// The event to be. `entity` is the page's, `target` the event that [`Self::target`] names.
+    pub fn draft(&self, key: &PageKey, entity: Option<&str>, target: Option<&Event>, now: Moment) -> Draft {
+        let source = key.path().as_str().to_owned();
+        let act = |act: Act, id: EventId, words: &str| match target {
+            Some(target) => Draft::upon(target, act, now, words),
+            None => Draft { act, related: vec![id], ..Draft::new(now, Kind::Fact, Priority::P2, words) },
+        };
+        let draft = match self {
+            Self::Confirm(id) => act(Act::Confirm, *id, "Verified on the page"),
+            Self::Retract(id) => act(Act::Retract, *id, "Struck through on the page"),
+            Self::State { content, kind, section, tags, entity_kind, supersedes, related } => {
+                let (content, due, waiting_on) = if *kind == Kind::Commitment { read_owed(content) } else { (content.clone(), None, None) };
+                let entity = entity.map(str::to_owned).or_else(|| target.and_then(|target| target.entity.clone()));
+                let priority = target.map_or(usual_priority(*kind), |target| target.priority);
+                let mut draft = Draft {
+                    entity_kind: entity_kind.or_else(|| target.and_then(|target| target.entity_kind)),
+                    tags: tags.clone(),
+                    scope: target.map(|target| target.scope.clone()).unwrap_or_default(),
+                    supersedes: supersedes.clone(),
+                    related: related.clone(),
+                    due,
+                    waiting_on,
+                    ..Draft::new(now, *kind, priority, content)
+                };
+                if let Some(section) = section {
+                    draft = draft.with_field(SECTION, section);
+                }
+                if key.kind != PageKind::Entity || entity.is_none() {
+                    draft = draft.with_field(PAGE, &source);
+                }
+                Draft { entity, ..draft }
+            }
+        };
+        Draft { origin: Origin::File, source, ..draft }
+    }
+}
+
+/// How much weight a statement has that a person wrote into a page.
+fn usual_priority(kind: Kind) -> Priority {
+    match kind {
+        Kind::Constraint | Kind::Decision | Kind::Relationship => Priority::P1,
+        Kind::Fact | Kind::Preference | Kind::Commitment | Kind::Procedure => Priority::P2,
+    }
+}
+
+/// What a person changed in `file`, the page of `key`. `entries` are everything known that belongs to it, as for `render`.
+pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits {
+    let refuse = |why: String| Edits { drafts: Vec::new(), complaints: vec![format!("{}: {why}; nothing was taken from it", key.path())] };
+    if file.len() > MAX_PAGE_BYTES {
+        return refuse(format!("has {} bytes, at most {MAX_PAGE_BYTES} are read", file.len()));
+    }
+    // What a stranger said never stands at the beginning of a line, so these are a merge that was left unfinished.
+    if let Some(at) = file.lines().position(|line| line.starts_with("<<<<<<<") || line.starts_with(">>>>>>>")) {
+        return refuse(format!("has a conflict of a merge on line {}", at + 1));
+    }
+    let file = without_torn_end(key, file, entries);
+    let known = Known::of(key, entries);
+    let titles: HashSet<String> = known.past_titles().into_iter().collect();
+    let by_id: HashMap<EventId, &Entry> = entries.iter().map(|entry| (entry.event.id, entry)).collect();
+    let sheet = items::read(key.kind, file, |title| titles.contains(title), |id| by_id.contains_key(&id));
+    let mut reading = Reading::new(&known, by_id, today);
+    reading.frame(&sheet, file, &titles);
+    let pieces: Vec<Piece> = sheet.items.iter().flat_map(|item| reading.pieces(item)).collect();
+    let pieces = reading.grouped(pieces);
+    reading.torn = pieces.iter().filter(|piece| piece.marks.is_none()).flat_map(|piece| reading.torn_from(&piece.text)).collect();
+    reading.untouched =
+        pieces.iter().filter_map(|piece| piece.marks.filter(|marks| reading.is_said_by(piece, marks.id))).map(|marks| marks.id).collect();
+    for piece in &pieces {
+        reading.take(piece);
+    }
+    reading.headings(&sheet);
+    if reading.broken {
+        return refuse("is not all UTF-8".into());
+    }
+    Edits { drafts: reading.drafts, complaints: reading.complaints }
+}
+
+/// The file without a last line that was cut off in the middle: the beginning of a line of ours that is not there.
+fn without_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[Entry]) -> &'a str {
+    let start = file.rfind('\n').map_or(0, |at| at + 1);
+    let last = &file[start..];
+    if last.trim().is_empty() {
+        return file;
+    }
+    let whole = render(key, entries).text;
+    let torn_from = whole.lines().filter(|line| line.len() > last.len() && line.starts_with(last));
+    let present: HashSet<&str> = file.lines().collect();
+    if torn_from.into_iter().any(|line| !present.contains(line)) { &file[..start] } else { file }
+}
+
+/// What of an item belongs together: its text and the marks at the end of that.
+#[derive(Clone)]
+struct Piece {
+    place: Place,
+    text: String,
+    marks: Option<Marks>,
+    /// The marks stood on a line of their own.
+    apart: bool,
+    numbered: bool,
+    adjacent: bool,
+}
+
+struct Reading<'a> {
+    known: &'a Known<'a>,
+    by_id: HashMap<EventId, &'a Entry>,
+    today: Date,
+    /// Which events were confirmed when, whatever became of that.
+    confirmations: HashSet<(EventId, Date)>,
+    /// What the page says already.
+    said: HashSet<String>,
+    /// The lines of statements that have several, and in which statements they stand.
+    lines: HashMap<String, Vec<usize>>,
+    blocks: Vec<(EventId, Vec<String>)>,
+    /// Statements of which lines stand in the file without their marks.
+    torn: HashSet<EventId>,
+    /// Events whose words stand in the file as they are.
+    untouched: HashSet<EventId>,
+    taken: HashSet<String>,
+    acted: HashSet<EventId>,
+    drafts: Vec<Edit>,
+    complaints: Vec<String>,
+    broken: bool,
+}
+
+/// What two texts have in common that say the same; of a text that is nothing but marks, the marks.
+fn same_key(text: &str) -> String {
+    let key = plain::sameness_key(text);
+    if key.is_empty() { squash(text) } else { key }
+}
+
+/// The lines of a text that say something, each with single blanks.
+fn spoken_lines(text: &str) -> Vec<String> {
+    text.lines().map(squash).filter(|line| !line.is_empty()).collect()
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
+}
+
+/// Whether `some` are lines of `all`, in their order.
+fn is_part_of(some: &[String], all: &[String]) -> bool {
+    let mut rest = all.iter();
+    some.iter().all(|line| rest.any(|known| known == line))
+}
+
+impl<'a> Reading<'a> {
+    fn new(known: &'a Known<'a>, by_id: HashMap<EventId, &'a Entry>, today: Date) -> Self {
+        let (mut said, mut lines, mut blocks) = (HashSet::new(), HashMap::<String, Vec<usize>>::new(), Vec::new());
+        for entry in known.listed() {
+            let shown = shown(&entry.event);
+            said.insert(same_key(&entry.event.content));
+            if shown.contains('\n') {
+                let block = spoken_lines(&shown);
+                for line in &block {
+                    lines.entry(line.clone()).or_default().push(blocks.len());
+                }
+                blocks.push((entry.event.id, block));
+            }
+            said.insert(same_key(&shown));
+        }
+        Self {
+            known,
+            by_id,
+            today,
+            confirmations: known.confirmations(),
+            said,
+            lines,
+            blocks,
+            torn: HashSet::new(),
+            untouched: HashSet::new(),
+            taken: HashSet::new(),
+            acted: HashSet::new(),
+            drafts: Vec::new(),
+            complaints: Vec::new(),
+            broken: false,
+        }
+    }
+
+    fn complain(&mut self, what: &str) {
+        self.complaints.push(format!("{}: {what}", self.known.key.path()));
+    }
+
+    /// The title, the type and the other names. What the page had once is an edit only in a file that has seen the newest
+    /// event; else it was rendered before that.
+    fn frame(&mut self, sheet: &Sheet, file: &str, titles: &HashSet<String>) {
+        let is_current = self.known.told().next_back().is_none_or(|newest| file.contains(&newest.event.id.to_string()));
+        let replaced = |tag: &str| self.known.tagged(tag).map(|entry| entry.event.id).into_iter().collect::<Vec<_>>();
+        let mut title = self.known.title();
+        let mut found: Vec<(String, &str, Option<EntityKind>, Vec<EventId>)> = Vec::new();
+        if let Some(new) = sheet.title.as_ref().filter(|new| !new.is_empty() && **new != title && (is_current || !titles.contains(*new))) {
+            found.push((new.clone(), TITLE_TAG, None, replaced(TITLE_TAG)));
+            title.clone_from(new);
+        }
+        let value = |name: &str| sheet.frame.iter().rev().find_map(|line| frame_value(line, &[name]));
+        if self.known.key.kind == PageKind::Entity {
+            match value("Type").filter(|value| !value.eq_ignore_ascii_case("unknown") && !value.is_empty()).map(str::parse::<EntityKind>) {
+                Some(Ok(kind)) if Some(kind) != self.known.entity_kind() => {
+                    if is_current || !self.known.past_entity_kinds().contains(&kind) {
+                        let article = if kind == EntityKind::Account { "an" } else { "a" };
+                        found.push((format!("{title} is {article} {kind}"), TYPE_TAG, Some(kind), replaced(TYPE_TAG)));
+                    }
+                }
+                Some(Err(error)) => self.complain(&error.to_string()),
+                _ => {}
+            }
+            let aliases = value("Aliases").map(read_aliases).unwrap_or_default();
+            if !aliases.is_empty() && aliases != self.known.aliases() && (is_current || !self.known.past_aliases().contains(&aliases)) {
+                found.push((aliases.join(", "), ALIASES_TAG, None, replaced(ALIASES_TAG)));
+            }
+        }
+        for (content, tag, entity_kind, supersedes) in found {
+            self.broken |= content.contains('\u{fffd}');
+            let content = plain::clean(&content).text;
+            let (kind, section, tags) = (Kind::Fact, None, vec![tag.to_owned()]);
+            self.drafts.push(Edit::State { content, kind, section, tags, entity_kind, supersedes, related: Vec::new() });
+        }
+    }
+
+    /// Takes an item apart at the marks in it. A stranger's words may look like marks; where an event's own words end is
+    /// found by these.
+    fn pieces(&self, item: &Item) -> Vec<Piece> {
+        let weight = |text: &str| text.bytes().filter(|byte| !byte.is_ascii_whitespace()).count();
+        let marked: Vec<Option<(String, Marks)>> = item.lines.iter().map(|line| split_marks(line)).collect();
+        let wanted: Vec<(usize, Option<usize>)> = item
+            .lines
+            .iter()
+            .zip(&marked)
+            .map(|(line, marked)| match marked {
+                Some((text, marks)) => (weight(text), self.by_id.get(&marks.id).map(|entry| weight(&shown(&entry.event)))),
+                None => (weight(line), None),
+            })
+            .collect();
+        // How much stands before each line, marks not left out.
+        let mut before: Vec<usize> = vec![0];
+        for line in &item.lines {
+            before.push(before.last().copied().unwrap_or_default() + weight(line));
+        }
+        let text_of = |start: usize, end: usize| {
+            let last = marked.get(end).and_then(Option::as_ref).map_or("", |(text, _)| text.as_str());
+            let lines = item.lines.get(start..end).unwrap_or_default().iter().map(String::as_str).chain([last]);
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        while start < item.lines.len() {
+            let ends = || (start..item.lines.len()).rev().filter(|end| marked.get(*end).is_some_and(Option::is_some));
+            let is_whole = |end: &usize| {
+                let Some((own, Some(wanted))) = wanted.get(*end) else { return false };
+                let weighs = before.get(*end).zip(before.get(start)).map(|(to, from)| to - from + own);
+                let id = marked.get(*end).and_then(Option::as_ref).map(|(_, marks)| marks.id);
+                weighs == Some(*wanted)
+                    && id.and_then(|id| self.by_id.get(&id)).is_some_and(|entry| is_same(&text_of(start, *end), &shown(&entry.event)))
+            };
+            // Else at the first marks that are not a line of what somebody said.
+            let is_mark = |end: &usize| item.lines.get(*end).is_some_and(|line| !self.lines.contains_key(&squash(line)));
+            let end = ends().find(is_whole).or_else(|| ends().filter(is_mark).last());
+            let (text, marks, next) = match end {
+                Some(end) => (text_of(start, end), marked.get(end).and_then(Option::as_ref).map(|(_, marks)| *marks), end + 1),
+                None => (item.lines.get(start..).unwrap_or_default().join("\n"), None, item.lines.len()),
+            };
+            let text = text.trim().to_owned();
+            let inner = (start > 0 && !text.contains('\n')).then(|| bullet(&text).map(|(inner, ..)| inner.to_owned())).flatten();
+            let apart =
+                end.is_some_and(|end| end > start && marked.get(end).and_then(Option::as_ref).is_some_and(|(own, _)| own.is_empty()));
+            let (numbered, adjacent) = (item.numbered && start == 0, item.adjacent || start > 0);
+            pieces.push(Piece { place: item.place.clone(), text: inner.unwrap_or(text), marks, apart, numbered, adjacent });
+            start = next;
+        }
+        pieces
+    }
+
+    /// Puts the steps of a procedure together again that were one statement: the marks stand below the last of them.
+    fn grouped(&self, pieces: Vec<Piece>) -> Vec<Piece> {
+        let mut out: Vec<Piece> = Vec::with_capacity(pieces.len());
+        for mut piece in pieces {
+            let is_step = |piece: &Piece| piece.numbered && matches!(&piece.place, Place::Section(name) if name == "Steps");
+            let entry = piece.marks.and_then(|marks| self.by_id.get(&marks.id));
+            if let Some(entry) = entry.filter(|_| self.known.key.kind == PageKind::Procedure && piece.apart && is_step(&piece)) {
+                let wanted = spoken_lines(&shown(&entry.event));
+                while piece.adjacent
+                    && let Some(above) = out.last().filter(|above| is_step(above) && above.marks.is_none() && !above.text.contains('\n'))
+                    // What another statement says is that one's, its marks gone astray.
+                    && (wanted.contains(&squash(&above.text)) || !self.is_known(&above.text))
+                {
+                    piece.text = format!("{}\n{}", above.text, piece.text);
+                    piece.adjacent = above.adjacent;
+                    out.pop();
+                }
+            }
+            out.push(piece);
+        }
+        out
+    }
+
+    /// Whether the page says this already, whole or as consecutive lines of something longer.
+    fn is_known(&self, text: &str) -> bool {
+        if self.said.contains(&same_key(text)) {
+            return true;
+        }
+        text.trim().is_empty() || !self.torn_from(text).is_empty()
+    }
+
+    /// The statements in which the lines of this text follow each other.
+    fn torn_from(&self, text: &str) -> Vec<EventId> {
+        let spoken = spoken_lines(text);
+        let Some(first) = spoken.first() else { return Vec::new() };
+        let blocks = self.lines.get(first).map(Vec::as_slice).unwrap_or_default();
+        let blocks = blocks.iter().take(MAX_TORN_FROM).filter_map(|at| self.blocks.get(*at));
+        let follow = |block: &[String]| block.windows(spoken.len()).any(|run| run == spoken);
+        blocks.filter(|(_, block)| follow(block)).map(|(id, _)| *id).collect()
+    }
+
+    fn is_said_by(&self, piece: &Piece, id: EventId) -> bool {
+        self.by_id.get(&id).is_some_and(|entry| is_same(&piece.text, &shown(&entry.event)))
+    }
+
+    fn take(&mut self, piece: &Piece) {
+        match (&piece.place, piece.marks) {
+            (_, marks) if self.take_derived(piece, marks) => {}
+            (_, Some(marks)) if self.take_summary(piece, marks) => {}
+            (_, Some(marks)) => self.take_marked(piece, marks),
+            (_, None) if self.is_known(&piece.text) => {}
+            (_, None) => match self.inner_marks(&piece.text) {
+                Some((text, marks)) => self.take_marked(&Piece { text, ..piece.clone() }, marks),
+                None => self.state(&piece.text, &piece.place, Vec::new()),
+            },
+        }
+    }
+
+    /// A line that only tells of others, wherever it stands, is passed over; what a person wrote among these is a note.
+    fn take_derived(&mut self, piece: &Piece, marks: Option<Marks>) -> bool {
+        let (first, rest) = piece.text.split_once('\n').unwrap_or((&piece.text, ""));
+        let is_history = marks.and_then(|marks| self.by_id.get(&marks.id)).is_some_and(|entry| {
+            let head = history_head(entry);
+            first.starts_with(&head) && rest.is_empty()
+        });
+        let notes = Place::Section(NOTES.to_owned());
+        let related: Vec<EventId> = marks.map(|marks| marks.id).into_iter().collect();
+        match (is_history, is_change_line(first)) {
+            (true, _) => {}
+            (false, true) => self.state(rest, &notes, Vec::new()),
+            (false, false) if piece.place == Place::Derived => self.state(&piece.text, &notes, related),
+            (false, false) => return false,
+        }
+        true
+    }
+
+    /// A summary that nobody wrote, if it is one: passed over if it is as we made it, else a person's.
+    fn take_summary(&mut self, piece: &Piece, marks: Marks) -> bool {
+        if !marks.bare || self.known.key.kind != PageKind::Entity {
+            return false;
+        }
+        let whole = format!("{} [{}]", piece.text, marks.id);
+        let (text, ids) = split_ids(&whole);
+        let entries: Vec<&Entry> = ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect();
+        let in_summary = |entry: &&Entry| section_of(self.known.key, &entry.event) == "Summary";
+        if entries.is_empty() || entries.iter().any(|entry| in_summary(&entry)) {
+            return false;
+        }
+        let ours = entries.len() == ids.len() && is_same(text, &sentences(&entries));
+        if !ours && piece.place == Place::Section("Summary".into()) {
+            self.state(text, &piece.place, ids);
+            return true;
+        }
+        ours
+    }
+
+    /// Marks of ours in the middle of a text: somebody went on writing behind them.
+    fn inner_marks(&self, text: &str) -> Option<(String, Marks)> {
+        let at = text.rfind("[EVT-")?;
+        let end = at + text[at..].find(']')? + 1;
+        let line = text[..at].rfind('\n').map_or(0, |at| at + 1);
+        let line = text[line..].lines().next().unwrap_or_default();
+        if self.lines.contains_key(&squash(line)) {
+            return None;
+        }
+        let (before, marks) = split_marks(&text[..end])?;
+        let after = text[end..].trim_start_matches([' ', '\t']);
+        let joint = if after.starts_with('\n') { "" } else { " " };
+        (!marks.bare && self.by_id.contains_key(&marks.id)).then(|| (format!("{before}{joint}{after}"), marks))
+    }
+
+    fn take_marked(&mut self, piece: &Piece, marks: Marks) {
+        let Some(entry) = self.by_id.get(&marks.id).copied().filter(|entry| entry.event.is_statement()) else {
+            return self.state(&piece.text, &piece.place, vec![marks.id]);
+        };
+        let (id, shown) = (marks.id, shown(&entry.event));
+        let holds = entry.standing.is_active();
+        if piece.text.is_empty() {
+            return;
+        }
+        if is_same(&piece.text, &shown) {
+            let later = marks.verified.is_some_and(|day| day > entry.verified.day() && day <= self.today);
+            let known = marks.verified.is_some_and(|day| self.confirmations.contains(&(id, day)));
+            if later && !known && holds && self.acted.insert(id) {
+                self.drafts.push(Edit::Confirm(id));
+            }
+            return;
+        }
+        let struck = piece.text.len() > 4 && piece.text.starts_with("~~") && piece.text.ends_with("~~");
+        if is_part_of(&spoken_lines(&piece.text), &spoken_lines(&shown)) {
+            // Lines that are missing take nothing back, within a statement as elsewhere.
+            self.complain(&format!("lines of {id} are missing and come back; strike it through or reword it to change it"));
+        } else if struck {
+            if holds && self.acted.insert(id) {
+                self.drafts.push(Edit::Retract(id));
+            }
+        } else if marks.bare && !is_alike(&piece.text, &shown) {
+            // Somebody's own words that end by naming an event.
+            self.state(&format!("{} [{id}]", piece.text), &piece.place, vec![id]);
+        } else if holds && !self.untouched.contains(&id) && !self.torn.contains(&id) && !self.acted.contains(&id) {
+            let Some(content) = self.fit(&piece.text) else { return };
+            self.acted.insert(id);
+            self.taken.insert(same_key(&content));
+            let stood = section_of(self.known.key, &entry.event);
+            let moved = match &piece.place {
+                Place::Section(name) if *name != stood => Some(name.clone()),
+                _ => None,
+            };
+            let kind = moved.as_ref().map_or(entry.event.kind, |name| kind_in(Some(name), &content));
+            let section = moved.or_else(|| super::said_section(self.known.key, &entry.event));
+            let tags = entry.event.tags.clone();
+            self.drafts.push(Edit::State { content, kind, section, tags, entity_kind: None, supersedes: vec![id], related: Vec::new() });
+        } else {
+            self.state(&piece.text, &piece.place, vec![id]);
+        }
+    }
+
+    /// The text as an event can keep it.
+    fn fit(&mut self, text: &str) -> Option<String> {
+        self.broken |= text.contains('\u{fffd}');
+        let cleaned = plain::clean(text);
+        if cleaned.text.len() > MAX_CONTENT_BYTES {
+            let begin: String = cleaned.text.chars().take(40).collect();
+            let bytes = cleaned.text.len();
+            self.complain(&format!("`{}…` has {bytes} bytes, at most {MAX_CONTENT_BYTES} are kept", plain::one_line(&begin)));
+            return None;
+        }
+        if cleaned.removed > 0 {
+            self.complain(&format!("{} control characters were taken out", cleaned.removed));
+        }
+        (!cleaned.text.is_empty()).then_some(cleaned.text)
+    }
+
+    /// Something a person wrote, unless the page says it.
+    fn state(&mut self, text: &str, place: &Place, related: Vec<EventId>) {
+        if self.is_known(&plain::clean(text).text) {
+            return;
+        }
+        let Some(content) = self.fit(text) else { return };
+        if !self.taken.insert(same_key(&content)) {
+            return;
+        }
+        let section = match place {
+            Place::Section(name) => Some(name.clone()),
+            Place::Head => None,
+            Place::Derived => Some(NOTES.to_owned()),
+        };
+        let kind = kind_in(section.as_deref(), &content);
+        self.drafts.push(Edit::State { content, kind, section, tags: Vec::new(), entity_kind: None, supersedes: Vec::new(), related });
+    }
+
+    /// Sections that a person made and left empty.
+    fn headings(&mut self, sheet: &Sheet) {
+        let known: HashSet<String> = self.known.own_sections(true).into_iter().collect();
+        let filled: HashSet<String> = self.drafts.iter().filter_map(section_drafted).collect();
+        for name in sheet.headings.iter().filter(|name| !known.contains(*name) && !filled.contains(*name)) {
+            self.broken |= name.contains('\u{fffd}');
+            self.drafts.push(Edit::State {
+                content: name.clone(),
+                kind: Kind::Fact,
+                section: Some(name.clone()),
+                tags: vec![SECTION_TAG.to_owned()],
+                entity_kind: None,
+                supersedes: Vec::new(),
+                related: Vec::new(),
+            });
+        }
+    }
+}
+
+fn section_drafted(edit: &Edit) -> Option<String> {
+    match edit {
+        Edit::State { section, .. } => section.clone(),
+        Edit::Confirm(_) | Edit::Retract(_) => None,
+    }
+}
+
+/// The type of what a person wrote into a section.
+fn kind_in(section: Option<&str>, text: &str) -> Kind {
+    match (section, guess_kind(text)) {
+        (Some("Relationships"), _) => Kind::Relationship,
+        (Some("Steps"), _) => Kind::Procedure,
+        (Some("Rule"), _) => Kind::Constraint,
+        (Some("Active Context"), Kind::Commitment) => Kind::Commitment,
+        (Some("Active Context"), _) | (_, Kind::Commitment) => Kind::Fact,
+        (_, guessed) => guessed,
+    }
+}
+
+fn is_alike(one: &str, other: &str) -> bool {
+    if one.len().max(other.len()) > MAX_COMPARED_CHARS {
+        return true;
+    }
+    one.starts_with(other) || strsim::normalized_levenshtein(one, other) >= EDITED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Status;
+    use crate::ledger::Ledger;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    const TODAY: Date = date(2026, 6, 1);
+
+    fn moment(day: usize, minute: usize) -> Moment {
+        let (month, day) = (2 + day / 28, 1 + day % 28);
+        Moment::read(&format!("2026-{month:02}-{day:02}T09:{:02}:00+01:00", minute % 60)).unwrap().moment
+    }
+
+    fn now() -> Moment {
+        Moment::read("2026-06-01T12:00:00+02:00").unwrap().moment
+    }
+
+    fn fact(number: u32, content: &str) -> Event {
+        let ts = moment(0, number as usize);
+        let draft = Draft { entity: Some("apollo".into()), ..Draft::new(ts, Kind::Fact, Priority::P2, content) };
+        draft.with_id(EventId::new(ts.day(), number))
+    }
+
+    fn apollo() -> PageKey {
+        PageKey::new(PageKind::Entity, "apollo")
+    }
+
+    fn entries(events: &[Event]) -> Vec<Entry> {
+        Ledger::of(events.iter().cloned()).entries().to_vec()
+    }
+
+    fn entity(key: &PageKey) -> Option<&'static str> {
+        (key.kind == PageKind::Entity).then_some("apollo")
+    }
+
+    /// The events after the edits have become some.
+    fn applied(key: &PageKey, events: &[Event], edits: &Edits) -> Vec<Event> {
+        let mut all = events.to_vec();
+        for (at, edit) in edits.drafts.iter().enumerate() {
+            let target = edit.target().and_then(|id| events.iter().find(|event| event.id == id));
+            let draft = edit.draft(key, entity(key), target, now()).cleaned().unwrap().0;
+            let root = target.cloned().unwrap_or_else(|| draft.clone().with_id(EventId::new(TODAY, 1)));
+            let event = draft.with_id(EventId::new(TODAY, u32::try_from(at).unwrap() + 1));
+            assert!(super::super::keys_of(&event, &root).contains(key), "{event:?} is not on {key}");
+            all.push(event);
+        }
+        all
+    }
+
+    fn told(edits: &Edits) -> Vec<String> {
+        let ids = |ids: &[EventId]| ids.iter().map(|id| format!(" {}", id.number())).collect::<String>();
+        let tell = |edit: &Edit| match edit {
+            Edit::State { content, kind, section, tags, supersedes, related, .. } => {
+                let section = section.as_deref().unwrap_or("-");
+                format!(
+                    "{kind} {section} {tags:?}{}{}: {content}",
+                    ids(supersedes),
+                    if related.is_empty() { "".into() } else { format!(" ~{}", ids(related)) }
+                )
+            }
+            Edit::Confirm(id) => format!("confirm {}", id.number()),
+            Edit::Retract(id) => format!("retract {}", id.number()),
+        };
+        edits.drafts.iter().map(tell).collect()
+    }
+
+    /// Renders the page of these facts, puts `new` for `old` and looks what that says.
+    fn check(facts: &[&str], old: &str, new: &str, expected: &[&str]) {
+        let events: Vec<Event> = facts.iter().zip(1..).map(|(content, number)| fact(number, content)).collect();
+        let text = render(&apollo(), &entries(&events)).text;
+        assert!(text.contains(old), "{old} is not in {text}");
+        let file = text.replacen(old, new, 1);
+        let found = edits(&apollo(), &file, &entries(&events), TODAY);
+        assert_eq!(told(&found), expected, "{file}");
+        let after = applied(&apollo(), &events, &found);
+        let again = edits(&apollo(), &file, &entries(&after), TODAY);
+        assert_eq!(told(&again), [""; 0], "a second time: {file}");
+        let rendered = render(&apollo(), &entries(&after)).text;
+        assert_eq!(told(&edits(&apollo(), &rendered, &entries(&after), TODAY)), [""; 0], "{rendered}");
+    }
+
+    // L4
+    #[test]
+    fn what_a_person_writes_becomes_events() {
+        let end = "## Key Facts\n";
+        let with = |line: &str| format!("{end}{line}\n");
+        check(&["one"], end, &with("- two"), &["fact Key Facts []: two"]);
+        check(&["one"], end, &with("a paragraph\nof two lines"), &["fact Key Facts []: a paragraph\nof two lines"]);
+        check(&["one"], end, &with("```sh\n# no heading\n\nmake\n```"), &["fact Key Facts []: ```sh\n# no heading\n\nmake\n```"]);
+        check(&["one"], end, &with("<!-- mind\n\n## this -->"), &["fact Key Facts []: <!-- mind\n\n## this -->"]);
+        check(&["one"], end, &with("- two\n  with more\n\n  and more"), &["fact Key Facts []: two\nwith more\n\nand more"]);
+        check(&["one"], end, &with("- two\n- two.\n* Two"), &["fact Key Facts []: two"]);
+        check(&["one"], end, &with("- One."), &[]);
+        check(&["one"], end, &with("---\n\n***"), &[]);
+        check(&["one"], end, &with("- send the offer"), &["fact Key Facts []: send the offer"]);
+        check(&["one"], "## Relationships\n", "## Relationships\n- knows Mira\n", &["relationship Relationships []: knows Mira"]);
+        check(&["one"], "## Summary\n", "## Summary\nA moon shot.\n", &["fact Summary []: A moon shot."]);
+        check(
+            &["one"],
+            "## History\n",
+            "## Risks\n- fire\n## Empty\n\n## History\n",
+            &["fact Risks []: fire", "fact Empty [\"section\"]: Empty"],
+        );
+        check(&["one"], "## History\n", "## History\n- it began in spring\n", &["fact Notes []: it began in spring"]);
+    }
+
+    // L4
+    #[test]
+    fn a_promise_is_one_only_where_promises_stand() {
+        let end = "## Active Context\n";
+        check(
+            &["one"],
+            end,
+            &format!("{end}- send the offer (due 2026-07-01, waiting on Mira)\n- it is late\n"),
+            &["commitment Active Context []: send the offer (due 2026-07-01, waiting on Mira)", "fact Active Context []: it is late"],
+        );
+        let promise = Edit::State {
+            content: "send it (due 2026-07-01)".into(),
+            kind: Kind::Commitment,
+            section: None,
+            tags: Vec::new(),
+            entity_kind: None,
+            supersedes: Vec::new(),
+            related: Vec::new(),
+        };
+        let draft = promise.draft(&apollo(), Some("apollo"), None, now());
+        assert_eq!((draft.content.as_str(), draft.due, draft.status), ("send it", Some(date(2026, 7, 1)), Some(Status::Open)));
+        assert_eq!((draft.origin, draft.source.as_str()), (Origin::File, "knowledge/entities/apollo.md"));
+    }
+
+    // L4
+    #[test]
+    fn a_changed_line_replaces_its_event() {
+        check(&["starts in May", "two"], "- starts in May", "- starts in June", &["fact - [] 1: starts in June"]);
+        check(&["one"], "one [source: live] [verified: 2026-02-01] ", "one or more ", &["fact - [] 1: one or more"]);
+        check(&["one"], "- one [", "- ~~one~~ [", &["retract 1"]);
+        check(&["one"], "[EVT-20260201-001]\n\n", "[EVT-20260201-001] and more\n\n", &["fact - [] 1: one and more"]);
+        check(&["one"], "[verified: 2026-02-01]", "[verified: 2026-05-01]", &["confirm 1"]);
+        check(&["one"], "[verified: 2026-02-01]", "[verified: 2026-08-01]", &[]);
+        check(&["one"], "[verified: 2026-02-01]", "[verified: 2025-08-01]", &[]);
+    }
+
+    // L4
+    #[test]
+    fn naming_an_event_is_not_changing_it() {
+        let end = "## Key Facts\n";
+        let (line, told) =
+            ("because of what was said in [EVT-20260201-001]", "fact Key Facts [] ~ 1: because of what was said in [EVT-20260201-001]");
+        check(&["one"], end, &format!("{end}- {line}\n"), &[told]);
+        // A copy of a line is something new beside it.
+        let copy = "- one more [source: live] [verified: 2026-02-01] [EVT-20260201-001]";
+        check(&["one"], end, &format!("{end}{copy}\n"), &["fact Key Facts [] ~ 1: one more"]);
+        let elsewhere = "- from elsewhere [source: live] [verified: 2026-02-01] [EVT-20250101-001]";
+        check(&["one"], end, &format!("{end}{elsewhere}\n"), &["fact Key Facts [] ~ 1: from elsewhere"]);
+    }
+
+    // L4
+    #[test]
+    fn what_stands_above_the_sections_can_be_changed() {
+        check(&["one"], "# Apollo", "# Apollo Eleven", &["fact - [\"title\"]: Apollo Eleven"]);
+        check(&["one"], "*Type: unknown*", "*Type: project*", &["fact - [\"type\"]: Apollo is a project"]);
+        check(&["one"], "*Type: unknown*", "*Type: rocket*", &[]);
+        check(&["one"], "*Last", "*Aliases: AP, Eleven,, AP*\n*Last", &["fact - [\"aliases\"]: AP, Eleven"]);
+        check(&["one"], "*Last updated: 2026-02-01*", "*Last updated: 2030-01-01*", &[]);
+        let found = edits(&apollo(), "*Type: rocket*\n", &entries(&[fact(1, "one")]), TODAY);
+        assert!(found.drafts.is_empty() && found.complaints.len() == 1);
+    }
+
+    // L4
+    #[test]
+    fn a_title_is_set_back_only_by_somebody_who_saw_the_newest() {
+        let titled = |number, content: &str, supersedes: Vec<EventId>| {
+            let event = fact(number, content);
+            Draft { tags: vec!["title".into()], supersedes, ..event.draft }.with_id(event.id)
+        };
+        let first = titled(1, "First", Vec::new());
+        let second = titled(2, "Second", vec![first.id]);
+        let (old, new) = (entries(&[first.clone()]), entries(&[first, second]));
+        assert_eq!(told(&edits(&apollo(), &render(&apollo(), &old).text, &new, TODAY)), [""; 0]);
+        let back = render(&apollo(), &new).text.replace("# Second", "# First");
+        assert_eq!(told(&edits(&apollo(), &back, &new, TODAY)), ["fact - [\"title\"] 2: First"]);
+    }
+
+    // L4, L12
+    #[test]
+    fn a_damaged_file_gives_nothing_but_a_complaint() {
+        let known = entries(&[fact(1, "one")]);
+        let text = render(&apollo(), &known).text;
+        let large = "- x\n".repeat(MAX_PAGE_BYTES / 4 + 1);
+        for file in [format!("{text}<<<<<<< HEAD\n- two\n"), format!("{text}- tw\u{fffd}o\n"), format!("# \u{fffd}\n{text}"), large] {
+            let found = edits(&apollo(), &file, &known, TODAY);
+            assert!(found.drafts.is_empty() && found.complaints.len() == 1, "{found:?}");
+        }
+        let long = format!("{text}\n## Key Facts\n- {}\n- two\n", "x".repeat(MAX_CONTENT_BYTES + 1));
+        let found = edits(&apollo(), &long, &known, TODAY);
+        assert_eq!((told(&found), found.complaints.len()), (vec!["fact Key Facts []: two".to_owned()], 1));
+        assert_eq!(edits(&apollo(), "", &known, TODAY), Edits::default());
+        assert_eq!(told(&edits(&apollo(), &format!("\u{feff}{}", text.replace('\n', "\r\n")), &known, TODAY)), [""; 0]);
+    }
+
+    // L4
+    #[test]
+    fn steps_are_edited_together() {
+        let key = PageKey::new(PageKind::Procedure, "deploy");
+        let mut event = fact(1, "run make\npush\ntell Mira");
+        event.draft.kind = Kind::Procedure;
+        let known = entries(&[event]);
+        let text = render(&key, &known).text;
+        assert!(text.contains("1. run make\n2. push\n3. tell Mira\n   [source: live]"), "{text}");
+        let check = |old: &str, new: &str, expected: &[&str]| {
+            let file = text.replacen(old, new, 1);
+            assert_eq!(told(&edits(&key, &file, &known, TODAY)), expected, "{file}");
+        };
+        check("2. push\n", "2. test\n3. push\n", &["procedure - [] 1: run make\ntest\npush\ntell Mira"]);
+        check("2. push\n", "", &[]);
+        check("   [source", "4. rest\n   [source", &["procedure - [] 1: run make\npush\ntell Mira\nrest"]);
+        check("## Notes", "- rest a while\n## Notes", &["procedure Steps []: rest a while"]);
+    }
+
+    /// Words that look like parts of a page, and others.
+    const PIECES: &[&str] = &[
+        "alpha",
+        "beta",
+        "Γάμμα",
+        "東京",
+        " ",
+        " ",
+        "\n",
+        "\n",
+        "\n\n",
+        "  ",
+        "\t",
+        "# ",
+        "## Key Facts",
+        "## Changes",
+        "---",
+        "```",
+        "```sh",
+        "~~",
+        "- ",
+        "* ",
+        "1. ",
+        "> ",
+        "<!--",
+        "-->",
+        "[EVT-20260201-001]",
+        "[EVT-20260202-005]",
+        "[source: live]",
+        "[verified: 2026-02-01]",
+        " [source: live] [verified: 2026-02-01] [EVT-20260201-001]",
+        "[source: x",
+        "]",
+        "[",
+        "(due 2026-03-01)",
+        "*Type: person*",
+        "Steps",
+        ": ",
+        "2026-02-01: added EVT-20260201-001",
+        "<<<<<<< HEAD",
+        "\u{fffd}",
+        "\u{1b}",
+        ".",
+        "!",
+        "…",
+        "\\",
+        "\u{2028}",
+        "\u{a0}",
+        "send",
+    ];
+
+    fn hostile() -> impl Strategy<Value = String> {
+        let piece =
+            prop_oneof![9 => prop::sample::select(PIECES.to_vec()).prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)];
+        prop::collection::vec(piece, 1..9).prop_map(|pieces| pieces.concat())
+    }
+
+    /// One event in short: what it says, what it is, what it does to an earlier one.
+    type Plan = (String, (usize, usize, usize), Option<usize>, Option<usize>, (usize, usize), Option<String>);
+
+    fn plans() -> impl Strategy<Value = Vec<Plan>> {
+        let tag = prop::option::weighted(0.2, 0_usize..5);
+        let section = prop::option::weighted(0.3, 0_usize..12);
+        let plan = (hostile(), (0_usize..7, 0_usize..4, 0_usize..5), section, tag, (0_usize..9, 0_usize..20), prop::option::of(hostile()));
+        prop::collection::vec(plan, 0..9)
+    }
+
+    fn page_key(kind: usize) -> PageKey {
+        PageKey::new(PageKind::ALL[kind % PageKind::ALL.len()], "apollo")
+    }
+
+    fn events(key: &PageKey, plans: &[Plan]) -> Vec<Event> {
+        const SECTIONS: &[&str] = &[
+            "Summary",
+            "key facts",
+            "Own",
+            "Other",
+            "Notes",
+            "History",
+            "Changes",
+            "Steps",
+            "Rule",
+            " # x\n",
+            "\u{1b}[31m",
+            "Relationships",
+        ];
+        let mut events: Vec<Event> = Vec::new();
+        for (at, (content, (kind, priority, origin), section, tag, (act, target), source)) in plans.iter().enumerate() {
+            let ts = moment(at / 3, at);
+            let mut draft = Draft::new(ts, Kind::ALL[*kind], Priority::ALL[*priority], content.clone());
+            draft.entity = entity(key).map(Into::into);
+            draft.origin = Origin::ALL[*origin];
+            draft.tags = tag.map(|tag| ["title", "aliases", "type", "section", "other"][tag].to_owned()).into_iter().collect();
+            draft.entity_kind = (*target % 3 == 0).then(|| EntityKind::ALL[*target % 5]);
+            if let Some(source) = source {
+                draft.source = source.clone();
+            }
+            if draft.kind == Kind::Commitment && *target % 2 == 0 {
+                draft.due = Some(date(2026, 3, 1));
+                draft.waiting_on = source.clone();
+            }
+            if let Some(section) = section {
+                draft = draft.with_field(SECTION, &SECTIONS[*section]);
+            }
+            if key.kind != PageKind::Entity {
+                draft = draft.with_field(PAGE, &key.path().as_str());
+            }
+            if let Some(target) = events.get(*target).map(|event| event.id) {
+                match act {
+                    0 | 1 => draft.supersedes = vec![target],
+                    2 => (draft.act, draft.related) = (Act::Retract, vec![target]),
+                    3 => (draft.act, draft.related) = (Act::Close, vec![target]),
+                    4 | 5 => (draft.act, draft.related) = (Act::Confirm, vec![target]),
+                    _ => {}
+                }
+            }
+            events.push(draft.with_id(EventId::new(ts.day(), u32::try_from(at).unwrap() + 1)));
+        }
+        events
+    }
+
+    /// What a person might write; `{}` is a word nobody else has.
+    const LINES: &[&str] = &[
+        "- {}",
+        "* {} and more",
+        "1. {}",
+        "{}",
+        "{} must be sent",
+        "  {}",
+        "    {}",
+        "## {}",
+        "### {}",
+        "# {}",
+        "> {}",
+        "<!-- {} -->",
+        "<!-- {}",
+        "```",
+        "```{}",
+        "~~{}~~",
+        "| {} | x |",
+        "- [ ] {}",
+        "- send {} (due 2026-07-01)",
+        "---",
+        "",
+        "- {} [EVT-20260201-001]",
+        "\t{}",
+        "~~~",
+        "**{}**",
+        "- {}:",
+        "#{}",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        // L4: what we wrote ourselves, now or some events ago, is nobody's edit
+        #[test]
+        fn our_own_words_are_no_edits(kind in 0_usize..4, plans in plans(), seen in 0_usize..10) {
+            let key = page_key(kind);
+            let events = events(&key, &plans);
+            let text = render(&key, &entries(&events)).text;
+            prop_assert_eq!(edits(&key, &text, &entries(&events), TODAY), Edits::default(), "{}", text);
+            let older = render(&key, &entries(&events[..seen.min(events.len())])).text;
+            prop_assert_eq!(edits(&key, &older, &entries(&events), TODAY).drafts, [], "{}", older);
+        }
+
+        // L4: what a person writes enters once and is there afterwards
+        #[test]
+        fn nothing_a_person_writes_is_lost(
+            kind in 0_usize..4,
+            plans in plans(),
+            written in prop::collection::vec((0_usize..100, 0_usize..LINES.len()), 1..6),
+        ) {
+            let key = page_key(kind);
+            let events = events(&key, &plans);
+            let before = entries(&events);
+            let text = render(&key, &before).text;
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            for (n, (at, line)) in written.iter().enumerate() {
+                lines.insert(at % (lines.len() + 1), LINES[*line].replace("{}", &format!("novel{n}")));
+            }
+            let file = lines.join("\n") + "\n";
+            let found = edits(&key, &file, &before, TODAY);
+            let after = applied(&key, &events, &found);
+            let rendered = render(&key, &entries(&after)).text;
+            for (n, (_, line)) in written.iter().enumerate() {
+                let word = format!("novel{n}");
+                prop_assert!(!LINES[*line].contains("{}") || rendered.contains(&word), "{} is not in\n{}\nof\n{}", word, rendered, file);
+            }
+            prop_assert_eq!(edits(&key, &file, &entries(&after), TODAY).drafts, [], "again\n{}", file);
+            prop_assert_eq!(edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
+        }
+
+        // L4: a file that lost lines takes nothing back
+        #[test]
+        fn lines_that_are_missing_lose_nothing(
+            kind in 0_usize..4,
+            plans in plans(),
+            gone in prop::collection::vec(any::<bool>(), 80),
+            cut in prop::option::of(0_usize..2_000),
+        ) {
+            let key = page_key(kind);
+            let events = events(&key, &plans);
+            let before = entries(&events);
+            let text = render(&key, &before).text;
+            let file: String = match cut {
+                Some(cut) => text[..text.floor_char_boundary(cut)].to_owned(),
+                None => text.lines().zip(gone.iter().chain(std::iter::repeat(&false))).filter(|(_, gone)| !**gone).map(|(line, _)| format!("{line}\n")).collect(),
+            };
+            let found = edits(&key, &file, &before, TODAY);
+            for edit in &found.drafts {
+                prop_assert!(matches!(edit, Edit::State { supersedes, .. } if supersedes.is_empty()), "{:?}\nof\n{}\nfrom\n{}", edit, file, text);
+            }
+            let after = entries(&applied(&key, &events, &found));
+            let rendered = squash(&render(&key, &after).text);
+            for entry in Known::of(&key, &before).listed() {
+                for line in spoken_lines(&shown(&entry.event)) {
+                    prop_assert!(rendered.contains(&line), "{} is not in {}", line, rendered);
+                }
+            }
+        }
+
+        // L4
+        #[test]
+        fn the_order_of_events_does_not_matter(kind in 0_usize..4, plans in plans(), turn in 0_usize..9) {
+            let key = page_key(kind);
+            let sorted = entries(&events(&key, &plans));
+            let mut turned = sorted.clone();
+            turned.rotate_left(turn.min(sorted.len()));
+            prop_assert_eq!(render(&key, &turned), render(&key, &sorted));
+            turned.reverse();
+            prop_assert_eq!(render(&key, &turned), render(&key, &sorted));
+        }
+
+        #[test]
+        fn any_file_is_read(file in hostile(), more in ".{0,200}", plans in plans()) {
+            let key = page_key(0);
+            let events = events(&key, &plans);
+            let file = format!("{file}{more}");
+            let found = edits(&key, &file, &entries(&events), TODAY);
+            let after = applied(&key, &events, &found);
+            let rendered = render(&key, &entries(&after)).text;
+            prop_assert_eq!(edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
+        }
+    }
+}

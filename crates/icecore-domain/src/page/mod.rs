@@ -1,0 +1,430 @@
+//! Knowledge pages: what is known of a thing, as Markdown that people read and write (L4).
+//!
+//! A page is a pure function of events. Every line it shows names the event it comes from; what a person writes into a page
+//! becomes events, and rendering these gives the person's words back. So a page that is deleted or garbled loses nothing.
+
+pub mod edit;
+mod items;
+pub mod render;
+mod sorted;
+pub use sorted::{ids, sorted};
+
+use std::fmt;
+
+use jiff::civil::Date;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use crate::event::{Event, Kind, Priority, SECTION};
+use crate::hash::Hash;
+use crate::layout::DocPath;
+use crate::plain;
+use crate::words::words;
+
+/// The folder of all pages.
+pub const KNOWLEDGE: &str = "knowledge";
+/// The field with the path of the page that an event was written into, if it is no entity's page.
+pub const PAGE: &str = "page";
+/// The tag of an event that says what a page is called.
+pub const TITLE_TAG: &str = "title";
+/// The tag of an event that lists the other names of a page's thing, separated by commas.
+pub const ALIASES_TAG: &str = "aliases";
+/// The tag of an event that only says what kind of thing an entity is.
+pub const TYPE_TAG: &str = "type";
+/// The tag of an event that stands for a section in which there is nothing yet.
+pub const SECTION_TAG: &str = "section";
+/// The tag of what belongs on a principle's page.
+pub const PRINCIPLE_TAG: &str = "principle";
+/// The tag of what belongs on an insight's page.
+pub const INSIGHT_TAG: &str = "insight";
+
+/// The longest slug, in bytes.
+pub const MAX_SLUG_BYTES: usize = 60;
+/// The longest title or name of a section, in bytes.
+pub const MAX_NAME_BYTES: usize = 200;
+/// The most words and bytes of a statement that become a title.
+const TITLE_WORDS: usize = 6;
+const TITLE_BYTES: usize = 60;
+/// The section in which things go that a person wrote where only derived lines stand.
+pub(crate) const NOTES: &str = "Notes";
+
+words! {
+    /// The kinds of page; the word is the folder.
+    PageKind: "a kind of page" {
+        /// What is known of a person, company, project, account or tool.
+        Entity = "entities",
+        /// How something is done.
+        Procedure = "procedures",
+        /// A standing rule.
+        Principle = "principles",
+        /// Something learnt from experience.
+        Insight = "insights",
+    }
+}
+
+impl PageKind {
+    /// What stands before the name in the title.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Entity => "",
+            Self::Procedure => "Procedure: ",
+            Self::Principle => "Principle: ",
+            Self::Insight => "Insight: ",
+        }
+    }
+
+    /// The sections every page of the kind has, which a person may fill.
+    fn sections(self) -> &'static [&'static str] {
+        match self {
+            Self::Entity => &["Summary", "Key Facts", "Relationships", "Active Context"],
+            Self::Procedure => &["When to Use", "Steps", NOTES],
+            Self::Principle => &["Rule", "Rationale", "Exceptions"],
+            Self::Insight => &["The Insight", "Evidence", "Application"],
+        }
+    }
+
+    /// The sections that only tell of the others.
+    fn derived(self) -> &'static [&'static str] {
+        match self {
+            Self::Entity => &["History", "Changes"],
+            Self::Procedure | Self::Principle | Self::Insight => &["Changes"],
+        }
+    }
+
+    /// Where a statement goes that nobody put anywhere.
+    fn usual_section(self, kind: Kind) -> &'static str {
+        match (self, kind) {
+            (Self::Entity, Kind::Relationship) => "Relationships",
+            (Self::Entity, Kind::Commitment) => "Active Context",
+            (Self::Entity, _) => "Key Facts",
+            (Self::Procedure, Kind::Procedure) => "Steps",
+            (Self::Procedure, _) => NOTES,
+            (Self::Principle, _) => "Rule",
+            (Self::Insight, _) => "The Insight",
+        }
+    }
+
+    /// The section a name means: the template's own in its spelling, never a derived one.
+    fn section(self, name: &str) -> String {
+        if self.is_derived(name) {
+            return NOTES.to_owned();
+        }
+        self.template(name).map_or_else(|| name.to_owned(), str::to_owned)
+    }
+
+    fn template(self, name: &str) -> Option<&'static str> {
+        self.sections().iter().copied().find(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    fn is_derived(self, name: &str) -> bool {
+        self.derived().iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Which page: its kind and its name in the file system.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageKey {
+    /// The kind, and so the folder.
+    pub kind: PageKind,
+    /// The file's name without `.md`.
+    pub slug: String,
+}
+
+impl PageKey {
+    /// The page of that name.
+    pub fn new(kind: PageKind, name: &str) -> Self {
+        Self { kind, slug: slug(name) }
+    }
+
+    /// Where the page stands.
+    pub fn path(&self) -> DocPath {
+        let path = |slug: &str| format!("{KNOWLEDGE}/{}/{slug}.md", self.kind).parse().ok();
+        // A slug made by `slug` is always a name that every file system takes; the rest is for one made by hand.
+        path(&self.slug).or_else(|| path(&slug(&self.slug))).or_else(|| path("x")).unwrap_or_else(|| DocPath::log(Date::ZERO))
+    }
+
+    /// The page that stands at `path`, if one can.
+    pub fn of_path(path: &DocPath) -> Option<Self> {
+        let (kind, name) = path.as_str().strip_prefix(KNOWLEDGE)?.strip_prefix('/')?.split_once('/')?;
+        let kind = PageKind::ALL.iter().copied().find(|known| known.word() == kind)?;
+        let slug = name.strip_suffix(".md")?;
+        let plain = slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        (plain && !slug.is_empty() && slug.len() <= MAX_NAME_BYTES).then(|| Self { kind, slug: slug.to_owned() })
+    }
+}
+
+impl fmt::Display for PageKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.kind, self.slug))
+    }
+}
+
+/// A page, rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Which one.
+    pub key: PageKey,
+    /// What it is called.
+    pub title: String,
+    /// What else its thing is called.
+    pub aliases: Vec<String>,
+    /// What it says, in a few sentences.
+    pub summary: String,
+    /// The whole file.
+    pub text: String,
+}
+
+/// A name for the file system: words of `a-z` and `0-9`, joined by `-`.
+///
+/// A name that cannot be told from it again carries a piece of its hash, so that no two names share a slug: `cafe` and
+/// `café` are two things.
+pub fn slug(name: &str) -> String {
+    let key = plain::entity_key(name);
+    let hash = || Hash::of(if key.is_empty() { name } else { &key }.as_bytes()).short();
+    let mut ascii = String::with_capacity(name.len());
+    for c in name.nfkd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase) {
+        match c {
+            'a'..='z' | '0'..='9' => ascii.push(c),
+            'ß' => ascii.push_str("ss"),
+            'ø' => ascii.push('o'),
+            'æ' => ascii.push_str("ae"),
+            'œ' => ascii.push_str("oe"),
+            'đ' | 'ð' => ascii.push('d'),
+            'þ' => ascii.push_str("th"),
+            'ł' => ascii.push('l'),
+            'ı' => ascii.push('i'),
+            'ħ' => ascii.push('h'),
+            'ŋ' => ascii.push('n'),
+            _ => ascii.push('-'),
+        }
+    }
+    let base = ascii.split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
+    if base.is_empty() {
+        return format!("x-{}", hash());
+    }
+    if base.len() <= MAX_SLUG_BYTES && base.replace('-', "_") == key && !is_reserved(&base) {
+        return base;
+    }
+    let hash = hash();
+    format!("{}-{hash}", cut_at_word(&base, MAX_SLUG_BYTES - hash.len() - 1))
+}
+
+/// As many whole words of a slug as fit into `room` bytes; of a single long word its beginning.
+pub(crate) fn cut_at_word(slug: &str, room: usize) -> &str {
+    if slug.len() <= room {
+        return slug;
+    }
+    let head = &slug[..slug.floor_char_boundary(room)];
+    // The word that the cut goes through is left out, unless the cut is just behind one.
+    let whole = if slug[head.len()..].starts_with('-') { head } else { head.rsplit_once('-').map_or(head, |(words, _)| words) };
+    whole.trim_end_matches('-')
+}
+
+/// Names that are devices on some systems.
+fn is_reserved(slug: &str) -> bool {
+    ["con", "prn", "aux", "nul"].contains(&slug)
+        || ["com", "lpt"].iter().any(|device| {
+            slug.strip_prefix(device).is_some_and(|number| number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+}
+
+/// On which pages an event stands. `root` is the oldest event of its chain: itself if it replaces nothing, and for an act the
+/// root of what it acts upon.
+///
+/// The name of a page comes from the root, so that a correction does not move it.
+pub fn keys_of(event: &Event, root: &Event) -> Vec<PageKey> {
+    // An act belongs where its target does.
+    let said = if event.is_statement() { event } else { root };
+    let mut keys: Vec<PageKey> = Vec::new();
+    if let Some(entity) = event.entity.as_ref().or(said.entity.as_ref()).filter(|entity| !entity.trim().is_empty()) {
+        keys.push(PageKey::new(PageKind::Entity, entity));
+    }
+    if let Some(page) = page_field(event).or_else(|| page_field(root)) {
+        keys.push(page);
+    } else if said.kind != Kind::Commitment {
+        let tagged = |tag: &str| said.tags.iter().any(|known| known == tag);
+        let weighty = matches!(said.priority, Priority::P0 | Priority::P1);
+        let title = title_of(&root.content);
+        if said.kind == Kind::Procedure {
+            keys.push(PageKey::new(PageKind::Procedure, &title));
+        }
+        if tagged(PRINCIPLE_TAG) || (weighty && matches!(said.kind, Kind::Constraint | Kind::Preference)) {
+            keys.push(PageKey::new(PageKind::Principle, &title));
+        }
+        if tagged(INSIGHT_TAG) {
+            keys.push(PageKey::new(PageKind::Insight, &title));
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// The page an event was written into, if it says so.
+fn page_field(event: &Event) -> Option<PageKey> {
+    PageKey::of_path(&event.field::<String>(PAGE)?.parse().ok()?)
+}
+
+/// What a statement could be called: what stands before its colon, or its first words.
+pub fn title_of(content: &str) -> String {
+    let cleaned = plain::clean(content).text;
+    let line = plain::one_line(cleaned.lines().next().unwrap_or_default());
+    let before_colon = line.split_once(": ").map(|(name, _)| name).or_else(|| line.strip_suffix(':'));
+    let name = before_colon.filter(|name| (1..=TITLE_WORDS).contains(&name.split_whitespace().count()) && name.len() <= TITLE_BYTES);
+    let mut title = String::new();
+    for word in name.unwrap_or(&line).split_whitespace().take(TITLE_WORDS) {
+        if !title.is_empty() && title.len() + 1 + word.len() > TITLE_BYTES {
+            break;
+        }
+        if !title.is_empty() {
+            title.push(' ');
+        }
+        title.push_str(&word[..word.floor_char_boundary(TITLE_BYTES)]);
+    }
+    title.trim_end_matches(['.', ',', ';', ':', '!']).to_owned()
+}
+
+/// A name as it stands in a heading: on one line, blanks single, not too long. Giving it again gives the same.
+fn heading_name(text: &str) -> String {
+    let shown = squash(&plain::one_line(text));
+    shown[..shown.floor_char_boundary(MAX_NAME_BYTES)].trim_end().to_owned()
+}
+
+/// The text with every stretch of white space as one blank.
+fn squash(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out
+}
+
+/// The section of this page that an event stands in.
+fn section_of(key: &PageKey, event: &Event) -> String {
+    said_section(key, event).unwrap_or_else(|| key.kind.usual_section(event.kind).to_owned())
+}
+
+/// The section of this page that an event was written into, if it was.
+fn said_section(key: &PageKey, event: &Event) -> Option<String> {
+    let here = page_field(event).map_or(key.kind == PageKind::Entity, |page| page == *key);
+    let name = heading_name(&event.field::<String>(SECTION)?);
+    (here && !name.is_empty()).then(|| key.kind.section(&name))
+}
+
+/// Whether the event says something about the page itself, and so is not listed on it.
+fn is_about_page(event: &Event) -> bool {
+    event.tags.iter().any(|tag| [TITLE_TAG, ALIASES_TAG, TYPE_TAG, SECTION_TAG].contains(&tag.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::{Act, Draft};
+    use crate::id::EventId;
+    use proptest::prelude::*;
+
+    fn check_slug(name: &str, expected: &str) {
+        assert_eq!(slug(name), expected, "{name}");
+    }
+
+    // L4
+    #[test]
+    fn a_slug_is_kebab_case_and_no_two_names_share_one() {
+        check_slug("dress_like_mommy", "dress-like-mommy");
+        check_slug("Apollo Eleven!", "apollo-eleven");
+        check_slug("cafe", "cafe");
+        assert!(slug("café").starts_with("cafe-") && slug("café").len() == 13);
+        assert_eq!(slug("CAFE\u{301}"), slug("café"));
+        assert!(slug("Straße").starts_with("strasse-"));
+        assert!(slug("Ærø").starts_with("aero-"));
+        assert!(slug("東京").starts_with("x-") && slug("東京").len() == 10);
+        assert_ne!(slug("東京"), slug("京都"));
+        assert!(slug("tokyo 東京").starts_with("tokyo-"));
+        assert_ne!(slug("tokyo 東京"), slug("tokyo"));
+        assert!(slug("nul").starts_with("nul-"));
+        assert!(slug("com1").starts_with("com1-"));
+        check_slug("common", "common");
+        assert!(slug("../../etc").starts_with("etc"));
+        assert_eq!(slug("").len(), 10);
+        let long = slug(&"word ".repeat(40));
+        assert!(long.starts_with("word-word") && long.len() <= MAX_SLUG_BYTES);
+    }
+
+    fn event(kind: Kind, priority: Priority, content: &str, entity: Option<&str>, tags: &[&str]) -> Event {
+        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let mut draft = Draft::new(ts, kind, priority, content);
+        draft.entity = entity.map(Into::into);
+        draft.tags = tags.iter().map(|tag| (*tag).into()).collect();
+        draft.with_id(EventId::new(ts.day(), 1))
+    }
+
+    fn check_keys(event: &Event, root: &Event, expected: &str) {
+        assert_eq!(keys_of(event, root).iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), expected, "{event:?}");
+    }
+
+    // L4
+    #[test]
+    fn an_event_stands_on_every_page_it_belongs_to() {
+        let own = |event: Event, expected: &str| check_keys(&event, &event, expected);
+        own(event(Kind::Fact, Priority::P1, "x", Some("apollo"), &[]), "entities/apollo");
+        own(event(Kind::Fact, Priority::P0, "x", None, &[]), "");
+        own(event(Kind::Procedure, Priority::P2, "Deploy: run make, then push", None, &[]), "procedures/deploy");
+        own(event(Kind::Procedure, Priority::P2, "Deploy: run", Some("shop"), &[]), "entities/shop procedures/deploy");
+        own(event(Kind::Constraint, Priority::P1, "Never deploy on Fridays", None, &[]), "principles/never-deploy-on-fridays");
+        own(event(Kind::Constraint, Priority::P2, "Never deploy on Fridays", None, &[]), "");
+        own(event(Kind::Preference, Priority::P0, "Short answers", None, &[]), "principles/short-answers");
+        own(event(Kind::Fact, Priority::P2, "Ship daily", None, &["principle", "insight"]), "principles/ship-daily insights/ship-daily");
+        own(event(Kind::Commitment, Priority::P0, "Send it", None, &["principle"]), "");
+        own(event(Kind::Commitment, Priority::P0, "Send it", Some("mira"), &["principle"]), "entities/mira");
+        let root = event(Kind::Procedure, Priority::P2, "Deploy: run", None, &[]);
+        check_keys(&event(Kind::Procedure, Priority::P2, "Run the new way", None, &[]), &root, "procedures/deploy");
+        let act = Draft::upon(&root, Act::Confirm, root.ts, "yes").with_id(EventId::new(root.ts.day(), 2));
+        check_keys(&act, &root, "procedures/deploy");
+        let noted = event(Kind::Fact, Priority::P2, "Beware", Some("shop"), &["insight"]);
+        let noted = Event { id: noted.id, draft: noted.draft.with_field(PAGE, &"knowledge/procedures/deploy.md") };
+        check_keys(&noted, &noted, "entities/shop procedures/deploy");
+        check_keys(&event(Kind::Fact, Priority::P2, "Beware more", None, &[]), &noted, "procedures/deploy");
+        let astray = Event { id: noted.id, draft: noted.draft.clone().with_field(PAGE, &"../etc/passwd") };
+        check_keys(&astray, &astray, "entities/shop insights/beware");
+    }
+
+    #[test]
+    fn titles_are_the_first_words() {
+        for (content, title) in [
+            ("Deploy: run make", "Deploy"),
+            ("See https://example.org/x for more", "See https://example.org/x for more"),
+            ("one two three four five six seven: x", "one two three four five six"),
+            ("Never deploy on Fridays.\nReally", "Never deploy on Fridays"),
+            ("", ""),
+        ] {
+            assert_eq!(title_of(content), title, "{content}");
+        }
+    }
+
+    proptest! {
+        // L4
+        #[test]
+        fn every_name_has_a_page_that_every_file_system_takes(one in ".{0,80}", two in "[a-cä 東_-]{0,6}", three in "[a-cä 東_-]{0,6}") {
+            for name in [&one, &two, &three] {
+                let made = slug(name);
+                prop_assert!(made.len() <= MAX_SLUG_BYTES && !made.is_empty());
+                prop_assert!(made.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
+                let key = PageKey::new(PageKind::Insight, name);
+                prop_assert_eq!(PageKey::of_path(&key.path()), Some(key));
+            }
+            if slug(&two) == slug(&three) {
+                prop_assert_eq!(plain::entity_key(&two), plain::entity_key(&three));
+            }
+        }
+
+        #[test]
+        fn titles_are_bounded_and_headings_stay_what_they_are(text in ".{0,300}") {
+            prop_assert!(title_of(&text).len() <= TITLE_BYTES);
+            prop_assert_eq!(heading_name(&heading_name(&text)), heading_name(&text));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Which events are seen on which page.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{PageKey, keys_of};
+use crate::id::EventId;
+use crate::ledger::{Entry, Ledger};
+
+/// The events that a page names at the end of its lines, each once, in order.
+pub fn ids(text: &str) -> Vec<EventId> {
+    let mut seen = BTreeSet::new();
+    let marks = text.split('[').skip(1).filter_map(|rest| rest.split(']').next());
+    marks.filter_map(|mark| mark.parse().ok()).filter(|id| seen.insert(*id)).collect()
+}
+
+/// Every page of these events, each with everything that is to be seen on it: its statements, whatever became of them, and
+/// the acts upon them.
+pub fn sorted(ledger: &Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
+    let mut roots: HashMap<EventId, EventId> = HashMap::new();
+    let mut keys: HashMap<EventId, Vec<PageKey>> = HashMap::new();
+    let mut pages: BTreeMap<PageKey, Vec<Entry>> = BTreeMap::new();
+    // What an event does reaches only backwards, so everything it refers to has been met.
+    for entry in ledger.entries() {
+        let event = &entry.event;
+        let own = if event.is_statement() {
+            let root = event.supersedes.iter().filter_map(|replaced| roots.get(replaced)).min().copied().unwrap_or(event.id);
+            roots.insert(event.id, root);
+            ledger.get(root).map_or_else(Vec::new, |root| keys_of(event, &root.event))
+        } else {
+            let targets = event.effects().filter_map(|(target, _)| keys.get(&target));
+            targets.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()
+        };
+        for key in &own {
+            pages.entry(key.clone()).or_default().push(entry.clone());
+        }
+        keys.insert(event.id, own);
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::{Act, Draft, Kind, Priority};
+
+    // L4
+    #[test]
+    fn a_page_has_its_statements_and_what_was_done_to_them() {
+        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let id = |n| EventId::new(ts.day(), n);
+        let about =
+            |content: &str, n| Draft { entity: Some("apollo".into()), ..Draft::new(ts, Kind::Fact, Priority::P2, content) }.with_id(id(n));
+        let first = about("The budget is 500 EUR", 1);
+        let other = Draft::new(ts, Kind::Constraint, Priority::P0, "Never deploy on Fridays").with_id(id(2));
+        let mut second = about("The budget is 600 EUR", 3);
+        second.draft.supersedes = vec![id(1)];
+        let act = Draft::upon(&second, Act::Confirm, ts, "still so").with_id(id(4));
+        let mut rule = Draft::new(ts, Kind::Constraint, Priority::P0, "Deploy on no day but Monday").with_id(id(5));
+        rule.draft.supersedes = vec![id(2)];
+        let pages = sorted(&Ledger::of([first, other, second, act, rule]));
+        let seen: Vec<(String, Vec<u32>)> = pages
+            .iter()
+            .map(|(key, entries)| (key.path().to_string(), entries.iter().map(|entry| entry.event.id.number()).collect()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("knowledge/entities/apollo.md".to_owned(), vec![1, 3, 4]),
+                ("knowledge/principles/never-deploy-on-fridays.md".to_owned(), vec![2, 5]),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_ids_of_a_page_are_found_once() {
+        let text = "- x [source: live] [verified: 2026-02-13] [EVT-20260213-001]\n[EVT-20260213-002]\n- y [EVT-20260213-001]\n[EVT-1]\n";
+        assert_eq!(ids(text).iter().map(|id| id.number()).collect::<Vec<_>>(), [1, 2]);
+    }
+}

@@ -1,0 +1,159 @@
+//! What a consolidation did, for a person to read the next morning (L13).
+
+use std::collections::BTreeMap;
+
+use crate::budget;
+use crate::calendar::Moment;
+use crate::ledger::Entry;
+use crate::ledger::conflict::Conflict;
+use crate::plain;
+
+/// What happened in one run.
+#[derive(Debug, Clone, Default)]
+pub struct Night<'a> {
+    /// When the run before it came to its end.
+    pub since: Option<Moment>,
+    /// Events that are new since then.
+    pub new: &'a [Entry],
+    /// Messages, states and log lines that were looked at.
+    pub pieces: usize,
+    /// Proposals that were refused or changed, and why.
+    pub refused: &'a [String],
+    /// Why a model has to be asked later.
+    pub deferred: Option<&'a str>,
+    /// Pages that the new events touch.
+    pub pages: &'a [String],
+    /// Memory files that the new events touch.
+    pub memories: &'a [String],
+    /// What could not be taken over from people's edits.
+    pub complaints: &'a [String],
+    /// Summaries that were pressed.
+    pub pressed: &'a [String],
+    /// Summaries that wait, and why.
+    pub waiting: &'a [String],
+    /// How many statements are fresh, stale and dropped.
+    pub ages: (usize, usize, usize),
+    /// What left the ledger, in a sentence each.
+    pub moved: &'a [String],
+    /// Statements that contradict each other.
+    pub conflicts: &'a [Conflict],
+    /// What the checks found; empty if all is well.
+    pub findings: &'a [String],
+}
+
+/// So many lines of each list are shown; the rest are counted.
+const SHOWN: usize = 50;
+
+fn list(text: &mut String, items: impl ExactSizeIterator<Item = String>) {
+    let all = items.len();
+    for item in items.take(SHOWN) {
+        text.push_str(&format!("- {}\n", budget::shortened(&plain::one_line(&item), 400)));
+    }
+    if all > SHOWN {
+        text.push_str(&format!("- and {} more\n", all - SHOWN));
+    }
+}
+
+fn section<'a>(text: &mut String, title: &str, items: &'a [String]) {
+    if !items.is_empty() {
+        text.push_str(&format!("\n### {title}\n\n"));
+        list(text, items.iter().cloned());
+    }
+}
+
+/// The part of a day's report that one run is.
+pub fn run(at: Moment, night: &Night<'_>) -> String {
+    let mut text = format!("## Run {at}\n\n");
+    let since = night.since.map_or_else(|| "the first run".to_owned(), |since| format!("since {since}"));
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in night.new {
+        let word = if entry.event.is_statement() { entry.event.kind.word() } else { entry.event.act.word() };
+        *kinds.entry(word).or_default() += 1;
+    }
+    let kinds: Vec<String> = kinds.into_iter().map(|(word, many)| format!("{many} {word}")).collect();
+    let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+    let waiting = night.new.iter().filter(|entry| entry.is_quarantined()).count();
+    let (fresh, stale, dropped) = night.ages;
+    text.push_str(&format!("- Period: {since}\n"));
+    text.push_str(&format!("- Looked at: {} messages, states and log lines\n", night.pieces));
+    text.push_str(&format!("- New events: {}{kinds}\n", night.new.len()));
+    if waiting > 0 {
+        text.push_str(&format!("- Wait for confirmation: {waiting} (`icecore events --quarantined`)\n"));
+    }
+    text.push_str(&format!("- Pages: {}, memory files: {}\n", night.pages.len(), night.memories.len()));
+    text.push_str(&format!("- Pressed: {}\n", night.pressed.len()));
+    text.push_str(&format!("- Statements: {fresh} fresh, {stale} stale, {dropped} no longer shown\n"));
+    text.push_str(&format!("- Conflicts: {}\n", night.conflicts.len()));
+    text.push_str(&format!("- Integrity: {}\n", if night.findings.is_empty() { "ok" } else { "FAILED" }));
+    if let Some(why) = night.deferred {
+        text.push_str(&format!("- Put off: {}\n", plain::one_line(why)));
+    }
+    let events: Vec<String> = night
+        .new
+        .iter()
+        .map(|entry| {
+            let event = &entry.event;
+            let what = if event.is_statement() { format!("{} {}", event.priority, event.kind) } else { event.act.to_string() };
+            format!("{} [{what}] {} [source: {}]", event.id, event.content, event.source)
+        })
+        .collect();
+    section(&mut text, "New events", &events);
+    section(&mut text, "Pages", night.pages);
+    section(&mut text, "Memory files", night.memories);
+    section(&mut text, "Pressed", night.pressed);
+    section(&mut text, "Waiting", night.waiting);
+    section(&mut text, "Moved to the archive", night.moved);
+    let conflicts: Vec<String> = night
+        .conflicts
+        .iter()
+        .map(|conflict| {
+            let ids: Vec<String> = conflict.events.iter().map(ToString::to_string).collect();
+            format!("{}: {}", ids.join(" / "), conflict.about)
+        })
+        .collect();
+    section(&mut text, "Conflicts", &conflicts);
+    section(&mut text, "Refused or changed proposals", night.refused);
+    section(&mut text, "Could not be taken over", night.complaints);
+    section(&mut text, "What the checks found", night.findings);
+    text
+}
+
+/// A day's report with one more run; the same run once more takes the place of the first.
+pub fn with_run(report: Option<&str>, at: Moment, run: &str) -> String {
+    let title = format!("# Consolidation {}\n", at.day());
+    let mut text = report.map_or_else(|| title.clone(), str::to_owned);
+    let head = format!("## Run {at}\n");
+    if let Some(start) = text.find(&head) {
+        let end = text[start + head.len()..].find("\n## Run ").map_or(text.len(), |end| start + head.len() + end + 1);
+        text.replace_range(start..end, run);
+        return text;
+    }
+    if !text.ends_with("\n\n") {
+        text.push('\n');
+    }
+    text.push_str(run);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // L13
+    #[test]
+    fn every_run_of_a_day_stands_in_its_report_once() {
+        let at = |text: &str| Moment::read(text).unwrap().moment;
+        let (night, noon) = (at("2026-02-14T03:00:00+01:00"), at("2026-02-14T12:00:00+01:00"));
+        let refused = ["\"x\": no source says 7".to_owned()];
+        let one = run(night, &Night { refused: &refused, ..Night::default() });
+        let two = run(noon, &Night::default());
+        let report = with_run(None, night, &one);
+        assert!(report.starts_with("# Consolidation 2026-02-14\n\n## Run 2026-02-14T03:00:00+01:00\n"), "{report}");
+        assert!(report.contains("no source says 7"));
+        assert_eq!(with_run(Some(&report), night, &one), report);
+        let both = with_run(Some(&report), noon, &two);
+        assert_eq!(both.matches("## Run ").count(), 2);
+        assert_eq!(with_run(Some(&both), night, &one), both);
+        assert_eq!(with_run(Some(&both), noon, &two), both);
+    }
+}

@@ -1,0 +1,624 @@
+//! Words that bring knowledge along: `recall/triggers.json` (L8).
+//!
+//! When one of a trigger's patterns is said, its pages are loaded. Patterns are whole words whatever their case or the blanks
+//! between them; where a script sets no blanks, a pattern is found anywhere. The text is indexed once, so that thousands of
+//! patterns cost little more than one.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use serde::Serialize;
+use serde_json::Value;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use crate::layout::DocPath;
+use crate::plain;
+
+/// The most triggers that are read from a file.
+pub const MAX_TRIGGERS: usize = 5_000;
+/// The most patterns, and the most pages, of one trigger.
+pub const MAX_ITEMS: usize = 64;
+/// The longest pattern, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 200;
+/// The most complaints about one file; the rest is counted.
+pub const MAX_COMPLAINTS: usize = 50;
+
+/// The fewest letters of a name that is suggested.
+const LEAST_LETTERS: usize = 3;
+/// The fewest characters of one in a script that sets no blanks, where a character says more.
+const LEAST_UNSPACED: usize = 2;
+/// A name of so many words is also known by its initials.
+const INITIALS_FROM: usize = 3;
+/// Nobody says the initials of more words than that.
+const INITIALS_UP_TO: usize = 6;
+/// Words that are said every day, so that a page of that name would always be loaded.
+const EVERYDAY: &str = "\
+    the and for are but not you all any can had has have her him his how its may new now old one our out own see she the \
+    they this that then there two use via was way who why will with yes yet your about also app ask day days did file files \
+    get got help home idea ideas info item just let like list log make main misc more name need note notes off other page \
+    people person place plan project projects put run say set some stuff task tasks team test thing things time today \
+    tomorrow tool tools top try user users want week what when where which work year yesterday of to in on at my is it a an \
+    we i by or as be do company der die das und les des une los las con por que";
+
+/// Patterns, and what is loaded when one of them is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trigger {
+    /// Words or phrases.
+    pub patterns: Vec<String>,
+    /// The pages they bring along.
+    pub load: Vec<DocPath>,
+    /// Whether a person wrote it; those come first.
+    pub by_hand: bool,
+}
+
+/// Reads the triggers of a file, and what is wrong with it. What cannot be read is passed over and told.
+pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
+    let mut complaints = Complaints::default();
+    let root: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
+        Ok(root) => root,
+        Err(error) => {
+            complaints.add(format!("it is not JSON: {error}"));
+            return (Vec::new(), complaints.told());
+        }
+    };
+    let list = match &root {
+        Value::Object(fields) => fields.get("triggers"),
+        list => Some(list),
+    };
+    let Some(Value::Array(list)) = list else {
+        complaints.add("it has no list `triggers`".into());
+        return (Vec::new(), complaints.told());
+    };
+    let mut triggers = Vec::new();
+    for (at, item) in list.iter().take(MAX_TRIGGERS).enumerate() {
+        let number = at + 1;
+        let Value::Object(fields) = item else {
+            complaints.add(format!("trigger {number} is not an object"));
+            continue;
+        };
+        let patterns = texts(fields.get("patterns"), number, "patterns", &mut complaints).into_iter().filter_map(|text| {
+            let why = if text.len() > MAX_PATTERN_BYTES {
+                format!("is longer than {MAX_PATTERN_BYTES} bytes")
+            } else if Phrase::read(text).is_none() {
+                "has no letter and no digit".into()
+            } else {
+                return Some(text.trim().to_owned());
+            };
+            complaints.add(format!("the pattern `{}` of trigger {number} {why}", quoted(text)));
+            None
+        });
+        let patterns: Vec<String> = patterns.collect();
+        let load = texts(fields.get("load"), number, "load", &mut complaints).into_iter().filter_map(|text| {
+            let path = text.trim().parse::<DocPath>();
+            path.map_err(|error| complaints.add(format!("trigger {number}: {error}"))).ok()
+        });
+        let load: Vec<DocPath> = load.collect();
+        if patterns.is_empty() || load.is_empty() {
+            complaints.add(format!("trigger {number} is passed over: it has no {}", if patterns.is_empty() { "pattern" } else { "page" }));
+            continue;
+        }
+        triggers.push(Trigger { patterns, load, by_hand: true });
+    }
+    if list.len() > MAX_TRIGGERS {
+        complaints.add(format!("only its first {MAX_TRIGGERS} of {} triggers are used", list.len()));
+    }
+    (triggers, complaints.told())
+}
+
+/// A list of texts, or one text alone.
+fn texts<'a>(value: Option<&'a Value>, number: usize, field: &str, complaints: &mut Complaints) -> Vec<&'a str> {
+    let items = match value {
+        Some(Value::Array(items)) => items.as_slice(),
+        Some(single @ Value::String(_)) => std::slice::from_ref(single),
+        None => &[],
+        Some(_) => {
+            complaints.add(format!("`{field}` of trigger {number} is not a list"));
+            &[]
+        }
+    };
+    if items.len() > MAX_ITEMS {
+        complaints.add(format!("only the first {MAX_ITEMS} of {} `{field}` of trigger {number} are used", items.len()));
+    }
+    let mut found = Vec::new();
+    for item in items.iter().take(MAX_ITEMS) {
+        match item {
+            Value::String(text) => found.push(text.as_str()),
+            _ => complaints.add(format!("something in `{field}` of trigger {number} is not a text")),
+        }
+    }
+    found
+}
+
+#[derive(Default)]
+struct Complaints {
+    told: Vec<String>,
+    more: usize,
+}
+
+impl Complaints {
+    fn add(&mut self, complaint: String) {
+        if self.told.len() < MAX_COMPLAINTS {
+            self.told.push(complaint);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn told(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.told.push(format!("and {} more", self.more));
+        }
+        self.told
+    }
+}
+
+fn quoted(text: &str) -> String {
+    plain::one_line(text).chars().take(60).collect()
+}
+
+/// What the pages themselves suggest: their names, the other names they have, and the initials of long ones.
+pub fn suggest(pages: &[(DocPath, String, Vec<String>)]) -> Vec<Trigger> {
+    pages.iter().filter_map(|(path, title, aliases)| suggested(path, title, aliases)).collect()
+}
+
+fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger> {
+    let stem = path.name().rsplit_once('.').map_or(path.name(), |(stem, _)| stem);
+    let names = [title, stem].into_iter().chain(aliases.iter().map(String::as_str));
+    let mut patterns: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut suggest = |pattern: String| {
+        if pattern.len() <= MAX_PATTERN_BYTES && patterns.len() < MAX_ITEMS && seen.insert(fold(&pattern)) {
+            patterns.push(pattern);
+        }
+    };
+    for name in names.filter(|name| name.len() <= MAX_PATTERN_BYTES) {
+        let key = plain::entity_key(name);
+        let words: Vec<&str> = key.split('_').filter(|word| !word.is_empty()).collect();
+        if !is_telling(&words) {
+            continue;
+        }
+        suggest(words.join(" "));
+        // A mark within a name, as in `node.js`, is said along with it.
+        let written = fold(name).split_whitespace().collect::<Vec<_>>().join(" ");
+        if written.contains(|c: char| !c.is_alphanumeric() && !is_combining_mark(c) && !is_blank(c)) {
+            suggest(written);
+        }
+        if (INITIALS_FROM..=INITIALS_UP_TO).contains(&words.len()) {
+            let initials: String = words.iter().filter_map(|word| word.chars().next()).filter(|c| c.is_alphabetic()).collect();
+            if initials.chars().count() == words.len() && is_telling(&[initials.as_str()]) {
+                suggest(initials.to_uppercase());
+            }
+        }
+    }
+    (!patterns.is_empty()).then(|| Trigger { patterns, load: vec![path.clone()], by_hand: false })
+}
+
+/// Whether these words, said together, name something in particular.
+fn is_telling(words: &[&str]) -> bool {
+    let letters = || words.iter().flat_map(|word| word.chars());
+    let least = if letters().any(is_unspaced) { LEAST_UNSPACED } else { LEAST_LETTERS };
+    letters().count() >= least
+        && letters().any(char::is_alphabetic)
+        && !words.iter().all(|word| EVERYDAY.split(' ').any(|everyday| everyday == *word))
+}
+
+/// Which pages the input brings along, and by which pattern: what a person wrote first, then the longer patterns; each page once.
+pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
+    let spoken = Spoken::of(input);
+    let mut found: Vec<(bool, Reverse<usize>, usize, &str)> = Vec::new();
+    for (at, trigger) in triggers.iter().enumerate() {
+        let said = trigger.patterns.iter().filter(|pattern| Phrase::read(pattern).is_some_and(|phrase| spoken.says(&phrase)));
+        // Of two as long the first counts.
+        if let Some(longest) = said.min_by_key(|pattern| Reverse(pattern.chars().count())) {
+            found.push((!trigger.by_hand, Reverse(longest.chars().count()), at, longest));
+        }
+    }
+    found.sort_unstable();
+    let mut seen = HashSet::new();
+    let mut loaded = Vec::new();
+    for (_, _, at, pattern) in found {
+        let Some(trigger) = triggers.get(at) else { continue };
+        loaded.extend(trigger.load.iter().filter(|path| seen.insert(*path)).map(|path| (path.clone(), pattern.to_owned())));
+    }
+    loaded
+}
+
+/// The triggers as a person keeps them in the file.
+pub fn write(triggers: &[Trigger]) -> String {
+    #[derive(Serialize)]
+    struct Written<'a> {
+        patterns: &'a [String],
+        load: Vec<&'a str>,
+    }
+    #[derive(Serialize)]
+    struct File<'a> {
+        triggers: Vec<Written<'a>>,
+    }
+    let written =
+        triggers.iter().map(|trigger| Written { patterns: &trigger.patterns, load: trigger.load.iter().map(DocPath::as_str).collect() });
+    let file = File { triggers: written.collect() };
+    // Texts and lists of them can always be written.
+    serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
+}
+
+/// A word of a text and how it hangs together with the one before.
+struct Token {
+    at: Range<usize>,
+    gap: Gap,
+}
+
+/// What stands between two words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Gap {
+    /// Nothing: two characters of a script without blanks.
+    None,
+    /// Blanks, hyphens, underscores: all the same.
+    Blank,
+    /// Other marks, without the blanks around them.
+    Marks(Range<usize>),
+}
+
+/// Whether the character is a word of its own because its script sets no blanks between words (or, as Korean, hangs endings on).
+fn is_unspaced(c: char) -> bool {
+    let in_script = matches!(c,
+        '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{1100}'..='\u{11ff}'
+        | '\u{3005}'..='\u{3007}' | '\u{3040}'..='\u{312f}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}'
+        | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}');
+    in_script && c.is_alphanumeric()
+}
+
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '-' | '_' | '\u{2010}'..='\u{2015}')
+}
+
+/// The text as it is compared: compatible forms and cases are the same.
+fn fold(text: &str) -> String {
+    let lower = text.nfkc().flat_map(char::to_lowercase);
+    lower.map(|c| if c == 'ς' { 'σ' } else { c }).collect()
+}
+
+/// The words of a folded text.
+fn tokens(folded: &str) -> Vec<Token> {
+    let mut found: Vec<Token> = Vec::new();
+    let mut word: Option<Range<usize>> = None;
+    let mut unspaced = false;
+    let push = |found: &mut Vec<Token>, at: Range<usize>| {
+        let before = found.last().map_or(0, |token| token.at.end);
+        found.push(Token { gap: gap(folded, before..at.start), at });
+    };
+    for (at, c) in folded.char_indices() {
+        let end = at + c.len_utf8();
+        // Marks and joiners belong to the letter before them.
+        let joins = is_combining_mark(c) || matches!(c, '\u{200c}' | '\u{200d}');
+        match &mut word {
+            Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_unspaced(c)) => open.end = end,
+            _ => {
+                if let Some(done) = word.take() {
+                    push(&mut found, done);
+                }
+                if c.is_alphanumeric() {
+                    word = Some(at..end);
+                    unspaced = is_unspaced(c);
+                }
+            }
+        }
+    }
+    if let Some(done) = word {
+        push(&mut found, done);
+    }
+    found
+}
+
+fn gap(folded: &str, between: Range<usize>) -> Gap {
+    let text = folded.get(between.clone()).unwrap_or_default();
+    if text.is_empty() {
+        return Gap::None;
+    }
+    let marks = text.trim_matches(is_blank);
+    if marks.is_empty() {
+        return Gap::Blank;
+    }
+    let start = between.start + (text.len() - text.trim_start_matches(is_blank).len());
+    Gap::Marks(start..start + marks.len())
+}
+
+/// A pattern as it is looked for.
+pub(crate) struct Phrase {
+    folded: String,
+    tokens: Vec<Token>,
+    /// Signs that belong to the name, as in `.net` or `c++`.
+    head: Range<usize>,
+    tail: Range<usize>,
+}
+
+impl Phrase {
+    /// The phrase of a pattern that has a letter or a digit.
+    pub(crate) fn read(pattern: &str) -> Option<Self> {
+        let folded = fold(pattern);
+        let tokens = tokens(&folded);
+        let (first, last) = (tokens.first()?.at.start, tokens.last()?.at.end);
+        let (before, after) = (folded.get(..first)?, folded.get(last..)?);
+        let head = before.len() - before.trim_end_matches(['.', '#', '@', '$', '+']).len();
+        let tail = after.len() - after.trim_start_matches(['+', '#']).len();
+        Some(Self { head: first - head..first, tail: last..last + tail, tokens, folded })
+    }
+
+    fn text(&self, at: &Range<usize>) -> &str {
+        self.folded.get(at.clone()).unwrap_or_default()
+    }
+}
+
+/// A text with the places of each of its words.
+pub(crate) struct Spoken {
+    folded: String,
+    tokens: Vec<Token>,
+    places: HashMap<String, Vec<usize>>,
+}
+
+impl Spoken {
+    /// Indexes a text.
+    pub(crate) fn of(text: &str) -> Self {
+        let folded = fold(text);
+        let tokens = tokens(&folded);
+        let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, token) in tokens.iter().enumerate() {
+            let word = folded.get(token.at.clone()).unwrap_or_default();
+            match places.get_mut(word) {
+                Some(places) => places.push(at),
+                None => {
+                    places.insert(word.to_owned(), vec![at]);
+                }
+            }
+        }
+        Self { folded, tokens, places }
+    }
+
+    /// Whether the phrase is said in it.
+    pub(crate) fn says(&self, phrase: &Phrase) -> bool {
+        self.look_for(phrase).0
+    }
+
+    /// Whether the phrase is said, and at how many places one had to look for that: only where its rarest word stands.
+    fn look_for(&self, phrase: &Phrase) -> (bool, usize) {
+        let mut rarest: Option<(usize, &[usize])> = None;
+        for (at, token) in phrase.tokens.iter().enumerate() {
+            let Some(places) = self.places.get(phrase.text(&token.at)) else { return (false, 0) };
+            if rarest.is_none_or(|(_, fewest)| places.len() < fewest.len()) {
+                rarest = Some((at, places));
+            }
+        }
+        let Some((offset, places)) = rarest else { return (false, 0) };
+        let mut looked = 0;
+        let found = places.iter().any(|place| {
+            looked += 1;
+            place.checked_sub(offset).is_some_and(|start| self.says_at(phrase, start))
+        });
+        (found, looked)
+    }
+
+    fn says_at(&self, phrase: &Phrase, start: usize) -> bool {
+        let text = |at: &Range<usize>| self.folded.get(at.clone()).unwrap_or_default();
+        let Some(here) = self.tokens.get(start..start + phrase.tokens.len()) else { return false };
+        let same = here.iter().zip(&phrase.tokens).enumerate().all(|(at, (said, wanted))| {
+            let joined = at == 0
+                || match (&said.gap, &wanted.gap) {
+                    (Gap::Marks(said), Gap::Marks(wanted)) => text(said) == phrase.text(wanted),
+                    (said, wanted) => said == wanted,
+                };
+            joined && text(&said.at) == phrase.text(&wanted.at)
+        });
+        let (Some(first), Some(last)) = (here.first(), here.last()) else { return false };
+        same && self.folded.get(..first.at.start).is_some_and(|before| before.ends_with(phrase.text(&phrase.head)))
+            && self.folded.get(last.at.end..).is_some_and(|after| after.starts_with(phrase.text(&phrase.tail)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(text: &str) -> DocPath {
+        text.parse().unwrap()
+    }
+
+    fn trigger(patterns: &[&str], load: &str, by_hand: bool) -> Trigger {
+        Trigger { patterns: patterns.iter().map(|&text| text.into()).collect(), load: vec![path(load)], by_hand }
+    }
+
+    fn check(pattern: &str, input: &str, said: bool) {
+        let found = matches(&[trigger(&[pattern], "knowledge/x.md", true)], input);
+        assert_eq!(!found.is_empty(), said, "{pattern:?} in {input:?}");
+    }
+
+    // L8
+    #[test]
+    fn whole_words_are_found_whatever_their_case() {
+        check("shopify", "How is Shopify doing?", true);
+        check("shopify", "SHOPIFY's fees", true);
+        check("shopify", "shopifying", false);
+        check("shopify", "the myshopify shop", false);
+        check("dress like mommy", "open Dress-Like_Mommy please", true);
+        check("dress like mommy", "dress\n\tlike   mommy", true);
+        check("dress-like-mommy", "dress like mommy", true);
+        check("dress like mommy", "dress. Like mommy", false);
+        check("dress like mommy", "dress like", false);
+        check("Straße", "in der STRAßE", true);
+        check("café", "CAFE\u{301}", true);
+        check("ｆｕｌｌ", "full", true);
+        check("ΟΔΟΣ", "οδος", true);
+        check("हिन्दी", "मैं हिन्दी बोलता", true);
+        check("हिन्द", "हिन्दी", false);
+        check("", "anything", false);
+        check("!!", "anything!!", false);
+        check("x", "", false);
+    }
+
+    // L8
+    #[test]
+    fn scripts_without_blanks_are_found_anywhere() {
+        check("東京", "明日東京に行く", true);
+        check("東京", "東の京都", false);
+        check("東京", "東 京", false);
+        check("김철수", "김철수는 어디", true);
+        check("กรุงเทพ", "ไปกรุงเทพกัน", true);
+        check("tシャツ", "新しいTシャツを買う", true);
+        check("シャツ", "シャ", false);
+    }
+
+    // L8
+    #[test]
+    fn signs_of_a_name_count() {
+        check("c++", "written in C++.", true);
+        check("c++", "vitamin c", false);
+        check("c#", "C# it is", true);
+        check(".net", "use .NET", true);
+        check(".net", "net income", false);
+        check("node.js", "Node.js 22", true);
+        check("node.js", "node js", false);
+        check("\"apollo\"", "apollo", true);
+        check("R&D", "our r&d costs", true);
+    }
+
+    // L8
+    #[test]
+    fn hands_come_first_then_longer_patterns_and_each_page_once() {
+        let triggers = [
+            trigger(&["mommy"], "knowledge/a.md", false),
+            trigger(&["mommy", "dress like mommy"], "knowledge/b.md", false),
+            trigger(&["dress"], "knowledge/c.md", true),
+            trigger(&["dress like"], "knowledge/a.md", false),
+        ];
+        let found = matches(&triggers, "Dress like Mommy");
+        let expected = [("knowledge/c.md", "dress"), ("knowledge/b.md", "dress like mommy"), ("knowledge/a.md", "dress like")];
+        assert_eq!(found, expected.map(|(page, pattern)| (path(page), pattern.to_owned())));
+    }
+
+    // L8
+    #[test]
+    fn a_file_is_read_as_far_as_it_can_be() {
+        let text = r#"{"version":2,"triggers":[
+            {"patterns":["shopify","dress like mommy"],"load":["knowledge/entities/dress-like-mommy.md"],"note":"x"},
+            {"patterns":"apollo","load":"knowledge/apollo.md"},
+            {"patterns":["!!",7,"ok"],"load":["../../etc/passwd","knowledge/ok.md"]},
+            {"patterns":[],"load":["knowledge/x.md"]},
+            {"patterns":["y"]},
+            "odd",
+            {"patterns":{"a":1},"load":["knowledge/x.md"]}
+        ]}"#;
+        let (triggers, complaints) = read(text);
+        let expected = [
+            trigger(&["shopify", "dress like mommy"], "knowledge/entities/dress-like-mommy.md", true),
+            trigger(&["apollo"], "knowledge/apollo.md", true),
+            trigger(&["ok"], "knowledge/ok.md", true),
+        ];
+        assert_eq!(triggers, expected);
+        assert_eq!(
+            complaints,
+            [
+                "something in `patterns` of trigger 3 is not a text",
+                "the pattern `!!` of trigger 3 has no letter and no digit",
+                "trigger 3: `../../etc/passwd` is no path inside a vault: it is absolute, or has an empty, `.` or `..` part",
+                "trigger 4 is passed over: it has no pattern",
+                "trigger 5 is passed over: it has no page",
+                "trigger 6 is not an object",
+                "`patterns` of trigger 7 is not a list",
+                "trigger 7 is passed over: it has no pattern",
+            ]
+        );
+    }
+
+    // L8
+    #[test]
+    fn what_is_no_json_says_where() {
+        let (triggers, complaints) = read("{\"triggers\":[\n  {]}");
+        assert!(triggers.is_empty());
+        assert!(complaints.len() == 1 && complaints[0].contains("line 2 column 4"), "{complaints:?}");
+        assert_eq!(read("").1.len(), 1);
+        assert_eq!(read("{}").1, ["it has no list `triggers`"]);
+        assert_eq!(read("\u{feff}{\"triggers\":[]}"), (vec![], vec![]));
+        let many = format!("[{}]", vec!["1"; MAX_TRIGGERS + 10].join(","));
+        let (_, complaints) = read(&many);
+        assert_eq!(complaints.len(), MAX_COMPLAINTS + 1);
+        assert_eq!(complaints.last().unwrap(), &format!("and {} more", MAX_TRIGGERS + 1 - MAX_COMPLAINTS));
+    }
+
+    fn check_suggested(page: &str, title: &str, aliases: &[&str], patterns: &[&str]) {
+        let aliases = aliases.iter().map(|&alias| alias.to_owned()).collect();
+        let found = suggest(&[(path(page), title.into(), aliases)]);
+        let found: Vec<&str> = found.iter().flat_map(|trigger| &trigger.patterns).map(String::as_str).collect();
+        assert_eq!(found, patterns, "{page} {title}");
+    }
+
+    // L8
+    #[test]
+    fn pages_suggest_their_names() {
+        check_suggested(
+            "knowledge/entities/dress-like-mommy.md",
+            "Dress Like Mommy",
+            &["the shop", "DLM"],
+            &["dress like mommy", "DLM", "the shop"],
+        );
+        check_suggested("knowledge/entities/project.md", "Project", &["the team", "AB", "2026", ""], &[]);
+        check_suggested("knowledge/nodejs.md", "Node.js", &[], &["node js", "node.js", "nodejs"]);
+        // Initials that are an everyday word would load the page all the time.
+        check_suggested("knowledge/agile-review-events.md", "Agile Review Events", &[], &["agile review events"]);
+        check_suggested("knowledge/a-very-long-name-of-some-thing.md", "", &[], &["a very long name of some thing"]);
+        check_suggested("knowledge/x.md", "東京", &["budget"], &["東京", "budget"]);
+        check_suggested("knowledge/x.md", &"long ".repeat(100), &[], &[]);
+    }
+
+    // L8
+    #[test]
+    fn suggestions_can_be_kept() {
+        let pages = [(path("knowledge/entities/apollo.md"), "Apollo \"11\"".into(), vec!["moon shot".into()])];
+        let kept: Vec<Trigger> = suggest(&pages).into_iter().map(|trigger| Trigger { by_hand: true, ..trigger }).collect();
+        assert_eq!(read(&write(&kept)), (kept, vec![]));
+        assert_eq!(read(&write(&[])), (vec![], vec![]));
+    }
+
+    // L8
+    #[test]
+    fn thousands_of_patterns_look_at_few_places() {
+        let input = format!("{} the end of number 7", "the end is not the end ".repeat(900));
+        assert!(input.len() > 20_000);
+        let spoken = Spoken::of(&input);
+        let patterns = (0..5_000).flat_map(|at| [format!("the end of number {at}"), format!("the {at}"), format!("missing {at}")]);
+        let found: Vec<(bool, usize)> = patterns.map(|pattern| spoken.look_for(&Phrase::read(&pattern).unwrap())).collect();
+        assert_eq!(found.iter().filter(|(said, _)| *said).count(), 1);
+        let looked: usize = found.iter().map(|(_, looked)| looked).sum();
+        assert!(looked <= 10, "{looked}");
+    }
+
+    proptest! {
+        // L8
+        #[test]
+        fn reading_never_fails_and_complains_within_bounds(text in ".{0,80}|[\\[\\]{}\":,a-z ]{0,60}") {
+            let (_, complaints) = read(&text);
+            prop_assert!(complaints.len() <= MAX_COMPLAINTS + 1);
+        }
+
+        // L8
+        #[test]
+        fn what_is_said_between_blanks_is_found(before in "\\PC{0,20}", pattern in "\\PC{1,20}", after in "\\PC{0,20}") {
+            if Phrase::read(&pattern).is_some() {
+                let input = format!("{before} {pattern} {after}");
+                let found = matches(&[trigger(&[&pattern], "knowledge/x.md", false)], &input);
+                // A mark that hangs on the letter before it needs that letter.
+                let hangs = |text: &str| text.trim_start().nfkc().next().is_some_and(is_combining_mark);
+                prop_assert!(found.len() == 1 || hangs(&pattern) || hangs(&after), "{:?} in {:?}", pattern, input);
+            }
+        }
+
+        // L8
+        #[test]
+        fn suggested_names_are_found_where_they_are_said(title in "[A-Za-zéß]{3,9}( [a-z]{4,8}){0,3}") {
+            let suggested = suggest(&[(path("knowledge/q.md"), title.clone(), vec![])]);
+            if !suggested.is_empty() {
+                prop_assert_eq!(matches(&suggested, &format!("about {} now", title)).len(), 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Keeping the ledger small (L14, L15): what has expired and chains that are done with leave it for an archive.
+//!
+//! Lines are in the archive before they leave the ledger, byte for byte, and everything that refers to them still resolves.
+
+use std::collections::HashSet;
+
+use icecore_domain::hash::Hash;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::Ledger;
+use icecore_domain::ledger::archive::{self, Why};
+use icecore_domain::ledger::compact::{self, Over, What};
+use icecore_domain::ledger::integrity::Prefix;
+use icecore_store::Error as StoreError;
+use serde::Serialize;
+
+use crate::{ATTEMPTS, Error, Memory, Result};
+
+/// What left the ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Compacted {
+    /// Events of the ledger before.
+    pub before: usize,
+    /// Events of it now.
+    pub after: usize,
+    /// Events that were made to stand for a closed chain each.
+    pub summaries: Vec<EventId>,
+    /// How many went because their chain is done with.
+    pub compacted: usize,
+    /// How many went because their time is over.
+    pub pruned: usize,
+    /// Why there are still more than there should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+}
+
+impl Compacted {
+    /// Whether anything left.
+    pub fn is_empty(&self) -> bool {
+        self.compacted + self.pruned + self.summaries.len() == 0
+    }
+}
+
+fn told(over: &Over) -> String {
+    format!("{} events are left; {} of them are permanent, open or recent and stay", over.events, over.permanent)
+}
+
+impl Memory {
+    /// What `compact`, or with `prune` pruning alone, would do.
+    pub async fn compaction_outlook(&self, prune: bool) -> Result<Compacted> {
+        let text = self.store.ledger().await?;
+        let ledger = Ledger::read(&text.bytes, None);
+        let now = self.now();
+        let what = if prune { What::Prune } else { What::Compact };
+        let leaving = compact::leaving(&ledger, now.day(), self.policy.limits(), what);
+        let chains = if prune { Vec::new() } else { compact::summaries(&ledger, now) };
+        // A chain that is to get its event leaves with it.
+        let members: usize =
+            chains.iter().filter_map(|draft| draft.field::<Vec<String>>(icecore_domain::event::COMPACTS)).map(|ids| ids.len()).sum();
+        let before = ledger.entries().len();
+        Ok(Compacted {
+            before,
+            after: (before + chains.len()).saturating_sub(leaving.compacted.len() + leaving.pruned.len() + members),
+            summaries: Vec::new(),
+            compacted: leaving.compacted.len() + members,
+            pruned: leaving.pruned.len(),
+            over: leaving.over.as_ref().map(told),
+        })
+    }
+
+    /// Makes one event of every chain that is done with, and moves what is over to the archive.
+    pub async fn compact(&self) -> Result<Compacted> {
+        self.refuse_damage().await?;
+        let mut compacted = Compacted::default();
+        let now = self.now();
+        let mut last = StoreError::Moved { what: layout::LEDGER.into() };
+        for _ in 0..ATTEMPTS {
+            let text = self.store.ledger().await?;
+            let drafts = compact::summaries(&Ledger::read(&text.bytes, None), now);
+            if drafts.is_empty() {
+                break;
+            }
+            match self.store.append(drafts, Some(text.position)).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => {
+                    compacted.summaries = other?.iter().map(|event| event.id).collect();
+                    break;
+                }
+            }
+        }
+        let _ = last;
+        self.move_out(What::Compact, &mut compacted).await?;
+        Ok(compacted)
+    }
+
+    /// Moves what has expired to the archive.
+    pub async fn prune(&self) -> Result<Compacted> {
+        self.refuse_damage().await?;
+        let mut compacted = Compacted::default();
+        self.move_out(What::Prune, &mut compacted).await?;
+        Ok(compacted)
+    }
+
+    /// A ledger that is not whole is not made smaller: what is wrong with it has to be seen first.
+    async fn refuse_damage(&self) -> Result<()> {
+        if self.looks_back().await? {
+            return Err(Error::Nothing("the ledger goes on after that moment; only the ledger of now can be made smaller".into()));
+        }
+        let faults = self.store.faults().await?;
+        let lost = self.store.lost().await?;
+        if faults.is_empty() && lost.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Nothing("the ledger is damaged, so nothing was moved out of it; `icecore doctor` shows what to do".into()))
+    }
+
+    async fn move_out(&self, what: What, compacted: &mut Compacted) -> Result<()> {
+        let now = self.now();
+        let mut last = StoreError::Moved { what: layout::LEDGER.into() };
+        for _ in 0..ATTEMPTS {
+            let text = self.store.ledger().await?;
+            let ledger = Ledger::read(&text.bytes, None);
+            let leaving = compact::leaving(&ledger, now.day(), self.policy.limits(), what);
+            compacted.before = ledger.entries().len();
+            compacted.over = leaving.over.as_ref().map(told);
+            (compacted.compacted, compacted.pruned) = (leaving.compacted.len(), leaving.pruned.len());
+            compacted.after = compacted.before - compacted.compacted - compacted.pruned;
+            let all: HashSet<EventId> = leaving.compacted.iter().chain(&leaving.pruned).copied().collect();
+            if all.is_empty() {
+                return Ok(());
+            }
+            let (kept, _) = compact::split(&text.bytes, &all);
+            let mut archives: Vec<(DocPath, Vec<u8>)> = Vec::new();
+            for (ids, why) in [(&leaving.compacted, Why::Compaction), (&leaving.pruned, Why::Pruning)] {
+                // What an undo brought back from an archive is there already.
+                let there: HashSet<EventId> = self.store.archived(ids, None).await?.iter().map(|event| event.id).collect();
+                let ids: HashSet<EventId> = ids.iter().copied().filter(|id| !there.contains(id)).collect();
+                let (_, lines) = compact::split(&text.bytes, &ids);
+                if !lines.is_empty() {
+                    archives.push((archive::path(why, now.day()), archive::write(now, why, &lines)));
+                }
+            }
+            // From here on both the old and the new beginning of the ledger count as verified.
+            self.expect_ledger(&text.bytes, &kept).await?;
+            match self.store.archive(&archives, &kept, text.position).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => {
+                    other?;
+                    self.move_checkpoint(&ledger, &all).await?;
+                    return self.settle_ledger(Prefix { bytes: kept.len(), hash: Hash::of(&kept) }).await;
+                }
+            }
+        }
+        Err(last.into())
+    }
+
+    /// The checkpoint must name an event that is still in the ledger: the last one before it that stayed.
+    async fn move_checkpoint(&self, before: &Ledger, left: &HashSet<EventId>) -> Result<()> {
+        let mut checkpoint = self.checkpoint().await?;
+        let Some(last) = checkpoint.last_event().filter(|id| left.contains(id)) else { return Ok(()) };
+        let upto = before.entries().iter().take_while(|entry| entry.event.id != last);
+        let stays = upto.filter(|entry| !left.contains(&entry.event.id)).last();
+        checkpoint.last_processed_event_id = stays.map(|entry| entry.event.id.to_string());
+        self.keep_checkpoint(&checkpoint).await
+    }
+}

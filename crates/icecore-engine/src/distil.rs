@@ -1,0 +1,403 @@
+//! Distilling (L13, K4): what was said and logged since the checkpoint becomes typed events.
+//!
+//! A model proposes; rules over explicit marks propose as well, so that a promise or a rule is caught whether a model answers
+//! or not. Every proposal is judged by the domain. Nothing is locked while a model thinks: what arrives meanwhile is simply
+//! not yet looked at.
+
+use std::collections::BTreeSet;
+
+use icecore_domain::budget;
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::distil::judge::{self, Verdict};
+use icecore_domain::distil::same::KnownTexts;
+use icecore_domain::distil::{self, Piece, Proposal, rules};
+use icecore_domain::event::{Draft, Event, Origin, SAID, Scope};
+use icecore_domain::extract;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::plain;
+use icecore_domain::record::{Record, SessionKey, SessionStat};
+use icecore_domain::summary::Cost;
+use jiff::ToSpan;
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::checkpoint::Checkpoint;
+use crate::llm::{Ask, Schema, reply};
+use crate::prompts::{Prompts, Shown};
+use crate::rollup::{Asking, Later, Question, Watch, breaks_off};
+use crate::{Memory, Result};
+
+/// So many of the newest statements a proposal is compared with; what says exactly the same is found however old it is.
+const RECENT: usize = 2_000;
+/// So many known statements are shown to a model, so that it does not propose them again.
+const SHOWN: usize = 60;
+/// How often a model is asked again when its answer cannot be read.
+const ATTEMPTS: u32 = 2;
+/// The longest piece a model is shown, in bytes; the rest of it is left to the rules.
+const PIECE_BYTES: usize = 6_000;
+/// The room for an answer, in tokens.
+const ANSWER_TOKENS: u32 = 2_400;
+/// So many refusals are kept for the report.
+const TOLD: usize = 200;
+
+/// What distilling came to.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Distilled {
+    /// Messages, states and log lines that were looked at.
+    pub pieces: usize,
+    /// Proposals.
+    pub proposed: usize,
+    /// Events that came of them.
+    pub learnt: Vec<EventId>,
+    /// Those among them that wait for confirmation.
+    pub quarantined: Vec<EventId>,
+    /// Proposals that said what is known.
+    pub duplicates: usize,
+    /// Proposals that were refused, and why.
+    pub refused: Vec<String>,
+    /// Sessions that are older than what is distilled.
+    pub too_old: usize,
+    /// Why a model has to be asked later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deferred: Option<String>,
+}
+
+/// One thing to be distilled: a session's new records, or the new part of a log.
+enum Batch {
+    Session(SessionStat, Option<Moment>),
+    Log(Date, usize),
+}
+
+impl Memory {
+    /// What has not been distilled yet, oldest first.
+    async fn batches(&self, checkpoint: &Checkpoint, distilled: &mut Distilled) -> Result<Vec<Batch>> {
+        let (today, until) = (self.now().day(), self.horizon());
+        let first = today.checked_sub(i32::from(self.policy.distil.reach_days).days()).unwrap_or(today);
+        let mut batches = Vec::new();
+        let mut sessions = self.store.sessions(Some(Days { first, last: today })).await?;
+        sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
+        sessions.sort_by(|a, b| (a.first, &a.key).cmp(&(b.first, &b.key)));
+        for stat in sessions {
+            if let Some(since) = checkpoint.is_new(&stat) {
+                batches.push(Batch::Session(stat, since));
+            }
+        }
+        if checkpoint.last_run().is_none() {
+            distilled.too_old = self.store.record_days().await?.into_iter().filter(|day| *day < first).count();
+        }
+        for day in (Days { first, last: today }).iter() {
+            let log = self.store.document(&DocPath::log(day)).await?.unwrap_or_default();
+            if let Some(from) = checkpoint.new_from(day, &log) {
+                batches.push(Batch::Log(day, from));
+            }
+        }
+        Ok(batches)
+    }
+
+    /// How many sessions and logs wait to be distilled.
+    pub(crate) async fn undistilled(&self) -> Result<usize> {
+        Ok(self.batches(&self.checkpoint().await?, &mut Distilled::default()).await?.len())
+    }
+
+    /// Distils what is new since the checkpoint, and moves the checkpoint on.
+    pub(crate) async fn distil(&self, checkpoint: &mut Checkpoint, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Distilled> {
+        let mut distilled = Distilled::default();
+        let batches = self.batches(checkpoint, &mut distilled).await?;
+        if batches.is_empty() {
+            return Ok(distilled);
+        }
+        let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
+        let recent = self.events(&EventQuery { limit: Some(RECENT), ..EventQuery::default() }).await?;
+        let lines: Vec<String> = recent.iter().rev().take(SHOWN).map(|entry| plain::one_line(&entry.event.content)).collect();
+        let known = recent.iter().map(|entry| {
+            let event = &entry.event;
+            (event.id, event.entity.as_deref().unwrap_or_default(), event.content.as_str())
+        });
+        let mut known = KnownTexts::of(known);
+        let all = batches.len();
+        for (done, batch) in batches.into_iter().enumerate() {
+            watch("distilling", done, all);
+            let (records, log) = match &batch {
+                Batch::Session(stat, since) => (self.new_records(&stat.key, *since).await?, Vec::new()),
+                Batch::Log(day, from) => {
+                    let text = self.store.document(&DocPath::log(*day)).await?.unwrap_or_default();
+                    (Vec::new(), log_lines(*day, &text, *from, self.now()))
+                }
+            };
+            let pieces: Vec<Piece<'_>> =
+                if records.is_empty() { log.iter().map(LogLine::piece).collect() } else { records.iter().map(piece).collect() };
+            distilled.pieces += pieces.len();
+            let mut proposals = Vec::new();
+            let mut settled = true;
+            if let (Some(asking), Some(prompts), None) = (asking, &prompts, &distilled.deferred) {
+                match self.proposals(&pieces, &lines, asking, prompts, &mut distilled).await? {
+                    Ok(found) => proposals = found,
+                    Err(later) => {
+                        settled = !later.all;
+                        distilled.deferred = Some(later.why).filter(|_| later.all);
+                    }
+                }
+            } else if asking.is_some() {
+                settled = false;
+            }
+            // Whatever a model says or does not say, what is marked is caught.
+            proposals.extend(rules::propose(&pieces));
+            self.learn(proposals, &pieces, &mut known, &mut distilled).await?;
+            if !settled {
+                continue;
+            }
+            match &batch {
+                Batch::Session(stat, _) => {
+                    let newest = records.iter().map(|record| record.captured).max().unwrap_or_else(|| self.now());
+                    checkpoint.note_session(stat, newest);
+                }
+                Batch::Log(day, _) => {
+                    let text = self.store.document(&DocPath::log(*day)).await?.unwrap_or_default();
+                    // Only what was looked at; a line that came meanwhile is the next run's.
+                    let seen = log.last().map_or(text.len(), |line| line.end.min(text.len()));
+                    checkpoint.note_log(*day, &text[..seen]);
+                }
+            }
+            if asking.is_some() {
+                // What was paid for is not paid for again.
+                self.keep_checkpoint(checkpoint).await?;
+            }
+        }
+        watch("", all, all);
+        let first = self.now().day().checked_sub(i32::from(self.policy.distil.reach_days).days()).unwrap_or(Date::MIN);
+        checkpoint.forget_before(first);
+        Ok(distilled)
+    }
+
+    async fn new_records(&self, key: &SessionKey, since: Option<Moment>) -> Result<Vec<Record>> {
+        let mut records = self.store.records(Days { first: key.day, last: key.day }).await?;
+        let until = self.horizon();
+        records.retain(|record| {
+            record.session_key() == *key
+                && until.is_none_or(|until| record.ts.at() <= until)
+                // The last moment once more: something may have been captured within the same second.
+                && since.is_none_or(|since| record.captured >= since)
+        });
+        Ok(records)
+    }
+
+    /// What a model proposes of these pieces; `Err` if it has to be asked later.
+    async fn proposals(
+        &self,
+        pieces: &[Piece<'_>],
+        known: &[String],
+        asking: &Asking<'_>,
+        prompts: &Prompts,
+        distilled: &mut Distilled,
+    ) -> Result<Result<Vec<Proposal>, Later>> {
+        let room = self.policy.distil.question_tokens.min(asking.input_tokens.saturating_sub(2_500).max(500));
+        let mut found = Vec::new();
+        let mut from = 0;
+        while from < pieces.len() {
+            let mut shown: Vec<Shown> = Vec::new();
+            let mut tokens = 0;
+            for piece in &pieces[from..] {
+                let text = budget::shortened(piece.text.trim(), PIECE_BYTES);
+                let cost = budget::tokens(&text) + 20;
+                if !shown.is_empty() && tokens + cost > room {
+                    break;
+                }
+                tokens += cost;
+                shown.push(Shown { name: format!("{} {}", piece.said.clock(), piece.origin), text });
+            }
+            let chunk = &pieces[from..from + shown.len()];
+            match self.ask_about(chunk, &shown, known, asking, prompts, distilled).await? {
+                Ok(proposals) => found.extend(proposals.into_iter().map(|proposal| Proposal { piece: proposal.piece + from, ..proposal })),
+                Err(later) => return Ok(Err(later)),
+            }
+            from += shown.len();
+        }
+        Ok(Ok(found))
+    }
+
+    async fn ask_about(
+        &self,
+        chunk: &[Piece<'_>],
+        shown: &[Shown],
+        known: &[String],
+        asking: &Asking<'_>,
+        prompts: &Prompts,
+        distilled: &mut Distilled,
+    ) -> Result<Result<Vec<Proposal>, Later>> {
+        let title = format!("{} to {}", chunk[0].said, chunk[chunk.len() - 1].said);
+        let mut complaints = String::new();
+        for attempt in 0..=ATTEMPTS {
+            let (system, user) = prompts.fill_distil(&title, shown, known, attempt, &complaints)?;
+            let schema = Schema { name: "events", json: distil::schema(shown.len()) };
+            let ask = Ask { system, user, schema: Some(schema), max_tokens: ANSWER_TOKENS, attempt };
+            let question = Question { ask: &ask, job: "distil", retries: 0 };
+            let heard = match self.ask(question, asking, &mut Cost::default()).await? {
+                Ok(heard) => heard,
+                Err(later) => return Ok(Err(later)),
+            };
+            complaints = match (&heard.nothing, reply::json_object(&heard.text)) {
+                (Some(why), _) => why.clone(),
+                _ if heard.cut_off || breaks_off(&heard.text) => "it was cut off".into(),
+                (None, None) => "there is no JSON object in it".into(),
+                (None, Some(read)) => {
+                    let (proposals, complaints) = distil::read_answer(&read.value, shown.len());
+                    for complaint in complaints {
+                        note(&mut distilled.refused, complaint);
+                    }
+                    return Ok(Ok(proposals));
+                }
+            };
+        }
+        // It answers, but not in a form that can be read: the rules have to do.
+        note(&mut distilled.refused, format!("the answer about {title} could not be read: {complaints}"));
+        Ok(Ok(Vec::new()))
+    }
+
+    /// Judges proposals and writes down those that may stand.
+    async fn learn(&self, proposals: Vec<Proposal>, pieces: &[Piece<'_>], known: &mut KnownTexts, distilled: &mut Distilled) -> Result<()> {
+        distilled.proposed += proposals.len();
+        let mut drafts: Vec<Draft> = Vec::new();
+        let now = self.now();
+        for (proposal, verdict) in judge::judge(proposals, pieces, known, now) {
+            let about = plain::one_line(&proposal.content);
+            match verdict {
+                Verdict::Keep(kept, changes) => {
+                    let Some(piece) = pieces.get(kept.piece) else { continue };
+                    if self.was_said(&kept.content).await? {
+                        distilled.duplicates += 1;
+                        continue;
+                    }
+                    for change in changes {
+                        note(&mut distilled.refused, format!("\"{}\": {change}", budget::shortened(&about, 120)));
+                    }
+                    let draft = kept.draft(piece, now).with_field(SAID, &piece.said.to_string());
+                    match draft.cleaned() {
+                        Ok((draft, _)) => drafts.push(draft),
+                        Err(unfit) => note(&mut distilled.refused, format!("\"{}\": {unfit}", budget::shortened(&about, 120))),
+                    }
+                }
+                Verdict::Refused(why) => note(&mut distilled.refused, format!("\"{}\": {why}", budget::shortened(&about, 120))),
+                Verdict::Duplicate(_) | Verdict::DuplicateInBatch(_) => distilled.duplicates += 1,
+            }
+        }
+        if drafts.is_empty() {
+            return Ok(());
+        }
+        for event in self.append_replacing(drafts).await? {
+            known.add(event.id, event.entity.as_deref().unwrap_or_default(), &event.content);
+            if icecore_domain::ledger::Entry::fresh(event.clone(), 0).is_quarantined() {
+                distilled.quarantined.push(event.id);
+            }
+            distilled.learnt.push(event.id);
+        }
+        Ok(())
+    }
+
+    /// Whether exactly this stands in the ledger or was put away, whatever became of it: what a person took back is not
+    /// learnt again from the same words.
+    async fn was_said(&self, content: &str) -> Result<bool> {
+        let same = EventQuery { saying: Some(content.to_owned()), limit: Some(1), ..EventQuery::everything() };
+        Ok(!self.store.events(&same).await?.entries.is_empty())
+    }
+
+    /// Appends drafts; one that is to replace something that does not stand any more replaces nothing.
+    async fn append_replacing(&self, drafts: Vec<Draft>) -> Result<Vec<Event>> {
+        let targets: BTreeSet<EventId> = drafts.iter().flat_map(|draft| draft.supersedes.iter().copied()).collect();
+        let targets: Vec<EventId> = targets.into_iter().collect();
+        self.against(&targets, |found| {
+            let active = |id: &EventId| found.entries.iter().any(|entry| entry.event.id == *id && entry.standing.is_active());
+            Ok(drafts
+                .iter()
+                .map(|draft| Draft { supersedes: draft.supersedes.iter().copied().filter(active).collect(), ..draft.clone() })
+                .collect())
+        })
+        .await
+    }
+}
+
+fn note(list: &mut Vec<String>, what: String) {
+    if list.len() < TOLD {
+        list.push(what);
+    }
+}
+
+/// A record as it is distilled.
+fn piece(record: &Record) -> Piece<'_> {
+    let session = record.session.as_ref().map_or_else(|| record.conversation.clone(), |name| format!("{}/{name}", record.conversation));
+    Piece {
+        source: format!("{}#{}", record.path(), record.id),
+        text: &record.text,
+        origin: record.origin,
+        said: record.ts,
+        session: Some(session),
+        scope: Scope::Everywhere,
+    }
+}
+
+/// A line of a daily log.
+struct LogLine {
+    source: String,
+    text: String,
+    said: Moment,
+    end: usize,
+}
+
+impl LogLine {
+    fn piece(&self) -> Piece<'_> {
+        Piece {
+            source: self.source.clone(),
+            text: &self.text,
+            origin: Origin::File,
+            said: self.said,
+            session: None,
+            scope: Scope::Everywhere,
+        }
+    }
+}
+
+/// The lines of a log from a byte on that are not extracts: those are taken in by themselves.
+fn log_lines(day: Date, log: &[u8], from: usize, now: Moment) -> Vec<LogLine> {
+    let text = String::from_utf8_lossy(log);
+    let extracts: BTreeSet<usize> = extract::section_lines(&text).collect();
+    let said = if now.day() == day { now } else { Moment::read(&format!("{day}T12:00:00{}", offset(now))).map_or(now, |read| read.moment) };
+    let mut lines: Vec<LogLine> = Vec::new();
+    let mut end = 0;
+    for (at, raw) in text.split_inclusive('\n').enumerate() {
+        end += raw.len();
+        let line = raw.trim_end();
+        if end <= from || line.trim().is_empty() || line.starts_with('#') || extracts.contains(&(at + 1)) {
+            if let Some(last) = lines.last_mut() {
+                last.end = end;
+            }
+            continue;
+        }
+        // What is indented goes on with the line above.
+        match lines.last_mut() {
+            Some(last) if line.starts_with("  ") && last.end + raw.len() == end => {
+                last.text.push('\n');
+                last.text.push_str(line.trim());
+                last.end = end;
+            }
+            _ => lines.push(LogLine { source: format!("{}:{}", DocPath::log(day), at + 1), text: untimed(line).to_owned(), said, end }),
+        }
+    }
+    lines
+}
+
+/// A log line without its bullet and time.
+fn untimed(line: &str) -> &str {
+    let line = line.trim_start_matches(['-', '*', '+', ' ']);
+    match line.split_once(' ') {
+        Some((clock, rest)) if clock.len() == 5 && clock.as_bytes()[2] == b':' && clock.bytes().filter(u8::is_ascii_digit).count() == 4 => {
+            rest
+        }
+        _ => line,
+    }
+}
+
+fn offset(now: Moment) -> String {
+    let text = now.to_string();
+    text.get(19..).map_or_else(|| "Z".into(), str::to_owned)
+}

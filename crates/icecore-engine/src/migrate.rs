@@ -1,0 +1,243 @@
+//! Taking an older memory folder over (L18, K11): nothing is destroyed, and doing it twice changes nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use icecore_domain::event::{Draft, Event, Origin};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::migrate::{self, Account, Found, Plan, Step, Vault, WAS};
+use icecore_domain::plain;
+use icecore_domain::record::{self, Captured, Record, Role};
+use icecore_store::Error as StoreError;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::capture::STATES;
+use crate::{ATTEMPTS, Memory, Result};
+
+/// A file of the old folder, as it was read.
+#[derive(Debug, Clone)]
+pub struct OldFile {
+    /// Its path in the folder, parts separated by `/`.
+    pub path: String,
+    /// What it holds.
+    pub bytes: Vec<u8>,
+    /// When it was last written.
+    pub modified: Option<Timestamp>,
+}
+
+/// What became of one old file.
+#[derive(Debug, Clone, Serialize)]
+pub struct Accounted {
+    /// Its path.
+    pub path: String,
+    /// Its lines that are not blank.
+    pub lines: usize,
+    /// Its size.
+    pub bytes: usize,
+    /// Where its lines stand afterwards, and how many of them.
+    pub stands: Vec<(String, usize)>,
+    /// What is made of them besides.
+    pub becomes: Vec<(String, usize)>,
+    /// Lines that stand nowhere afterwards.
+    pub missing: usize,
+}
+
+/// What a migration did, or would do.
+#[derive(Debug, Default, Serialize)]
+pub struct Migrated {
+    /// What became of each file.
+    pub inventory: Vec<Accounted>,
+    /// Documents that came into the vault, or grew.
+    pub kept: usize,
+    /// Events that were learnt.
+    pub learnt: usize,
+    /// States that became records.
+    pub recorded: usize,
+    /// Old files that went to the archive.
+    pub moved: usize,
+    /// Files with nothing to do.
+    pub unchanged: usize,
+    /// What a person should look at.
+    pub complaints: Vec<String>,
+    /// Where the inventory is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<String>,
+    /// The inventory as a table.
+    #[serde(skip)]
+    pub table: String,
+}
+
+fn accounted(account: &Account) -> Accounted {
+    Accounted {
+        path: account.path.clone(),
+        lines: account.lines,
+        bytes: account.bytes,
+        stands: account.stands.clone(),
+        becomes: account.becomes.clone(),
+        missing: account.missing(),
+    }
+}
+
+impl Memory {
+    /// Takes a folder over; with `dry_run` only says what would be done.
+    pub async fn migrate(&self, files: Vec<OldFile>, empty: Vec<String>, in_place: bool, dry_run: bool) -> Result<Migrated> {
+        let now = self.now();
+        let found: Vec<Found> = files
+            .into_iter()
+            .map(|file| Found { path: file.path, bytes: file.bytes, modified: file.modified.map(|at| self.zone.moment(at)) })
+            .collect();
+        let plan = self.plan_migration(&found, &empty, in_place).await?;
+        let mut migrated = Migrated {
+            inventory: plan.inventory.iter().map(accounted).collect(),
+            complaints: plan.complaints.clone(),
+            table: migrate::report(&plan),
+            ..Migrated::default()
+        };
+        for step in &plan.steps {
+            match step {
+                Step::Keep { .. } | Step::Merge { .. } => migrated.kept += 1,
+                Step::Learn { .. } => migrated.learnt += 1,
+                Step::Record { .. } => migrated.recorded += 1,
+                Step::Move { .. } => migrated.moved += 1,
+                Step::Nothing { .. } => migrated.unchanged += 1,
+                Step::RemoveFolder(_) => {}
+            }
+        }
+        if dry_run || plan.is_done() {
+            return Ok(migrated);
+        }
+        if self.history.available().await.is_ok() {
+            let _ = self.history.snapshot("before migration", now.at()).await;
+        }
+        // The inventory first: whatever happens next, there is an account of what was there.
+        let report: DocPath =
+            format!("{}/inventory-{}.md", migrate::ARCHIVE, plain::entity_key(&now.to_string())).parse().map_err(StoreError::Path)?;
+        self.store.put(&report, migrated.table.as_bytes()).await?;
+        migrated.report = Some(report.to_string());
+        self.carry_out(plan, &mut migrated).await?;
+        Ok(migrated)
+    }
+
+    async fn plan_migration(&self, found: &[Found], empty: &[String], in_place: bool) -> Result<Plan> {
+        let mut documents: HashMap<DocPath, Vec<u8>> = HashMap::new();
+        for path in self.store.documents("").await? {
+            // Messages are not where anything of an old folder goes, and there may be very many.
+            if path.record_day().is_none()
+                && let Some(bytes) = self.store.document(&path).await?
+            {
+                documents.insert(path, bytes);
+            }
+        }
+        let mut events: Vec<Event> = self.ledger().await?.entries().iter().map(|entry| entry.event.clone()).collect();
+        events.extend(self.store.archived(&[], None).await?);
+        events.sort_by_key(|event| event.id);
+        let (mut said, mut taken): (HashMap<String, EventId>, HashMap<(String, String), EventId>) = Default::default();
+        for event in events.iter().filter(|event| event.is_statement() || event.field::<String>(WAS).is_some()) {
+            let key = plain::sameness_key(&event.content);
+            if let Some(was) = event.field::<String>(WAS) {
+                taken.entry((was, key.clone())).or_insert(event.id);
+            }
+            said.entry(key).or_insert(event.id);
+        }
+        let vault = Vault {
+            documents: &|path| documents.get(path).cloned(),
+            said: &|key| said.get(key).copied(),
+            taken: &|was, key| taken.get(&(was.to_owned(), key.to_owned())).copied(),
+            in_place,
+        };
+        Ok(migrate::plan(found, empty, &vault, self.now(), &self.zone))
+    }
+
+    async fn carry_out(&self, plan: Plan, migrated: &mut Migrated) -> Result<()> {
+        let mut known: BTreeMap<String, EventId> = plan.known.into_iter().collect();
+        let mut waiting: Vec<(Draft, Option<String>)> = Vec::new();
+        for step in plan.steps {
+            if !matches!(step, Step::Learn { .. }) {
+                // In the order of the plan: a file leaves only after what it holds is kept.
+                self.learn_old(&mut waiting, &mut known).await?;
+            }
+            match step {
+                Step::Learn { draft, was, replaces, related, from, line } => {
+                    let named = |was: &String| waiting.iter().any(|(_, other)| other.as_ref() == Some(was));
+                    if replaces.iter().chain(&related).any(named) {
+                        self.learn_old(&mut waiting, &mut known).await?;
+                    }
+                    let mut draft = *draft;
+                    draft.supersedes.extend(replaces.iter().filter_map(|was| known.get(was)));
+                    draft.related.extend(related.iter().filter_map(|was| known.get(was)));
+                    draft.content = self.gate_text(&draft.content);
+                    match draft.cleaned() {
+                        Ok((draft, _)) => waiting.push((draft, was)),
+                        Err(unfit) => migrated.complaints.push(format!("{from}:{line} was not learnt: {unfit}")),
+                    }
+                }
+                Step::Keep { to, bytes, .. } => self.store.put(&to, &bytes).await?,
+                Step::Merge { to, bytes, .. } => self.merge(&to, &bytes).await?,
+                Step::Record { at, title, text, .. } => {
+                    let text = self.gate_text(&text);
+                    let ts = self.zone.moment(at.at());
+                    self.store
+                        .add_records(vec![Record {
+                            ts,
+                            conversation: STATES.into(),
+                            session: None,
+                            id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(ts), 0),
+                            role: Role::Assistant,
+                            name: None,
+                            kind: Captured::State,
+                            title,
+                            text,
+                            parts: None,
+                            origin: Origin::File,
+                            captured: self.now(),
+                            extra: Vec::new(),
+                        }])
+                        .await?;
+                }
+                Step::Move { from, to } => {
+                    let Ok(old) = from.parse::<DocPath>() else {
+                        migrated.complaints.push(format!("{from} was left where it is: its name is no path of a vault"));
+                        continue;
+                    };
+                    let Some(bytes) = self.store.document(&old).await? else { continue };
+                    if self.store.document(&to).await?.as_ref() != Some(&bytes) {
+                        self.store.put(&to, &bytes).await?;
+                    }
+                    self.store.remove(&old).await?;
+                }
+                Step::RemoveFolder(name) => {
+                    if let Ok(folder) = name.parse::<DocPath>() {
+                        self.store.remove_folder(&folder).await?;
+                    }
+                }
+                Step::Nothing { .. } => {}
+            }
+        }
+        self.learn_old(&mut waiting, &mut known).await
+    }
+
+    /// Appends what was gathered, and notes which old ids became which.
+    async fn learn_old(&self, waiting: &mut Vec<(Draft, Option<String>)>, known: &mut BTreeMap<String, EventId>) -> Result<()> {
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let (drafts, were): (Vec<Draft>, Vec<Option<String>>) = std::mem::take(waiting).into_iter().unzip();
+        for (event, was) in self.store.append(drafts, None).await?.iter().zip(were) {
+            known.extend(was.map(|was| (was, event.id)));
+        }
+        Ok(())
+    }
+
+    async fn merge(&self, to: &DocPath, bytes: &[u8]) -> Result<()> {
+        let mut last = StoreError::Moved { what: to.to_string() };
+        for _ in 0..ATTEMPTS {
+            let length = self.store.document(to).await?.map_or(0, |known| known.len() as u64);
+            match self.store.grow(to, bytes, length).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return Ok(other?),
+            }
+        }
+        Err(last.into())
+    }
+}

@@ -1,0 +1,432 @@
+//! The page a session starts with: the recall pack, what one prompt is given, and the start of a session (L6, L7, L8, L17).
+//!
+//! A pack of now and a pack of any past moment are made by the same questions to the same rules; only who answers differs:
+//! the home's index, or the ledger as it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use icecore_domain::budget::LeftOut;
+use icecore_domain::calendar::{Days, Moment, days_between};
+use icecore_domain::event::{Event, Kind, Priority, Scope};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::archive;
+use icecore_domain::ledger::conflict::{self, Conflict};
+use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::ledger::{Entry, Ledger};
+use icecore_domain::packs::delta::{self, Delta};
+use icecore_domain::packs::recall::{self, Known};
+use icecore_domain::packs::session::{self, Opening};
+use icecore_domain::packs::{Pack, pyramid};
+use icecore_domain::page::{self, PageKey, PageKind};
+use icecore_domain::plain;
+use icecore_domain::schedule::Job;
+use icecore_domain::summary::{SummaryQuery, Tier};
+use icecore_domain::trigger::{self, Trigger};
+use icecore_store::Error as StoreError;
+use jiff::ToSpan;
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::assemble::Vantage;
+use crate::{Memory, Result};
+
+/// So many statements of each stretch of time are looked at; a section has room for fewer.
+const WINDOW: usize = 150;
+/// So many things that may come up today are looked at.
+const THINGS: usize = 30;
+/// So many older statements of each of them.
+const PER_THING: usize = 10;
+/// More statements than this that wait for confirmation are not counted.
+const COUNTED: usize = 1_000;
+/// How much of a file that only grows is looked at for what happened last.
+const TAIL_BYTES: u64 = 256 * 1024;
+/// Of a session's room, so many parts of a hundred are the recall pack's.
+const RECALL_SHARE: usize = 55;
+
+/// Which session starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionKind {
+    /// The person's own.
+    Main,
+    /// Somebody else's, such as a helper's: it does not see MEMORY.md.
+    Side,
+}
+
+/// Where triggers come from, and what is wrong with the file.
+#[derive(Debug, Clone, Serialize)]
+pub struct Triggers {
+    /// Patterns, and what they load.
+    pub triggers: Vec<TriggerTold>,
+    /// What is wrong with `recall/triggers.json`.
+    pub complaints: Vec<String>,
+}
+
+/// A trigger, for a person.
+#[derive(Debug, Clone, Serialize)]
+pub struct TriggerTold {
+    /// What loads it.
+    pub patterns: Vec<String>,
+    /// What it loads.
+    pub load: Vec<String>,
+    /// Whether a person wrote it.
+    pub by_hand: bool,
+}
+
+/// Who answers questions about the ledger.
+enum Knows {
+    Now,
+    Then(Box<Ledger>),
+}
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+fn back(day: Date, days: i32) -> Date {
+    day.checked_sub(days.days()).unwrap_or(Date::MIN)
+}
+
+impl Memory {
+    /// The ledger as it was at a moment, lines that have left it since included.
+    pub(crate) async fn ledger_then(&self, until: jiff::Timestamp) -> Result<Ledger> {
+        let text = self.store.ledger().await?.bytes;
+        let archives = self.archive_texts().await?;
+        let archives: Vec<&[u8]> = archives.iter().map(Vec::as_slice).collect();
+        Ok(archive::as_of(&text, &archives, until))
+    }
+
+    /// The files of events that left the ledger.
+    pub(crate) async fn archive_texts(&self) -> Result<Vec<Vec<u8>>> {
+        let mut texts = Vec::new();
+        for document in self.store.documents("memory").await? {
+            if document.is_archive() {
+                texts.extend(self.store.document(&document).await?);
+            }
+        }
+        Ok(texts)
+    }
+
+    async fn knows(&self, vantage: Vantage) -> Result<Knows> {
+        Ok(match vantage.until {
+            None => Knows::Now,
+            Some(until) => Knows::Then(Box::new(self.ledger_then(until).await?)),
+        })
+    }
+
+    async fn pick(&self, knows: &Knows, which: &EventQuery) -> Result<Vec<Entry>> {
+        Ok(match knows {
+            Knows::Now => self.store.events(which).await?.entries,
+            Knows::Then(ledger) => which.choose(ledger.entries()).into_iter().cloned().collect(),
+        })
+    }
+
+    async fn conflicts_known(&self, knows: &Knows) -> Result<Vec<Conflict>> {
+        Ok(match knows {
+            Knows::Now => conflict::between(&self.store.contested().await?),
+            Knows::Then(ledger) => conflict::among(ledger.entries()),
+        })
+    }
+
+    /// The recall pack (L6).
+    pub async fn pack_recall(&self, date: Option<Date>, scopes: &[Scope]) -> Result<Pack> {
+        let gathered = self.gather(self.vantage(date)?, scopes).await?;
+        Ok(recall::recall(gathered.day, &gathered.known(), self.policy.recall.words(), self.policy.decay.ages()))
+    }
+
+    /// Everything that a recall pack is made from.
+    async fn gather(&self, vantage: Vantage, scopes: &[Scope]) -> Result<Gathered> {
+        let day = vantage.now.day();
+        let knows = self.knows(vantage).await?;
+        let mut statements: BTreeMap<EventId, Entry> = BTreeMap::new();
+        let mut take = |entries: Vec<Entry>| statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)));
+        let trusted = || EventQuery { quarantined: Some(false), ..EventQuery::default() };
+        take(self.pick(&knows, &EventQuery { priorities: vec![Priority::P0], ..trusted() }).await?);
+        for tag in ["mantra", "account"] {
+            take(self.pick(&knows, &EventQuery { tags: vec![tag.into()], ..trusted() }).await?);
+        }
+        let few = || EventQuery { limit: Some(WINDOW), weightiest: true, ..trusted() };
+        take(self.pick(&knows, &EventQuery { kinds: vec![Kind::Procedure], ..few() }).await?);
+        let told = vec![Kind::Fact, Kind::Decision, Kind::Preference, Kind::Relationship, Kind::Constraint];
+        let stale = i32::from(self.policy.decay.ages().dropped_days);
+        for (first, last) in [(1, None), (7, Some(2)), (30, Some(8)), (stale.max(31), Some(31))] {
+            let window = EventQuery {
+                kinds: told.clone(),
+                verified_since: Some(back(day, first)),
+                verified_until: last.map(|last| back(day, last)),
+                ..few()
+            };
+            take(self.pick(&knows, &window).await?);
+        }
+        // What does not age is of interest however old it is.
+        let lasting = EventQuery {
+            kinds: vec![Kind::Preference, Kind::Relationship, Kind::Constraint],
+            verified_until: Some(back(day, stale.max(31) + 1)),
+            ..few()
+        };
+        take(self.pick(&knows, &lasting).await?);
+        let weighty = EventQuery { priorities: vec![Priority::P0, Priority::P1], limit: Some(WINDOW), ..trusted() };
+        take(self.pick(&knows, &weighty).await?);
+
+        let mut open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
+        let log = self.store.document(&DocPath::log(day)).await?.unwrap_or_default();
+        let log = recall::log_known(&String::from_utf8_lossy(&log), &vantage.now.clock());
+        // Older facts about what may come up today.
+        let (things, tags) = self.coming_up(&knows, &open, statements.values(), &log).await?;
+        let mut older = Vec::new();
+        for thing in &things {
+            older.extend(self.pick(&knows, &EventQuery { entity: Some(thing.clone()), limit: Some(PER_THING), ..trusted() }).await?);
+        }
+        for tag in &tags {
+            older.extend(self.pick(&knows, &EventQuery { tags: vec![tag.clone()], limit: Some(PER_THING), ..trusted() }).await?);
+        }
+        statements.extend(older.into_iter().map(|entry| (entry.event.id, entry)));
+
+        let mut conflicts = self.conflicts_known(&knows).await?;
+        let named: Vec<_> = conflicts.iter().flat_map(|conflict| conflict.events.iter().copied()).take(200).collect();
+        if !named.is_empty() {
+            let entries = self.pick(&knows, &EventQuery { ids: named, ..EventQuery::default() }).await?;
+            statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)));
+        }
+        let seen = |entry: &Entry| entry.event.scope == Scope::Everywhere || scopes.contains(&entry.event.scope);
+        statements.retain(|_, entry| seen(entry));
+        open.retain(seen);
+        conflicts.retain(|conflict| conflict.events.iter().all(|id| statements.contains_key(id)));
+
+        let mut about = BTreeMap::new();
+        for thing in &things {
+            let of_thing = EventQuery { standing: Wanted::Any, entity: Some(thing.clone()), ..EventQuery::default() };
+            let mut events: Vec<Event> = self.pick(&knows, &of_thing).await?.into_iter().filter(&seen).map(|entry| entry.event).collect();
+            events.sort_by_key(|event| event.id);
+            let key = PageKey { kind: PageKind::Entity, slug: page::slug(thing) };
+            let summary = page::render::render(&key, Ledger::of(events).entries()).summary;
+            if !summary.is_empty() {
+                about.insert(thing.clone(), summary);
+            }
+        }
+        let waiting = EventQuery { quarantined: Some(true), limit: Some(COUNTED), ..EventQuery::default() };
+        let quarantined = self.pick(&knows, &waiting).await?.iter().filter(|entry| seen(entry)).count();
+        let troubles = self.troubles(vantage).await?;
+        Ok(Gathered { day, statements: statements.into_values().collect(), open, conflicts, log, about, troubles, quarantined })
+    }
+
+    /// Things and labels that may come up today: those of what is due or weighty, of open commitments, and those that today's
+    /// log names.
+    async fn coming_up(
+        &self,
+        knows: &Knows,
+        open: &[Entry],
+        statements: impl Iterator<Item = &Entry>,
+        log: &str,
+    ) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+        let (mut things, mut tags) = (BTreeSet::new(), BTreeSet::new());
+        let mut note = |entry: &Entry| {
+            if things.len() < THINGS {
+                things.extend(entry.event.entity.clone());
+            }
+            if tags.len() < THINGS {
+                tags.extend(entry.event.tags.iter().cloned());
+            }
+        };
+        let mut oldest: Vec<&Entry> = open.iter().collect();
+        oldest.sort_by_key(|entry| (entry.event.due.is_none(), entry.event.due, entry.event.ts, entry.event.id));
+        oldest.iter().take(THINGS).for_each(|entry| note(entry));
+        let mut weighty: Vec<&Entry> = statements.filter(|entry| entry.event.priority <= Priority::P1).collect();
+        weighty.sort_by_key(|entry| std::cmp::Reverse((entry.event.ts, entry.event.id)));
+        weighty.iter().take(5).for_each(|entry| note(entry));
+        if !log.trim().is_empty() {
+            let named = match knows {
+                Knows::Now => self.store.entities().await?,
+                Knows::Then(ledger) => ledger.entries().iter().filter_map(|entry| entry.event.entity.clone()).collect(),
+            };
+            let said = format!("_{}_", plain::entity_key(log));
+            things.extend(
+                named.into_iter().filter(|name| said.contains(&format!("_{name}_"))).collect::<BTreeSet<_>>().into_iter().take(THINGS),
+            );
+        }
+        Ok((things, tags))
+    }
+
+    /// What the pack has to warn of, as it was known: failing integrity, drafts that wait for review, silence.
+    pub(crate) async fn troubles(&self, vantage: Vantage) -> Result<Vec<String>> {
+        let mut troubles = Vec::new();
+        let known = |ts: &str| Moment::read(ts).is_some_and(|read| vantage.until.is_none_or(|until| read.moment.at() <= until));
+        let (log, _) = self.store.tail(&path(layout::INTEGRITY_LOG)?, TAIL_BYTES).await?;
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let checks = log.lines().filter_map(|line| line.strip_prefix("- ")?.split_once(' '));
+        if let Some((at, said)) = checks.filter(|(at, _)| known(at)).last()
+            && said.starts_with("FAILED")
+        {
+            troubles.push(format!("integrity checks failed on {}: run `icecore doctor`", at.get(..10).unwrap_or(at)));
+        }
+        let flagged = self.flagged_then(vantage.until).await?;
+        if let Some(first) = flagged.first() {
+            let what = if flagged.len() == 1 { "a rollup draft waits".into() } else { format!("{} rollup drafts wait", flagged.len()) };
+            troubles.push(format!("{what} for review, the first is {first}: run `icecore review`"));
+        }
+        let today = vantage.now.day();
+        match self.last_runs_then(vantage.until).await?.get(&Job::Consolidation) {
+            Some(ran) => {
+                let days = days_between(*ran, today);
+                if days > i64::from(self.policy.recall.silent_days) {
+                    troubles.push(format!("no consolidation for {days} days: run `icecore consolidate`"));
+                }
+            }
+            None => {
+                // The first days of a memory are no silence.
+                let first = self.store.event_days().await?.first().map(|(day, _)| *day);
+                if let Some(days) =
+                    first.map(|first| days_between(first, today)).filter(|days| *days > i64::from(self.policy.recall.silent_days))
+                {
+                    troubles.push(format!("no consolidation has run in {days} days: run `icecore consolidate`"));
+                }
+            }
+        }
+        Ok(troubles)
+    }
+
+    /// Puts the recall pack where people and programs find it, unless it is of the past.
+    pub async fn write_recall(&self, pack: &Pack) -> Result<bool> {
+        if self.looks_back().await? {
+            return Ok(false);
+        }
+        let place = path(layout::RECALL)?;
+        if self.store.document(&place).await?.as_deref() == Some(pack.text.as_bytes()) {
+            return Ok(false);
+        }
+        self.store.put(&place, pack.text.as_bytes()).await?;
+        Ok(true)
+    }
+
+    /// What one prompt is given: the three oldest commitments, and the pages that its words call for (L7, L8).
+    pub async fn pack_delta(&self, prompt: &str, room: Option<usize>) -> Result<Pack> {
+        let vantage = self.vantage(None)?;
+        let knows = self.knows(vantage).await?;
+        let open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
+        let open: Vec<Entry> = open.into_iter().filter(|entry| entry.event.scope == Scope::Everywhere).collect();
+        let (triggers, _) = self.all_triggers().await?;
+        let mut pages = Vec::new();
+        for (place, pattern) in trigger::matches(&triggers, prompt) {
+            if let Some(bytes) = self.store.document(&place).await? {
+                pages.push((place, pattern, String::from_utf8_lossy(&bytes).into_owned()));
+            }
+        }
+        let from = Delta { oldest: &open, pages: &pages };
+        Ok(delta::delta(vantage.now.day(), &from, room.unwrap_or(self.policy.recall.delta_chars)))
+    }
+
+    /// Triggers: a person's own, then what the pages suggest.
+    async fn all_triggers(&self) -> Result<(Vec<Trigger>, Vec<String>)> {
+        let own = self.store.document(&path(layout::TRIGGERS)?).await?;
+        let (mut triggers, complaints) = own.map_or_else(Default::default, |bytes| trigger::read(&String::from_utf8_lossy(&bytes)));
+        let aliases = EventQuery { tags: vec!["aliases".into()], ..EventQuery::default() };
+        let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for entry in self.store.events(&aliases).await?.entries {
+            let list = entry.event.content.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+            if let Some(entity) = &entry.event.entity {
+                names.entry(page::slug(entity)).or_default().extend(list);
+            }
+        }
+        let mut pages = Vec::new();
+        for place in self.store.documents("knowledge").await? {
+            let Some(key) = PageKey::of_path(&place) else { continue };
+            let aliases = names.get(&key.slug).filter(|_| key.kind == PageKind::Entity).cloned().unwrap_or_default();
+            pages.push((place, key.slug.replace('-', " "), aliases));
+        }
+        triggers.extend(trigger::suggest(&pages));
+        Ok((triggers, complaints))
+    }
+
+    /// Every trigger, for a person.
+    pub async fn triggers(&self) -> Result<Triggers> {
+        let (triggers, complaints) = self.all_triggers().await?;
+        let told = triggers.into_iter().map(|trigger| TriggerTold {
+            patterns: trigger.patterns,
+            load: trigger.load.iter().map(ToString::to_string).collect(),
+            by_hand: trigger.by_hand,
+        });
+        Ok(Triggers { triggers: told.collect(), complaints })
+    }
+
+    /// Takes the suggestions over into `recall/triggers.json`, behind what stands there; how many were new.
+    pub async fn keep_triggers(&self) -> Result<usize> {
+        let place = path(layout::TRIGGERS)?;
+        let (triggers, complaints) = self.all_triggers().await?;
+        if let Some(complaint) = complaints.first() {
+            return Err(crate::Error::Nothing(format!("{complaint}; mend it first, nothing was written")));
+        }
+        let named: BTreeSet<&DocPath> = triggers.iter().filter(|trigger| trigger.by_hand).flat_map(|trigger| &trigger.load).collect();
+        let new = |trigger: &&Trigger| trigger.by_hand || !trigger.load.iter().any(|page| named.contains(page));
+        let kept: Vec<Trigger> = triggers.iter().filter(new).cloned().collect();
+        let added = kept.iter().filter(|trigger| !trigger.by_hand).count();
+        if added > 0 {
+            self.store.put(&place, trigger::write(&kept).as_bytes()).await?;
+        }
+        Ok(added)
+    }
+
+    /// What a session starts with (L17, K6): who is who, the recall pack, the saved state, the logs of today and yesterday, and
+    /// for a main session MEMORY.md. What is not there is simply not there.
+    pub async fn pack_session_start(&self, kind: SessionKind, date: Option<Date>, room: usize) -> Result<Pack> {
+        let vantage = self.vantage(date)?;
+        let today = vantage.now.day();
+        let yesterday = pyramid::full_from(today);
+        let mut openings = Vec::new();
+        let file = async |title: &str, source: String, openings: &mut Vec<Opening>| -> Result<()> {
+            if let Some(bytes) = self.store.document(&path(&source)?).await? {
+                openings.push(Opening { title: title.into(), source, text: String::from_utf8_lossy(&bytes).into_owned() });
+            }
+            Ok(())
+        };
+        file("Who I am", "SOUL.md".into(), &mut openings).await?;
+        file("Who you are", "USER.md".into(), &mut openings).await?;
+        let gathered = self.gather(vantage, &[]).await?;
+        let (words, ages) = (self.policy.recall.words(), self.policy.decay.ages());
+        let (text, left_out, sources) = recall::condensed(today, &gathered.known(), words, ages, room * RECALL_SHARE / 100);
+        openings.push(Opening { title: "Recall".into(), source: layout::RECALL.into(), text });
+        file("Saved state", layout::STATE.into(), &mut openings).await?;
+        file("Today's log", DocPath::log(today).to_string(), &mut openings).await?;
+        file("Yesterday's log", DocPath::log(yesterday).to_string(), &mut openings).await?;
+        // Where things stand, most recent first: today's sessions and the days before, by their headlines.
+        let span = Days { first: back(today, 7), last: today };
+        let mut recent = self.store.summaries(&SummaryQuery::within(Tier::Day, span).as_of(vantage.until)).await?;
+        recent.extend(self.today_sessions(today, &[], vantage).await?);
+        recent.reverse();
+        let lines: Vec<String> = recent.iter().map(|summary| format!("- {}: {}", summary.period, summary.headline)).collect();
+        openings.push(Opening { title: "The last days".into(), source: "primers/daily".into(), text: lines.join("\n") });
+        if kind == SessionKind::Main {
+            file("Long-term notes", "MEMORY.md".into(), &mut openings).await?;
+        }
+        let mut pack = session::session_start(today, &openings, room);
+        pack.left_out.extend(left_out.into_iter().map(|left| LeftOut::new(format!("recall: {}", left.what), left.why)));
+        pack.sources.extend(sources);
+        Ok(pack)
+    }
+}
+
+/// What a recall pack is made from.
+struct Gathered {
+    day: Date,
+    statements: Vec<Entry>,
+    open: Vec<Entry>,
+    conflicts: Vec<Conflict>,
+    log: String,
+    about: BTreeMap<String, String>,
+    troubles: Vec<String>,
+    quarantined: usize,
+}
+
+impl Gathered {
+    fn known(&self) -> Known<'_> {
+        Known {
+            statements: &self.statements,
+            open: &self.open,
+            conflicts: &self.conflicts,
+            log: &self.log,
+            about: &self.about,
+            troubles: &self.troubles,
+            quarantined: self.quarantined,
+            not_looked_at: 0,
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Commands of the night: consolidating, keeping the ledger small, taking old folders over.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::{Cell, Color};
+use icecore_domain::plain;
+use icecore_engine::{Compacted, Consolidated, OldFile};
+use serde_json::json;
+
+use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
+use super::show::gist;
+use super::{ledger, press};
+use crate::error::{Exit, Stop};
+use crate::wire::{self, Open};
+
+#[derive(Debug, Args)]
+pub struct Consolidate {
+    /// Say what would be done and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DryRun {
+    /// Say what would leave the ledger and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Migrate {
+    /// The old folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Show the plan and the inventory and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Triggers {
+    /// Write the suggestions into recall/triggers.json, behind what stands there
+    #[arg(long)]
+    keep: bool,
+}
+
+fn counted(many: usize, what: &str) -> String {
+    format!("{many} {what}{}", if many == 1 { "" } else { "s" })
+}
+
+pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) -> Result<()> {
+    let models = wire::models()?;
+    if consolidate.dry_run {
+        let outlook = open.memory.consolidation_outlook(models.asking().is_some()).await?;
+        if out.is_json() {
+            return out.json(&outlook);
+        }
+        out.line(format!("distil       {} with something new", counted(outlook.to_distil, "session or log")))?;
+        out.line(format!("pages        {} to take up", counted(outlook.new_events, "event")))?;
+        for edited in outlook.edited.iter().take(20) {
+            out.line(format!("  edited     {CYAN}{edited}{CYAN:#}"))?;
+        }
+        out.line(format!("press        {}", counted(outlook.rollup.due.len(), "summary").replace("summarys", "summaries")))?;
+        if let Some(compaction) = &outlook.compaction {
+            out.line(format!("archive      {}", moved(compaction)))?;
+        }
+        out.line(format!("check        {}", if outlook.full_check { "everything" } else { "what is new" }))?;
+        out.say("Nothing was done. `icecore consolidate` does it.");
+        return Ok(());
+    }
+    let (asking, bar) = (models.asking(), out.steps("consolidating"));
+    let ran = open.memory.consolidate(asking.as_ref(), &press::moves(&bar)).await;
+    bar.finish_and_clear();
+    let ran = ran?;
+    if out.is_json() {
+        return out.json(&ran);
+    }
+    if let Some(consolidated) = &ran.consolidated {
+        tell(consolidated, out)?;
+    }
+    press::tell_what_was_done(&ran.rolled, out)
+}
+
+/// Says what a night came to.
+pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
+    ledger::tell_noticed(&night.noticed, out);
+    let distilled = &night.distilled;
+    let mut learnt = counted(distilled.learnt.len(), "event");
+    if !distilled.quarantined.is_empty() {
+        learnt.push_str(&format!(", {} of them wait for confirmation: icecore events --quarantined", distilled.quarantined.len()));
+    }
+    out.line(format!("{BOLD}Consolidated{BOLD:#}  {DIM}{}{DIM:#}", night.report))?;
+    out.line(format!(
+        "  learnt     {learnt} {DIM}from {} looked at; {} known already, {} refused or changed{DIM:#}",
+        counted(distilled.pieces, "message or line"),
+        distilled.duplicates,
+        distilled.refused.len()
+    ))?;
+    if distilled.too_old > 0 {
+        out.line(format!("  {DIM}older      {} left to the summaries (distil.reach_days){DIM:#}", counted(distilled.too_old, "day")))?;
+    }
+    let curated = &night.curated;
+    if !curated.learnt.is_empty() {
+        out.line(format!("  edits      {} taken over from pages and memory files", counted(curated.learnt.len(), "event")))?;
+    }
+    out.line(format!("  written    {}, {}", counted(curated.pages.len(), "page"), counted(curated.memories.len(), "memory file")))?;
+    if !night.compacted.is_empty() {
+        out.line(format!("  archived   {}", moved(&night.compacted)))?;
+    }
+    match night.findings.first() {
+        None => out.line(format!("  checked    {GREEN}ok{GREEN:#}"))?,
+        Some(first) => out.line(format!("  checked    {RED}{}{RED:#}; `icecore doctor` shows what to do", plain::one_line(first)))?,
+    }
+    if let Some(why) = &distilled.deferred {
+        out.warn(format!("distilling with the model is put off: {}", plain::one_line(why)));
+    }
+    for complaint in curated.complaints.iter().take(10) {
+        out.warn(plain::one_line(complaint));
+    }
+    Ok(())
+}
+
+fn moved(compacted: &Compacted) -> String {
+    let over = compacted.over.as_ref().map_or(String::new(), |over| format!("; {over}"));
+    format!(
+        "{} of done chains, {} expired; {} of {} events stay{over}",
+        compacted.compacted, compacted.pruned, compacted.after, compacted.before
+    )
+}
+
+pub async fn compact(open: &Open, dry: &DryRun, prune: bool, out: &mut Out) -> Result<()> {
+    let done = match (dry.dry_run, prune) {
+        (true, _) => open.memory.compaction_outlook(prune).await?,
+        (false, true) => open.memory.prune().await?,
+        (false, false) => open.memory.compact().await?,
+    };
+    if out.is_json() {
+        return out.json_named(if prune { "pruned" } else { "compacted" }, &done);
+    }
+    if done.is_empty() {
+        out.line("Nothing has to leave the ledger.")?;
+    } else {
+        out.line(moved(&done))?;
+    }
+    if let (Some(over), true) = (&done.over, done.is_empty()) {
+        out.say(over);
+    }
+    if dry.dry_run {
+        out.say("Nothing was done.");
+    }
+    Ok(())
+}
+
+pub async fn triggers(open: &Open, triggers: &Triggers, out: &mut Out) -> Result<()> {
+    if triggers.keep {
+        let added = open.memory.keep_triggers().await?;
+        return match out.is_json() {
+            true => out.json(&json!({ "added": added, "path": icecore_domain::layout::TRIGGERS })),
+            false => out.line(format!("{} written to {}", counted(added, "suggestion"), icecore_domain::layout::TRIGGERS)),
+        };
+    }
+    let found = open.memory.triggers().await?;
+    if out.is_json() {
+        return out.json(&found);
+    }
+    for complaint in &found.complaints {
+        out.warn(plain::one_line(complaint));
+    }
+    if found.triggers.is_empty() {
+        out.say("No words load pages yet. Pages suggest their own names; recall/triggers.json holds yours.");
+        return Ok(());
+    }
+    let rows = found.triggers.iter().map(|trigger| {
+        let by = if trigger.by_hand { Cell::new("yours") } else { Cell::new("suggested").fg(Color::DarkGrey) };
+        vec![by, Cell::new(gist(&trigger.patterns.join(", "))).fg(Color::Cyan), Cell::new(gist(&trigger.load.join(", ")))]
+    });
+    out.table(&["", "words", "load"], rows.collect())
+}
+
+/// The largest file of an old folder that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+/// The most files of an old folder.
+const MAX_FILES: usize = 50_000;
+
+pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()> {
+    let root =
+        migrate.folder.canonicalize().map_err(|_| Stop::new(Exit::NotFound, format!("{} does not exist", migrate.folder.display())))?;
+    if !root.is_dir() {
+        return Err(Stop::new(Exit::Usage, format!("{} is not a folder", migrate.folder.display())).into());
+    }
+    let vault = open.root.canonicalize().unwrap_or_else(|_| open.root.clone());
+    let in_place = root == vault;
+    if !in_place && (root.starts_with(&vault) || vault.starts_with(&root)) {
+        let message =
+            format!("{} and the vault {} lie in each other; name the vault itself, or a folder elsewhere", root.display(), vault.display());
+        return Err(Stop::new(Exit::Usage, message).into());
+    }
+    let (mut files, mut empty, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
+    read_folder(&root, &root, &mut files, &mut empty, &mut complaints)?;
+    let migrated = open.memory.migrate(files, empty, in_place, migrate.dry_run).await?;
+    complaints.extend(migrated.complaints.iter().cloned());
+    if out.is_json() {
+        let mut told = serde_json::to_value(&migrated)?;
+        told["complaints"] = json!(complaints);
+        return out.json(&told);
+    }
+    out.raw(&plain::visible(&migrated.table))?;
+    out.line(format!(
+        "{BOLD}{}{BOLD:#}  {} kept, {} learnt, {} moved to the archive, {} as it was",
+        if migrate.dry_run { "Would be" } else { "Done" },
+        counted(migrated.kept, "file"),
+        counted(migrated.learnt, "event"),
+        counted(migrated.moved, "file"),
+        migrated.unchanged
+    ))?;
+    for complaint in complaints.iter().take(30) {
+        out.warn(plain::one_line(complaint));
+    }
+    if complaints.len() > 30 {
+        out.warn(format!("and {} more; --json lists them", complaints.len() - 30));
+    }
+    if migrate.dry_run {
+        out.say("Nothing was done. Without --dry-run it is.");
+    } else if let Some(report) = &migrated.report {
+        out.say(format!("{YELLOW}The inventory is kept in {report}.{YELLOW:#} `icecore consolidate` takes the rest up."));
+    }
+    Ok(())
+}
+
+/// Reads a folder: plain files with their bytes, and folders without anything in them. Links are not followed.
+fn read_folder(root: &Path, folder: &Path, files: &mut Vec<OldFile>, empty: &mut Vec<String>, complaints: &mut Vec<String>) -> Result<()> {
+    let name = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
+    let read =
+        std::fs::read_dir(folder).map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", folder.display())))?;
+    let mut entries: Vec<_> = read.flatten().collect();
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    if entries.is_empty() && folder != root {
+        empty.push(name(folder));
+    }
+    for entry in entries {
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if hidden && entry.file_name() != ".claude" {
+            // A repository or a program's own folder is nobody's memory.
+            if kind.is_file() {
+                complaints.push(format!("{} is hidden and was left where it is", name(&path)));
+            }
+            continue;
+        }
+        if kind.is_symlink() {
+            complaints.push(format!("{} is a link and was not followed", name(&path)));
+        } else if kind.is_dir() {
+            read_folder(root, &path, files, empty, complaints)?;
+        } else if kind.is_file() {
+            if files.len() >= MAX_FILES {
+                return Err(Stop::new(
+                    Exit::Usage,
+                    format!("{} has more than {MAX_FILES} files; name a folder with memory in it", root.display()),
+                )
+                .into());
+            }
+            let found = entry.metadata()?;
+            if found.len() > MAX_FILE_BYTES {
+                complaints.push(format!("{} has {} bytes and was left where it is", name(&path), found.len()));
+                continue;
+            }
+            let bytes =
+                std::fs::read(&path).map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", path.display())))?;
+            let modified = found.modified().ok().and_then(|at| jiff::Timestamp::try_from(at).ok());
+            files.push(OldFile { path: name(&path), bytes, modified });
+        }
+    }
+    Ok(())
+}
