@@ -20,8 +20,10 @@ use crate::{Memory, Result};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The last event that pages and memories have taken up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_processed_event_id: Option<String>,
     /// When consolidation last came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_ts: Option<String>,
     /// How many events it has taken up in all.
     #[serde(default)]

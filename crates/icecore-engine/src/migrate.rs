@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::event::{Draft, Event, Origin};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
@@ -146,7 +147,38 @@ impl Memory {
             taken: &|was, key| taken.get(&(was.to_owned(), key.to_owned())).copied(),
             in_place,
         };
-        Ok(migrate::plan(found, empty, &vault, self.now(), &self.zone))
+        let mut plan = migrate::plan(found, empty, &vault, self.now(), &self.zone);
+        // States that are kept already.
+        for step in &mut plan.steps {
+            if let Step::Record { from, at, title, text } = step {
+                let record = self.old_state(*at, title.clone(), text);
+                let kept = self.store.records(Days { first: record.ts.day(), last: record.ts.day() }).await?;
+                if kept.iter().any(|kept| kept.key() == record.key()) {
+                    *step = Step::Nothing { from: from.clone(), why: "the state is kept already".into() };
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// A state of an old folder as it is kept.
+    fn old_state(&self, at: Moment, title: Option<String>, text: &str) -> Record {
+        let (text, ts) = (self.gate_text(text), self.zone.moment(at.at()));
+        Record {
+            ts,
+            conversation: STATES.into(),
+            session: None,
+            id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(ts), 0),
+            role: Role::Assistant,
+            name: None,
+            kind: Captured::State,
+            title,
+            text,
+            parts: None,
+            origin: Origin::File,
+            captured: self.now(),
+            extra: Vec::new(),
+        }
     }
 
     async fn carry_out(&self, plan: Plan, migrated: &mut Migrated) -> Result<()> {
@@ -175,25 +207,7 @@ impl Memory {
                 Step::Keep { to, bytes, .. } => self.store.put(&to, &bytes).await?,
                 Step::Merge { to, bytes, .. } => self.merge(&to, &bytes).await?,
                 Step::Record { at, title, text, .. } => {
-                    let text = self.gate_text(&text);
-                    let ts = self.zone.moment(at.at());
-                    self.store
-                        .add_records(vec![Record {
-                            ts,
-                            conversation: STATES.into(),
-                            session: None,
-                            id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(ts), 0),
-                            role: Role::Assistant,
-                            name: None,
-                            kind: Captured::State,
-                            title,
-                            text,
-                            parts: None,
-                            origin: Origin::File,
-                            captured: self.now(),
-                            extra: Vec::new(),
-                        }])
-                        .await?;
+                    self.store.add_records(vec![self.old_state(at, title, &text)]).await?;
                 }
                 Step::Move { from, to } => {
                     let Ok(old) = from.parse::<DocPath>() else {

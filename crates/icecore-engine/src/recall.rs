@@ -188,7 +188,10 @@ impl Memory {
             let entries = self.pick(&knows, &EventQuery { ids: named, ..EventQuery::default() }).await?;
             statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)));
         }
-        let seen = |entry: &Entry| entry.event.scope == Scope::Everywhere || scopes.contains(&entry.event.scope);
+        // What only says how a page is to look is nothing to be recalled.
+        let seen = |entry: &Entry| {
+            (entry.event.scope == Scope::Everywhere || scopes.contains(&entry.event.scope)) && !page::is_about_page(&entry.event)
+        };
         statements.retain(|_, entry| seen(entry));
         open.retain(seen);
         conflicts.retain(|conflict| conflict.events.iter().all(|id| statements.contains_key(id)));
@@ -196,7 +199,7 @@ impl Memory {
         let mut about = BTreeMap::new();
         for thing in &things {
             let of_thing = EventQuery { standing: Wanted::Any, entity: Some(thing.clone()), ..EventQuery::default() };
-            let mut events: Vec<Event> = self.pick(&knows, &of_thing).await?.into_iter().filter(&seen).map(|entry| entry.event).collect();
+            let mut events: Vec<Event> = self.pick(&knows, &of_thing).await?.into_iter().filter(seen).map(|entry| entry.event).collect();
             events.sort_by_key(|event| event.id);
             let key = PageKey { kind: PageKind::Entity, slug: page::slug(thing) };
             let summary = page::render::render(&key, Ledger::of(events).entries()).summary;
@@ -328,9 +331,9 @@ impl Memory {
             }
         }
         let mut pages = Vec::new();
-        for place in self.store.documents("knowledge").await? {
-            let Some(key) = PageKey::of_path(&place) else { continue };
-            let aliases = names.get(&key.slug).filter(|_| key.kind == PageKind::Entity).cloned().unwrap_or_default();
+        for place in self.store.documents("knowledge/entities").await? {
+            let Some(key) = PageKey::of_path(&place).filter(|key| key.kind == PageKind::Entity) else { continue };
+            let aliases = names.get(&key.slug).cloned().unwrap_or_default();
             pages.push((place, key.slug.replace('-', " "), aliases));
         }
         triggers.extend(trigger::suggest(&pages));

@@ -13,6 +13,7 @@ use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::record::Record;
 use icecore_domain::summary::{Period, Summary, SummaryQuery, Tier};
 use icecore_domain::{budget, memo, page, plain};
+use jiff::civil::Date;
 use serde::Serialize;
 
 use crate::{Error, Memory, Result};
@@ -351,8 +352,14 @@ impl Memory {
                 if let Some(wanted) = wanted {
                     records.sort_by_key(|record| std::cmp::Reverse(share(wanted, &record.text)));
                 }
-                trail.records = records.iter().take(RECORDS).map(told).collect();
+                trail.records.extend(records.iter().take(RECORDS).map(told));
                 break;
+            }
+            // A day is told from its log besides.
+            if let (Some(wanted), Period::Day(day)) = (wanted, summary.period)
+                && let Some(line) = self.log_line(day, wanted).await?
+            {
+                trail.records.push(line);
             }
             let Some(wanted) = wanted else {
                 trail.sources = summary.sources.iter().map(ToString::to_string).collect();
@@ -367,9 +374,24 @@ impl Memory {
                     }
                 }
             }
-            next = best.filter(|(score, _)| *score > 0).map(|(_, child)| child);
+            // Where the log says it, a session that happens to share a word does not.
+            let least = if trail.records.is_empty() { 1 } else { ENOUGH };
+            next = best.filter(|(score, _)| *score >= least).map(|(_, child)| child);
         }
         Ok(trail)
+    }
+
+    /// The line of a day's log that has these words.
+    async fn log_line(&self, day: Date, wanted: &HashSet<String>) -> Result<Option<TrailSource>> {
+        let path = DocPath::log(day);
+        let text = self.store.document(&path).await?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let best = text.lines().enumerate().max_by_key(|(_, line)| share(wanted, line)).filter(|(_, line)| share(wanted, line) >= ENOUGH);
+        Ok(best.map(|(at, line)| TrailSource::File {
+            path: path.to_string(),
+            line: Some(at + 1),
+            context: vec![(at + 1, line.to_owned())],
+        }))
     }
 
     async fn source_of(&self, event: &Event) -> Result<TrailSource> {

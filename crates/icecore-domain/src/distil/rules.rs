@@ -183,9 +183,9 @@ fn ties(text: &str, flat: &str) -> bool {
     if let Some((at, tie)) = markers::TIES.iter().find_map(|tie| Some((find(flat, tie)?, tie))) {
         let before = flat[..at].split_whitespace().count();
         let after = before + tie.split(' ').count();
-        let subject = (1..=3).contains(&before) && written.iter().take(before).all(|word| name(word));
+        let subject = (1..=3).contains(&before) && written.iter().take(before).all(&name);
         let mut object = written.iter().skip(after).filter(|word| !["the", "our", "my"].contains(*word));
-        return subject && object.next().is_some_and(|word| name(word));
+        return subject && object.next().is_some_and(&name);
     }
     let Some(rest) = starts(flat, &["my", "our", "mein", "meine"]) else { return false };
     let words: Vec<&str> = rest.split_whitespace().collect();

@@ -132,6 +132,12 @@ fn split(line: &str) -> Vec<(usize, &str)> {
     };
     let mut chars = line.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
+        // What is to be done stands for itself, wherever in a line.
+        if c == ';' && line[at + 1..].trim_start().starts_with("TODO") {
+            push(from, at);
+            from = at + 1;
+            continue;
+        }
         if !matches!(c, '.' | '!' | '?' | '。' | '？' | '！') {
             continue;
         }

@@ -138,7 +138,7 @@ mod tests {
         ("The deadline is March 15, 2026", "The deadline is March 15, 2027"),
         ("The deadline was moved to Friday", "The deadline is on Thursday"),
         ("Die Frist ist am 15. März", "Die Frist ist am 20. März"),
-        ("Die Frist ist am 15.03.2026", "Deadline is March 20"),
+        ("Die Frist ist am 15.03.2026", "Die Frist ist am 20. März"),
         ("The release is on Monday", "the release is on Tuesday"),
         ("The release is scheduled for March 3", "The release was postponed to March 10"),
         ("The review is due 2026-02-13", "The review is due 2026-02-14"),

@@ -5,7 +5,7 @@
 //! claims; a reference forwards or to itself has no effect and is reported.
 
 pub mod archive;
-pub mod claim;
+mod claim;
 pub mod compact;
 pub mod conflict;
 pub mod decay;

@@ -9,8 +9,11 @@ use crate::calendar::{Week, weekday};
 use crate::extract;
 
 /// A line as it is compared: without what editors put around it.
-pub(super) fn key(line: &[u8]) -> &[u8] {
-    line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end()
+pub(super) fn key(mut line: &[u8]) -> &[u8] {
+    while let Some(rest) = line.strip_prefix("\u{feff}".as_bytes()) {
+        line = rest;
+    }
+    line.trim_ascii_end()
 }
 
 /// The lines of a text that are not blank, as they are compared.

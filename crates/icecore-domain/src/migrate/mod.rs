@@ -8,6 +8,7 @@
 //! A plan is worked out from what is there now, so one that was carried out in part is finished by planning again, and one that
 //! was carried out whole leaves nothing to do.
 
+mod learn;
 mod merge;
 mod place;
 mod plan;

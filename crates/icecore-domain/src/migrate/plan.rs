@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use jiff::civil::{Date, Time};
 
 use super::place::{self, Shape};
-use super::read::{self, OldEvent, Statement, Which};
-use super::{Account, Found, LEFT, MAX_BINARY_BYTES, MAX_COMPLAINTS, Plan, Step, Vault, WAS, merge};
+use super::read::{self, Which};
+use super::{Account, Found, LEFT, MAX_BINARY_BYTES, MAX_COMPLAINTS, Plan, Step, Vault, merge};
 use crate::calendar::{Moment, Zone};
-use crate::event::{Draft, MAX_FIELD_BYTES, Origin, Unfit};
 use crate::hash::Hash;
 use crate::id::EventId;
 use crate::layout::{self, DocPath};
@@ -71,24 +70,24 @@ enum Room {
     Taken,
 }
 
-struct Planner<'a> {
-    vault: &'a Vault<'a>,
-    now: Moment,
-    zone: &'a Zone,
-    plan: Plan,
+pub(super) struct Planner<'a> {
+    pub(super) vault: &'a Vault<'a>,
+    pub(super) now: Moment,
+    pub(super) zone: &'a Zone,
+    pub(super) plan: Plan,
     complaints_beyond: usize,
     /// What this plan puts where, by the path as the vault's file system sees it.
     claimed: HashMap<String, (DocPath, Hash)>,
     /// Logs as they will be.
     logs: BTreeMap<Date, Option<Vec<u8>>>,
     /// Saved states as they will be: time and text.
-    states: BTreeMap<Date, Vec<(String, String)>>,
+    states: BTreeMap<Date, HashSet<(String, String)>>,
     /// Keys of what this plan learns.
-    learnt: HashSet<String>,
+    pub(super) learnt: HashSet<String>,
     /// Lines of older ledgers that this plan has dealt with, by old id and key.
-    lines_taken: HashSet<(String, String)>,
+    pub(super) lines_taken: HashSet<(String, String)>,
     /// Events that older ledgers have become in earlier runs.
-    taken: HashSet<EventId>,
+    pub(super) taken: HashSet<EventId>,
     /// What summaries say, line by line.
     told: Option<HashSet<String>>,
     moved: HashSet<String>,
@@ -115,7 +114,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn complain(&mut self, complaint: String) {
+    pub(super) fn complain(&mut self, complaint: String) {
         if self.plan.complaints.len() < MAX_COMPLAINTS {
             self.plan.complaints.push(complaint);
         } else {
@@ -173,7 +172,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether the file is a document of the vault already, at its own place.
-    fn is_at_home(&self, found: &Found, shape: &Shape) -> bool {
+    pub(super) fn is_at_home(&self, found: &Found, shape: &Shape) -> bool {
         let Some(here) = self.vault.in_place.then(|| found.path.parse::<DocPath>().ok()).flatten() else { return false };
         match shape {
             Shape::Other => here.is_kept(),
@@ -369,10 +368,14 @@ impl<'a> Planner<'a> {
     /// What was told of days goes to their logs, where a summary of the day will find it.
     fn tell_days(&mut self, found: &Found, account: &mut Account) {
         let text = String::from_utf8_lossy(&found.bytes);
-        let mut new = 0;
+        let mut days: BTreeMap<Date, Vec<&str>> = BTreeMap::new();
         for told in read::days(&text).1 {
-            let foreign: Vec<&str> = told.lines.iter().copied().filter(|line| line.trim().is_empty() || !self.is_told(line)).collect();
-            new += self.append(found, told.day, "Migrated summary", foreign.join("\n").as_bytes());
+            let foreign = told.lines.into_iter().filter(|line| line.trim().is_empty() || !self.is_told(line));
+            days.entry(told.day).or_default().extend(foreign);
+        }
+        let mut new = 0;
+        for (day, lines) in days {
+            new += self.append(found, day, "Migrated summary", lines.join("\n").as_bytes());
         }
         account.becomes.push(("log line".into(), new));
     }
@@ -405,9 +408,9 @@ impl<'a> Planner<'a> {
         for entry in entries {
             let time: Time = entry.clock.parse().unwrap_or_default();
             let at = self.zone.moment(self.zone.at(entry.day, time));
-            let known = self.states_of(at.day()).iter().any(|(clock, text)| *clock == at.clock() && *text == entry.text);
-            if !known && !entry.text.is_empty() {
-                new.push((at, entry.title.as_deref().map(plain::one_line), entry.text));
+            let state = (at.clock(), entry.text);
+            if !state.1.is_empty() && !self.states_of(at.day()).contains(&state) {
+                new.push((at, entry.title.as_deref().map(plain::one_line), state.1));
             }
         }
         new
@@ -418,18 +421,21 @@ impl<'a> Planner<'a> {
         account.becomes.push(("state".into(), count));
     }
 
-    /// Records a saved state, unless it is too long for a record.
+    /// Records a saved state, unless it is too long for a record or there already.
     fn record(&mut self, found: &Found, at: Moment, title: Option<String>, text: &str) -> bool {
         if text.len() > record::MAX_TEXT_BYTES {
             self.complain(format!("{}: a state of {} bytes is kept as text only", shown(&found.path), text.len()));
             return false;
         }
-        self.states_of(at.day()).push((at.clock(), text.to_owned()));
+        // The same twice within a minute is one state.
+        if !self.states_of(at.day()).insert((at.clock(), text.to_owned())) {
+            return false;
+        }
         self.plan.steps.push(Step::Record { from: found.path.clone(), at, title, text: text.to_owned() });
         true
     }
 
-    fn states_of(&mut self, day: Date) -> &mut Vec<(String, String)> {
+    fn states_of(&mut self, day: Date) -> &mut HashSet<(String, String)> {
         self.states.entry(day).or_insert_with(|| {
             let bytes = (self.vault.documents)(&DocPath::records(Captured::State, day)).unwrap_or_default();
             let records = record::read_file(&bytes).0.into_iter();
@@ -479,150 +485,6 @@ impl<'a> Planner<'a> {
         Some(place)
     }
 
-    // Events
-
-    /// Learns what a text says, as far as the vault does not know it.
-    fn learn(&mut self, found: &Found, which: Which, account: &mut Account) {
-        let text = String::from_utf8_lossy(&found.bytes);
-        if matches!(text, std::borrow::Cow::Owned(_)) {
-            self.complain(format!("{}: not all of it is UTF-8; it is kept as it is, and read without the rest", shown(&found.path)));
-        }
-        let reading = read::statements(&text, which);
-        if reading.beyond > 0 {
-            let path = shown(&found.path);
-            self.complain(format!("{path}: {} statements beyond the first {} are kept as text only", reading.beyond, read::MAX_STATEMENTS));
-        }
-        let (mut new, mut known, mut lines) = (0, 0, 0);
-        for said in reading.statements {
-            let (line, span) = (said.line, said.lines);
-            let draft = match fit(self.statement(found, said)) {
-                Ok(draft) => draft,
-                Err(unfit) => {
-                    self.complain(format!("{}:{line} is kept as text only: {unfit}", shown(&found.path)));
-                    continue;
-                }
-            };
-            let key = plain::sameness_key(&draft.content);
-            if key.is_empty() {
-                continue;
-            }
-            lines += span;
-            if self.learnt.contains(&key) || (self.vault.said)(&key).is_some() {
-                known += 1;
-                continue;
-            }
-            new += 1;
-            self.learnt.insert(key);
-            let draft = Box::new(draft);
-            self.plan.steps.push(Step::Learn {
-                from: found.path.clone(),
-                line,
-                draft,
-                was: None,
-                replaces: Vec::new(),
-                related: Vec::new(),
-            });
-        }
-        account.becomes.push(("event".into(), new));
-        account.becomes.push(("event known already".into(), known));
-        account.becomes.push(("line of text only".into(), account.lines.saturating_sub(lines)));
-    }
-
-    fn statement(&self, found: &Found, said: Statement) -> Draft {
-        let mut draft = Draft::new(self.now, said.kind, said.priority, said.text);
-        draft.origin = Origin::File;
-        let path = plain::one_line(&found.path);
-        draft.source = format!("{}:{}", &path[..path.floor_char_boundary(MAX_FIELD_BYTES - 24)], said.line);
-        draft.entity = said.entity;
-        draft.tags = said.tags;
-        draft.status = said.status;
-        draft
-    }
-
-    /// Finds out what earlier runs have taken from these ledgers.
-    fn know<'f>(&mut self, ledgers: impl Iterator<Item = &'f Found>) {
-        for found in ledgers {
-            if self.is_at_home(found, &Shape::Ledger) {
-                continue;
-            }
-            for line in ledger::lines(&found.bytes, 1) {
-                for event in read::old_events(line.bytes, self.now, self.zone).unwrap_or_default() {
-                    let key = fit(event.draft).map_or(String::new(), |draft| plain::sameness_key(&draft.content));
-                    self.taken.extend(event.was.and_then(|was| (self.vault.taken)(&was, &key)));
-                }
-            }
-        }
-    }
-
-    fn learn_ledger(&mut self, found: &Found, account: &mut Account) {
-        let (mut new, mut known, mut foreign) = (0, 0, 0);
-        let mut ids: BTreeMap<String, String> = BTreeMap::new();
-        for line in ledger::lines(&found.bytes, 1).filter(|line| !line.bytes.trim_ascii().is_empty()) {
-            let at = format!("{}:{}", shown(&found.path), line.number);
-            let events = match read::old_events(line.bytes, self.now, self.zone) {
-                Ok(events) => events,
-                Err(why) => {
-                    foreign += 1;
-                    self.complain(format!("{at} {why}; it is kept as text only"));
-                    continue;
-                }
-            };
-            for mut event in events {
-                for odd in std::mem::take(&mut event.odd) {
-                    self.complain(format!("{at} {odd}"));
-                }
-                if let Some(was) = &event.was {
-                    let first = ids.entry(was.clone()).or_insert_with(|| event.draft.content.clone());
-                    if *first != event.draft.content {
-                        self.complain(format!("{at} uses the id {} again for something else; both are taken", shown(was)));
-                    }
-                }
-                match self.learn_event(found, line.number, event) {
-                    Ok(true) => new += 1,
-                    Ok(false) => known += 1,
-                    Err(unfit) => {
-                        foreign += 1;
-                        self.complain(format!("{at} is kept as text only: {unfit}"));
-                    }
-                }
-            }
-        }
-        account.becomes.push(("event".into(), new));
-        account.becomes.push(("event known already".into(), known));
-        account.becomes.push(("line of text only".into(), foreign));
-    }
-
-    /// Learns an event of an older ledger; false if it is known.
-    fn learn_event(&mut self, found: &Found, line: usize, event: OldEvent) -> Result<bool, Unfit> {
-        let states = event.only_states();
-        let draft = fit(event.draft.clone())?;
-        let key = plain::sameness_key(&draft.content);
-        let said = (self.vault.said)(&key);
-        let known = match &event.was {
-            None if self.learnt.contains(&key) => return Ok(false),
-            None => said,
-            Some(was) => {
-                if !self.lines_taken.insert((was.clone(), key.clone())) {
-                    return Ok(false);
-                }
-                // Said before by something that is not from these ledgers: then this is the repetition.
-                (self.vault.taken)(was, &key).or(said.filter(|id| states && !self.taken.contains(id)))
-            }
-        };
-        self.learnt.insert(key);
-        if let Some(id) = known {
-            self.plan.known.extend(event.was.map(|was| (was, id)));
-            return Ok(false);
-        }
-        let OldEvent { was, replaces, related, .. } = event;
-        let draft = match &was {
-            Some(was) => draft.with_field(WAS, was),
-            None => draft,
-        };
-        self.plan.steps.push(Step::Learn { from: found.path.clone(), line, draft: Box::new(draft), was, replaces, related });
-        Ok(true)
-    }
-
     // Folders
 
     /// Folders of summaries that are empty, or will be once their files have moved.
@@ -650,22 +512,12 @@ impl<'a> Planner<'a> {
 /// The longest name a memory gets from an old file, in bytes.
 const MAX_SLUG_BYTES: usize = 60;
 
-/// The draft as it will be kept; without the fields that would make it unfit.
-fn fit(draft: Draft) -> Result<Draft, Unfit> {
-    match draft.clone().cleaned() {
-        Ok((draft, _)) => Ok(draft),
-        Err(Unfit::NotAName { .. }) => fit(Draft { entity: None, ..draft }),
-        Err(Unfit::NotOwed { .. }) => fit(Draft { due: None, waiting_on: None, ..draft }),
-        Err(unfit) => Err(unfit),
-    }
-}
-
 fn is_binary(bytes: &[u8]) -> bool {
     memchr::memchr(0, bytes).is_some() || std::str::from_utf8(bytes).is_err()
 }
 
 /// A name for a complaint or a heading.
-fn shown(name: &str) -> String {
+pub(super) fn shown(name: &str) -> String {
     const MAX_CHARS: usize = 120;
     plain::one_line(name).chars().take(MAX_CHARS).collect()
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::calendar::{Moment, Zone};
 use crate::event::{Act, Draft, Kind, Priority, Status, guess_kind};
 use crate::format::line;
+use crate::hash::Hash;
 use crate::plain;
 
 /// The longest paragraph that is one statement, in bytes; a longer one is prose.
@@ -407,8 +408,8 @@ pub(super) fn days(text: &str) -> (usize, Vec<Told<'_>>) {
 #[derive(Debug)]
 pub(super) struct OldEvent {
     pub draft: Draft,
-    /// Its id there.
-    pub was: Option<String>,
+    /// Its id there, or one made from its line.
+    pub was: String,
     /// The ids it replaces there.
     pub replaces: Vec<String>,
     /// The ids it belongs with there.
@@ -438,7 +439,10 @@ pub(super) fn old_events(bytes: &[u8], now: Moment, zone: &Zone) -> Result<Vec<O
     }
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(text) else { return Err(why) };
-    of_theirs(&fields, now, zone).map(|event| vec![event]).ok_or(why)
+    // A line without an id must be known again, too.
+    let made = || format!("line-{}", Hash::of(text.trim_ascii()).short());
+    let was = fields.get("id").and_then(|id| texts(id).into_iter().next()).unwrap_or_else(made);
+    of_theirs(&fields, was, now, zone).map(|event| vec![event]).ok_or(why)
 }
 
 fn of_ours(was: String, mut draft: Draft, assumed: bool, odd: &[String], zone: &Zone) -> OldEvent {
@@ -453,10 +457,10 @@ fn of_ours(was: String, mut draft: Draft, assumed: bool, odd: &[String], zone: &
     };
     let (replaced, with) = (std::mem::take(&mut draft.supersedes), std::mem::take(&mut draft.related));
     let (replaces, related) = (names("supersedes", replaced), names("related", with));
-    OldEvent { draft, was: Some(was), replaces, related, odd: odd.to_vec() }
+    OldEvent { draft, was, replaces, related, odd: odd.to_vec() }
 }
 
-fn of_theirs(fields: &serde_json::Map<String, Value>, now: Moment, zone: &Zone) -> Option<OldEvent> {
+fn of_theirs(fields: &serde_json::Map<String, Value>, was: String, now: Moment, zone: &Zone) -> Option<OldEvent> {
     const CONTENT: &[&str] = &["content", "text", "memory", "fact", "note", "summary", "description"];
     const KIND: &[&str] = &["type", "kind", "category"];
     const TS: &[&str] = &["ts", "timestamp", "time", "date", "created_at", "created"];
@@ -495,7 +499,6 @@ fn of_theirs(fields: &serde_json::Map<String, Value>, now: Moment, zone: &Zone) 
             draft.extra.push((name.clone(), value.to_string()));
         }
     }
-    let was = fields.get("id").and_then(|id| texts(id).into_iter().next());
     let ids = |names: &[&str]| field(names).map_or(Vec::new(), |(_, value)| texts(value));
     Some(OldEvent { draft, was, replaces: ids(REPLACES), related: ids(&["related"]), odd })
 }
@@ -657,14 +660,14 @@ mod tests {
         let ours = r#"{"ts":"2026-01-28T14:03:11-05:00","id":"EVT-20260128-002","type":"fact","priority":"P1","content":"a","source":"live","supersedes":"EVT-20260128-001","related":["E-1"],"mood":"x"}"#;
         assert_eq!(
             old(ours).unwrap(),
-            r#"2026-01-28T14:03:11-05:00 fact P1 Some("EVT-20260128-002") ["EVT-20260128-001"] ["E-1"] [("mood", "\"x\"")] a"#
+            r#"2026-01-28T14:03:11-05:00 fact P1 "EVT-20260128-002" ["EVT-20260128-001"] ["E-1"] [("mood", "\"x\"")] a"#
         );
         let theirs = r#"{"timestamp":"2026-01-28 14:03","id":7,"category":"todo","text":"Send the offer","replaces":[3,"x"],"n":{"a":1}}"#;
         assert_eq!(
             old(theirs).unwrap(),
-            r#"2026-01-28T14:03:00+01:00 commitment P2 Some("7") ["3", "x"] [] [("category", "\"todo\""), ("n", "{\"a\":1}")] Send the offer"#
+            r#"2026-01-28T14:03:00+01:00 commitment P2 "7" ["3", "x"] [] [("category", "\"todo\""), ("n", "{\"a\":1}")] Send the offer"#
         );
-        assert!(old(r#"{"content":"no time"}"#).unwrap().starts_with("2026-03-01T12:00:00+01:00 fact P2 None"));
+        assert!(old(r#"{"content":"no time"}"#).unwrap().starts_with("2026-03-01T12:00:00+01:00 fact P2 \"line-"));
         for bad in ["", "x", "[1]", "{}", r#"{"content":"  "}"#, r#"{"content":7}"#, "{\"content\":\"torn"] {
             assert!(old(bad).is_err(), "{bad}");
         }

@@ -484,6 +484,17 @@ fn files_that_icecore_writes_itself_are_no_old_files() {
 
 // L18
 #[test]
+fn one_state_saved_twice_is_one_state() {
+    let entry = "### 2026-02-19 09:15\n\nGlue holds.\n\n---\n";
+    let text = [entry, entry, &entry.replace("09:15", "09:16"), "### 2026-02-19 77:77\n\nodd clock\n", "### 2026-02-19 10:00\n\n"].concat();
+    let (plan, _) = check(&World::of(&[("summaries/24hr.md", &text)], false), every);
+    let at: Vec<String> =
+        plan.steps.iter().filter_map(|step| if let Step::Record { at, .. } = step { Some(at.clock()) } else { None }).collect();
+    assert_eq!(at, ["09:15", "09:16", "00:00"]);
+}
+
+// L18
+#[test]
 fn lines_of_an_older_ledger_are_taken_once_each() {
     let line = |id: &str, content: &str| {
         format!(
@@ -598,7 +609,7 @@ fn any_path() -> impl Strategy<Value = String> {
 }
 
 fn any_text() -> impl Strategy<Value = Vec<u8>> {
-    const PIECES: [&str; 30] = [
+    const PIECES: [&str; 31] = [
         "- one\n",
         "- two\n",
         "- [P1] one\n",
@@ -606,6 +617,7 @@ fn any_text() -> impl Strategy<Value = Vec<u8>> {
         "## Rules\n",
         "# Day\n",
         "### 2026-02-03 09:15\n",
+        "### 2026-02-03 09:15\none\n",
         "### 2026-02-03\n",
         "### 2026-02-04 x\n",
         "---\n",

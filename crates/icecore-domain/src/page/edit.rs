@@ -9,7 +9,7 @@ use jiff::civil::Date;
 
 use super::items::{self, Item, Marks, Place, Sheet, bullet, frame_value, split_ids, split_marks};
 use super::render::{Known, history_head, is_change_line, read_aliases, read_owed, render, sentences, shown};
-use super::{ALIASES_TAG, NOTES, PAGE, PageKey, PageKind, SECTION_TAG, TITLE_TAG, TYPE_TAG, section_of, squash};
+use super::{ALIASES_TAG, NOTES, PAGE, PageKey, PageKind, SECTION_TAG, TITLE_TAG, TYPE_TAG, is_about_page, section_of, squash};
 use crate::calendar::Moment;
 use crate::event::{Act, Draft, EntityKind, Event, Kind, MAX_CONTENT_BYTES, Origin, Priority, SECTION, guess_kind};
 use crate::id::EventId;
@@ -124,6 +124,11 @@ pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits
     if let Some(at) = file.lines().position(|line| line.starts_with("<<<<<<<") || line.starts_with(">>>>>>>")) {
         return refuse(format!("has a conflict of a merge on line {}", at + 1));
     }
+    // Where an event has the sign of lost bytes in it, a file may have it too.
+    let is_lossy = |text: &str| text.contains('\u{fffd}');
+    if is_lossy(file) && !entries.iter().any(|entry| is_lossy(&entry.event.content) || is_lossy(&entry.event.source)) {
+        return refuse("is not all UTF-8".into());
+    }
     let file = without_torn_end(key, file, entries);
     let known = Known::of(key, entries);
     let titles: HashSet<String> = known.past_titles().into_iter().collect();
@@ -140,9 +145,6 @@ pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits
         reading.take(piece);
     }
     reading.headings(&sheet);
-    if reading.broken {
-        return refuse("is not all UTF-8".into());
-    }
     Edits { drafts: reading.drafts, complaints: reading.complaints }
 }
 
@@ -157,6 +159,19 @@ fn without_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[Entry]) -> &'a 
     let torn_from = whole.lines().filter(|line| line.len() > last.len() && line.starts_with(last));
     let present: HashSet<&str> = file.lines().collect();
     if torn_from.into_iter().any(|line| !present.contains(line)) { &file[..start] } else { file }
+}
+
+/// Whether the file was rendered after that event: its changes tell of it. Elsewhere anybody's words may name it.
+fn has_seen(file: &str, id: EventId) -> bool {
+    let id = id.to_string();
+    let mut named = false;
+    for line in file.lines().rev() {
+        if line.trim_end() == "## Changes" {
+            return named;
+        }
+        named |= line.starts_with("- ") && line.contains(&id);
+    }
+    false
 }
 
 /// What of an item belongs together: its text and the marks at the end of that.
@@ -181,6 +196,8 @@ struct Reading<'a> {
     said: HashSet<String>,
     /// The lines of statements that have several, and in which statements they stand.
     lines: HashMap<String, Vec<usize>>,
+    /// The same, without the bullets before them.
+    inner_lines: HashSet<String>,
     blocks: Vec<(EventId, Vec<String>)>,
     /// Statements of which lines stand in the file without their marks.
     torn: HashSet<EventId>,
@@ -190,7 +207,6 @@ struct Reading<'a> {
     acted: HashSet<EventId>,
     drafts: Vec<Edit>,
     complaints: Vec<String>,
-    broken: bool,
 }
 
 /// What two texts have in common that say the same; of a text that is nothing but marks, the marks.
@@ -208,21 +224,35 @@ fn is_same(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }
 
-/// Whether `some` are lines of `all`, in their order.
+/// Whether `some` are lines of `all`, in their order. A bullet that begins what is left of a statement was taken for an item's.
 fn is_part_of(some: &[String], all: &[String]) -> bool {
     let mut rest = all.iter();
-    some.iter().all(|line| rest.any(|known| known == line))
+    some.iter()
+        .enumerate()
+        .all(|(at, line)| rest.any(|known| known == line || (at == 0 && bullet(known).is_some_and(|(inner, ..)| inner == line))))
+}
+
+/// Whether the one has the lines of the other, all of them, in another order.
+fn is_reordered(one: &[String], other: &[String]) -> bool {
+    let sorted = |lines: &[String]| {
+        let mut lines = lines.to_vec();
+        lines.sort();
+        lines
+    };
+    one.len() == other.len() && sorted(one) == sorted(other)
 }
 
 impl<'a> Reading<'a> {
     fn new(known: &'a Known<'a>, by_id: HashMap<EventId, &'a Entry>, today: Date) -> Self {
-        let (mut said, mut lines, mut blocks) = (HashSet::new(), HashMap::<String, Vec<usize>>::new(), Vec::new());
+        let (mut said, mut inner_lines) = (HashSet::new(), HashSet::new());
+        let (mut lines, mut blocks) = (HashMap::<String, Vec<usize>>::new(), Vec::new());
         for entry in known.listed() {
             let shown = shown(&entry.event);
             said.insert(same_key(&entry.event.content));
             if shown.contains('\n') {
                 let block = spoken_lines(&shown);
                 for line in &block {
+                    inner_lines.extend(bullet(line).map(|(inner, ..)| inner.to_owned()));
                     lines.entry(line.clone()).or_default().push(blocks.len());
                 }
                 blocks.push((entry.event.id, block));
@@ -236,6 +266,7 @@ impl<'a> Reading<'a> {
             confirmations: known.confirmations(),
             said,
             lines,
+            inner_lines,
             blocks,
             torn: HashSet::new(),
             untouched: HashSet::new(),
@@ -243,7 +274,6 @@ impl<'a> Reading<'a> {
             acted: HashSet::new(),
             drafts: Vec::new(),
             complaints: Vec::new(),
-            broken: false,
         }
     }
 
@@ -254,7 +284,7 @@ impl<'a> Reading<'a> {
     /// The title, the type and the other names. What the page had once is an edit only in a file that has seen the newest
     /// event; else it was rendered before that.
     fn frame(&mut self, sheet: &Sheet, file: &str, titles: &HashSet<String>) {
-        let is_current = self.known.told().next_back().is_none_or(|newest| file.contains(&newest.event.id.to_string()));
+        let is_current = self.known.told().next_back().is_none_or(|newest| has_seen(file, newest.event.id));
         let replaced = |tag: &str| self.known.tagged(tag).map(|entry| entry.event.id).into_iter().collect::<Vec<_>>();
         let mut title = self.known.title();
         let mut found: Vec<(String, &str, Option<EntityKind>, Vec<EventId>)> = Vec::new();
@@ -265,11 +295,11 @@ impl<'a> Reading<'a> {
         let value = |name: &str| sheet.frame.iter().rev().find_map(|line| frame_value(line, &[name]));
         if self.known.key.kind == PageKind::Entity {
             match value("Type").filter(|value| !value.eq_ignore_ascii_case("unknown") && !value.is_empty()).map(str::parse::<EntityKind>) {
-                Some(Ok(kind)) if Some(kind) != self.known.entity_kind() => {
-                    if is_current || !self.known.past_entity_kinds().contains(&kind) {
-                        let article = if kind == EntityKind::Account { "an" } else { "a" };
-                        found.push((format!("{title} is {article} {kind}"), TYPE_TAG, Some(kind), replaced(TYPE_TAG)));
-                    }
+                Some(Ok(kind))
+                    if Some(kind) != self.known.entity_kind() && (is_current || !self.known.past_entity_kinds().contains(&kind)) =>
+                {
+                    let article = if kind == EntityKind::Account { "an" } else { "a" };
+                    found.push((format!("{title} is {article} {kind}"), TYPE_TAG, Some(kind), replaced(TYPE_TAG)));
                 }
                 Some(Err(error)) => self.complain(&error.to_string()),
                 _ => {}
@@ -280,7 +310,6 @@ impl<'a> Reading<'a> {
             }
         }
         for (content, tag, entity_kind, supersedes) in found {
-            self.broken |= content.contains('\u{fffd}');
             let content = plain::clean(&content).text;
             let (kind, section, tags) = (Kind::Fact, None, vec![tag.to_owned()]);
             self.drafts.push(Edit::State { content, kind, section, tags, entity_kind, supersedes, related: Vec::new() });
@@ -290,7 +319,7 @@ impl<'a> Reading<'a> {
     /// Takes an item apart at the marks in it. A stranger's words may look like marks; where an event's own words end is
     /// found by these.
     fn pieces(&self, item: &Item) -> Vec<Piece> {
-        let weight = |text: &str| text.bytes().filter(|byte| !byte.is_ascii_whitespace()).count();
+        let weight = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
         let marked: Vec<Option<(String, Marks)>> = item.lines.iter().map(|line| split_marks(line)).collect();
         let wanted: Vec<(usize, Option<usize>)> = item
             .lines
@@ -314,23 +343,29 @@ impl<'a> Reading<'a> {
         let mut pieces = Vec::new();
         let mut start = 0;
         while start < item.lines.len() {
-            let ends = || (start..item.lines.len()).rev().filter(|end| marked.get(*end).is_some_and(Option::is_some));
+            let ends = || (start..item.lines.len()).filter(|end| marked.get(*end).is_some_and(Option::is_some));
             let is_whole = |end: &usize| {
                 let Some((own, Some(wanted))) = wanted.get(*end) else { return false };
                 let weighs = before.get(*end).zip(before.get(start)).map(|(to, from)| to - from + own);
                 let id = marked.get(*end).and_then(Option::as_ref).map(|(_, marks)| marks.id);
-                weighs == Some(*wanted)
+                *wanted > 0
+                    && weighs == Some(*wanted)
                     && id.and_then(|id| self.by_id.get(&id)).is_some_and(|entry| is_same(&text_of(start, *end), &shown(&entry.event)))
             };
-            // Else at the first marks that are not a line of what somebody said.
-            let is_mark = |end: &usize| item.lines.get(*end).is_some_and(|line| !self.lines.contains_key(&squash(line)));
-            let end = ends().find(is_whole).or_else(|| ends().filter(is_mark).last());
+            // Else at the first marks that are not a line of what somebody said. An id alone within a text is only named there.
+            let is_mark = |end: &usize| {
+                let Some((_, marks)) = marked.get(*end).and_then(Option::as_ref) else { return false };
+                let ours = self.by_id.contains_key(&marks.id) && (!marks.bare || *end == start);
+                (ours || *end + 1 == item.lines.len()) && item.lines.get(*end).is_some_and(|line| !self.is_line(&squash(line)))
+            };
+            let end = ends().rev().find(is_whole).or_else(|| ends().find(is_mark));
             let (text, marks, next) = match end {
                 Some(end) => (text_of(start, end), marked.get(end).and_then(Option::as_ref).map(|(_, marks)| *marks), end + 1),
                 None => (item.lines.get(start..).unwrap_or_default().join("\n"), None, item.lines.len()),
             };
             let text = text.trim().to_owned();
-            let inner = (start > 0 && !text.contains('\n')).then(|| bullet(&text).map(|(inner, ..)| inner.to_owned())).flatten();
+            let inner =
+                (start > 0 && marks.is_none() && !text.contains('\n')).then(|| bullet(&text).map(|(inner, ..)| inner.to_owned())).flatten();
             let apart =
                 end.is_some_and(|end| end > start && marked.get(end).and_then(Option::as_ref).is_some_and(|(own, _)| own.is_empty()));
             let (numbered, adjacent) = (item.numbered && start == 0, item.adjacent || start > 0);
@@ -381,6 +416,17 @@ impl<'a> Reading<'a> {
         blocks.filter(|(_, block)| follow(block)).map(|(id, _)| *id).collect()
     }
 
+    /// Whether this is a line of a statement that has several, perhaps without its bullet.
+    fn is_line(&self, line: &str) -> bool {
+        self.lines.contains_key(line) || self.inner_lines.contains(line)
+    }
+
+    /// Whether every line is one of a statement that has several: what is left of some, with nothing new in it.
+    fn is_patched(&self, spoken: &[String]) -> bool {
+        let mut spoken = spoken.iter();
+        spoken.next().is_some_and(|line| self.is_line(line)) && spoken.all(|line| self.lines.contains_key(line))
+    }
+
     fn is_said_by(&self, piece: &Piece, id: EventId) -> bool {
         self.by_id.get(&id).is_some_and(|entry| is_same(&piece.text, &shown(&entry.event)))
     }
@@ -400,6 +446,10 @@ impl<'a> Reading<'a> {
 
     /// A line that only tells of others, wherever it stands, is passed over; what a person wrote among these is a note.
     fn take_derived(&mut self, piece: &Piece, marks: Option<Marks>) -> bool {
+        // Such lines have no source and no date; an item of ours that was moved here has.
+        if marks.is_some_and(|marks| !marks.bare && self.by_id.contains_key(&marks.id)) {
+            return false;
+        }
         let (first, rest) = piece.text.split_once('\n').unwrap_or((&piece.text, ""));
         let is_history = marks.and_then(|marks| self.by_id.get(&marks.id)).is_some_and(|entry| {
             let head = history_head(entry);
@@ -425,7 +475,7 @@ impl<'a> Reading<'a> {
         let (text, ids) = split_ids(&whole);
         let entries: Vec<&Entry> = ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect();
         let in_summary = |entry: &&Entry| section_of(self.known.key, &entry.event) == "Summary";
-        if entries.is_empty() || entries.iter().any(|entry| in_summary(&entry)) {
+        if entries.is_empty() || entries.iter().any(in_summary) {
             return false;
         }
         let ours = entries.len() == ids.len() && is_same(text, &sentences(&entries));
@@ -442,7 +492,7 @@ impl<'a> Reading<'a> {
         let end = at + text[at..].find(']')? + 1;
         let line = text[..at].rfind('\n').map_or(0, |at| at + 1);
         let line = text[line..].lines().next().unwrap_or_default();
-        if self.lines.contains_key(&squash(line)) {
+        if self.is_line(&squash(line)) {
             return None;
         }
         let (before, marks) = split_marks(&text[..end])?;
@@ -452,14 +502,17 @@ impl<'a> Reading<'a> {
     }
 
     fn take_marked(&mut self, piece: &Piece, marks: Marks) {
-        let Some(entry) = self.by_id.get(&marks.id).copied().filter(|entry| entry.event.is_statement()) else {
-            return self.state(&piece.text, &piece.place, vec![marks.id]);
+        // Marks whose text is gone say nothing. Somebody's own words may end by naming an event, or be nothing else.
+        if piece.text.is_empty() && !marks.bare {
+            return;
+        }
+        let named = if marks.bare { format!("{} [{}]", piece.text, marks.id) } else { piece.text.clone() };
+        let is_item = |entry: &&Entry| entry.event.is_statement() && !is_about_page(&entry.event) && !shown(&entry.event).is_empty();
+        let Some(entry) = self.by_id.get(&marks.id).copied().filter(is_item) else {
+            return self.state(&named, &piece.place, vec![marks.id]);
         };
         let (id, shown) = (marks.id, shown(&entry.event));
         let holds = entry.standing.is_active();
-        if piece.text.is_empty() {
-            return;
-        }
         if is_same(&piece.text, &shown) {
             let later = marks.verified.is_some_and(|day| day > entry.verified.day() && day <= self.today);
             let known = marks.verified.is_some_and(|day| self.confirmations.contains(&(id, day)));
@@ -469,7 +522,10 @@ impl<'a> Reading<'a> {
             return;
         }
         let struck = piece.text.len() > 4 && piece.text.starts_with("~~") && piece.text.ends_with("~~");
-        if is_part_of(&spoken_lines(&piece.text), &spoken_lines(&shown)) {
+        let (spoken, said) = (spoken_lines(&piece.text), spoken_lines(&shown));
+        if spoken.is_empty() {
+            self.state(&named, &piece.place, vec![id]);
+        } else if is_part_of(&spoken, &said) || (self.is_patched(&spoken) && !is_reordered(&spoken, &said)) {
             // Lines that are missing take nothing back, within a statement as elsewhere.
             self.complain(&format!("lines of {id} are missing and come back; strike it through or reword it to change it"));
         } else if struck {
@@ -477,8 +533,7 @@ impl<'a> Reading<'a> {
                 self.drafts.push(Edit::Retract(id));
             }
         } else if marks.bare && !is_alike(&piece.text, &shown) {
-            // Somebody's own words that end by naming an event.
-            self.state(&format!("{} [{id}]", piece.text), &piece.place, vec![id]);
+            self.state(&named, &piece.place, vec![id]);
         } else if holds && !self.untouched.contains(&id) && !self.torn.contains(&id) && !self.acted.contains(&id) {
             let Some(content) = self.fit(&piece.text) else { return };
             self.acted.insert(id);
@@ -499,7 +554,6 @@ impl<'a> Reading<'a> {
 
     /// The text as an event can keep it.
     fn fit(&mut self, text: &str) -> Option<String> {
-        self.broken |= text.contains('\u{fffd}');
         let cleaned = plain::clean(text);
         if cleaned.text.len() > MAX_CONTENT_BYTES {
             let begin: String = cleaned.text.chars().take(40).collect();
@@ -536,7 +590,6 @@ impl<'a> Reading<'a> {
         let known: HashSet<String> = self.known.own_sections(true).into_iter().collect();
         let filled: HashSet<String> = self.drafts.iter().filter_map(section_drafted).collect();
         for name in sheet.headings.iter().filter(|name| !known.contains(*name) && !filled.contains(*name)) {
-            self.broken |= name.contains('\u{fffd}');
             self.drafts.push(Edit::State {
                 content: name.clone(),
                 kind: Kind::Fact,
@@ -755,7 +808,7 @@ mod tests {
         };
         let first = titled(1, "First", Vec::new());
         let second = titled(2, "Second", vec![first.id]);
-        let (old, new) = (entries(&[first.clone()]), entries(&[first, second]));
+        let (old, new) = (entries(std::slice::from_ref(&first)), entries(&[first, second]));
         assert_eq!(told(&edits(&apollo(), &render(&apollo(), &old).text, &new, TODAY)), [""; 0]);
         let back = render(&apollo(), &new).text.replace("# Second", "# First");
         assert_eq!(told(&edits(&apollo(), &back, &new, TODAY)), ["fact - [\"title\"] 2: First"]);
@@ -793,6 +846,7 @@ mod tests {
         };
         check("2. push\n", "2. test\n3. push\n", &["procedure - [] 1: run make\ntest\npush\ntell Mira"]);
         check("2. push\n", "", &[]);
+        check("1. run make\n2. push", "1. push\n2. run make", &["procedure - [] 1: push\nrun make\ntell Mira"]);
         check("   [source", "4. rest\n   [source", &["procedure - [] 1: run make\npush\ntell Mira\nrest"]);
         check("## Notes", "- rest a while\n## Notes", &["procedure Steps []: rest a while"]);
     }

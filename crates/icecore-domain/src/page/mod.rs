@@ -314,9 +314,10 @@ fn said_section(key: &PageKey, event: &Event) -> Option<String> {
     (here && !name.is_empty()).then(|| key.kind.section(&name))
 }
 
-/// Whether the event says something about the page itself, and so is not listed on it.
-fn is_about_page(event: &Event) -> bool {
-    event.tags.iter().any(|tag| [TITLE_TAG, ALIASES_TAG, TYPE_TAG, SECTION_TAG].contains(&tag.as_str()))
+/// Whether the event says something about the page itself, and so is not listed on it: written into a page, not just labelled so.
+pub fn is_about_page(event: &Event) -> bool {
+    event.source.starts_with(KNOWLEDGE)
+        && event.tags.iter().any(|tag| [TITLE_TAG, ALIASES_TAG, TYPE_TAG, SECTION_TAG].contains(&tag.as_str()))
 }
 
 #[cfg(test)]

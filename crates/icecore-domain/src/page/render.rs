@@ -135,7 +135,9 @@ impl<'a> Known<'a> {
 
     /// What kind of thing the page is about.
     pub fn entity_kind(&self) -> Option<EntityKind> {
-        self.active().rev().find_map(|entry| entry.event.entity_kind)
+        // What it is does not change because something said of it does not hold any more.
+        let now = self.active().rev().find_map(|entry| entry.event.entity_kind);
+        now.or_else(|| self.past_entity_kinds().pop())
     }
 
     /// Every kind of thing it was ever said to be.
@@ -300,7 +302,8 @@ fn changes(entry: &Entry) -> Vec<String> {
     let mut changes: Vec<String> = Vec::new();
     for (target, effect) in event.effects() {
         let note = if event.is_statement() || entry.is_quarantined() { String::new() } else { told(&event.content, MAX_NOTE_CHARS) };
-        let note = if note.is_empty() { note } else { format!(": {note}") };
+        // Only the ids of these events stand there as ids.
+        let note = if note.is_empty() { note } else { format!(": {}", note.replace("EVT-", "evt-")) };
         changes.push(match effect {
             Effect::Supersede => format!("replaced {target} by {}", event.id),
             Effect::Close => format!("closed {target} by {}{note}", event.id),

@@ -22,7 +22,7 @@ use pollster::block_on;
 use tempfile::TempDir;
 
 /// No git: a snapshot every night is git's cost, not the cascade's.
-struct NoHistory;
+pub(crate) struct NoHistory;
 
 #[async_trait]
 impl History for NoHistory {
@@ -48,14 +48,14 @@ impl History for NoHistory {
 }
 
 /// A vault whose days are those of a zone.
-struct Place {
+pub(crate) struct Place {
     _folder: TempDir,
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     zone: Zone,
 }
 
 impl Place {
-    fn new(zone: &str) -> Self {
+    pub(crate) fn new(zone: &str) -> Self {
         // Flushing is not what is looked at here, and a year has many writes.
         let memory = std::path::Path::new("/dev/shm");
         let folder = if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() };
@@ -64,27 +64,27 @@ impl Place {
         Self { _folder: folder, root, zone: Zone::named(zone).unwrap() }
     }
 
-    fn moment(&self, day: Date, hour: i8, minute: i8) -> Moment {
+    pub(crate) fn moment(&self, day: Date, hour: i8, minute: i8) -> Moment {
         self.zone.moment(self.zone.at(day, Time::constant(hour, minute, 0, 0)))
     }
 
-    fn open(&self, store: Arc<dyn Store>, now: Moment) -> Memory {
+    pub(crate) fn open(&self, store: Arc<dyn Store>, now: Moment) -> Memory {
         block_on(Memory::open(store, Arc::new(NoHistory), Box::new(FixedClock(now.at())))).unwrap()
     }
 
-    fn at(&self, now: Moment) -> Memory {
+    pub(crate) fn at(&self, now: Moment) -> Memory {
         self.open(Arc::new(Vault::open(&self.root).unwrap()), now)
     }
 
-    fn stopping(&self, now: Moment, writes: usize) -> Memory {
+    pub(crate) fn stopping(&self, now: Moment, writes: usize) -> Memory {
         self.open(Arc::new(StopAfter::new(Vault::open(&self.root).unwrap(), writes)), now)
     }
 
-    fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         fs::read_to_string(self.root.join(path)).unwrap_or_default()
     }
 
-    fn files(&self) -> Vec<(String, String)> {
+    pub(crate) fn files(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         crate::collect(&self.root, &self.root, &mut found);
         found.sort();

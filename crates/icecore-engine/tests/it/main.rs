@@ -4,6 +4,7 @@
 
 mod cascade;
 mod llm;
+mod night;
 mod prompts;
 mod scripted;
 mod stops;

@@ -483,16 +483,20 @@ fn event_trail(trail: &Trail, out: &mut Out) -> Result<()> {
         TrailSource::File { path, line: None, .. } => {
             out.line(format!("  source   {path}, {YELLOW}where the line is no longer found{YELLOW:#}: it was edited or removed"))?;
         }
-        TrailSource::File { path, line: Some(line), context } => {
-            out.line(format!("  source   {path}:{line}"))?;
-            for (number, text) in context {
-                let mark = if number == line { ">" } else { " " };
-                out.line(format!("           {mark} {DIM}{number:>4}{DIM:#}  {}", plain::one_line(text)))?;
-            }
-        }
+        file @ TrailSource::File { .. } => tell_source(file, out)?,
         record @ TrailSource::Record { .. } => tell_record(record, trail.quote.as_deref(), out)?,
     }
     show::chain(&trail.story, out)
+}
+
+fn tell_source(source: &TrailSource, out: &mut Out) -> Result<()> {
+    let TrailSource::File { path, line: Some(line), context } = source else { return tell_record(source, None, out) };
+    out.line(format!("  source   {path}:{line}"))?;
+    for (number, text) in context {
+        let mark = if number == line { ">" } else { " " };
+        out.line(format!("           {mark} {DIM}{number:>4}{DIM:#}  {}", plain::one_line(text)))?;
+    }
+    Ok(())
 }
 
 fn tell_record(source: &TrailSource, quote: Option<&str>, out: &mut Out) -> Result<()> {
@@ -520,5 +524,5 @@ fn summary_trail(trail: &SummaryTrail, out: &mut Out) -> Result<()> {
         out.line(format!("  made from {}", trail.sources.join(", ")))?;
         out.say(format!("{DIM}`icecore why {}` goes one step further down.{DIM:#}", trail.sources[0]));
     }
-    trail.records.iter().try_for_each(|record| tell_record(record, None, out))
+    trail.records.iter().try_for_each(|source| tell_source(source, out))
 }

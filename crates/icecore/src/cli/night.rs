@@ -57,7 +57,7 @@ pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) 
         if out.is_json() {
             return out.json(&outlook);
         }
-        out.line(format!("distil       {} with something new", counted(outlook.to_distil, "session or log")))?;
+        out.line(format!("distil       {} and logs with something new", counted(outlook.to_distil, "session")))?;
         out.line(format!("pages        {} to take up", counted(outlook.new_events, "event")))?;
         for edited in outlook.edited.iter().take(20) {
             out.line(format!("  edited     {CYAN}{edited}{CYAN:#}"))?;
@@ -93,8 +93,8 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     }
     out.line(format!("{BOLD}Consolidated{BOLD:#}  {DIM}{}{DIM:#}", night.report))?;
     out.line(format!(
-        "  learnt     {learnt} {DIM}from {} looked at; {} known already, {} refused or changed{DIM:#}",
-        counted(distilled.pieces, "message or line"),
+        "  learnt     {learnt} {DIM}from {} and log lines; {} known already, {} refused or changed{DIM:#}",
+        counted(distilled.pieces, "message"),
         distilled.duplicates,
         distilled.refused.len()
     ))?;

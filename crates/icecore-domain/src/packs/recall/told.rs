@@ -427,7 +427,9 @@ impl<'a> Choice<'a> {
         let id = entry.event.id;
         if entry.is_open_loop() {
             let due = due(entry, self.day).map_or(String::new(), |due| format!(", {due}"));
-            return Line::new(&format!("- {}{due} ({id})", brief(&entry.event.content, SHORT_WORDS).text), vec![id]);
+            let told = brief(&entry.event.content, SHORT_WORDS).text;
+            let told = if due.is_empty() { told.as_str() } else { told.trim_end_matches(['.', ' ']) };
+            return Line::new(&format!("- {told}{due} ({id})"), vec![id]);
         }
         let content = content(entry, LONGEST_CONTENT_WORDS);
         let (priority, kind) = (entry.event.priority, entry.event.kind);

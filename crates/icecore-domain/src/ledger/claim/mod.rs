@@ -4,10 +4,16 @@
 //! on the side of silence, because a conflict shown wrongly costs trust: lists, bounds, guesses, the past and whatever a
 //! thing may have many of claim nothing. A claim is made from one event alone, so that an index can keep it.
 
+mod words;
+
 use unicode_normalization::UnicodeNormalization;
 
 use crate::event::{Event, Kind};
 use crate::plain;
+use words::{
+    ARTICLES, COUNTING, CURRENCIES, EMPHASIS, GUESSES, LABELS, MANY, MONTHS, NEGATIONS, NUMBERED, OPPOSITES, PARTLY, PEOPLES, REGIONS,
+    ROLES, SAME, UNCERTAIN, VAGUE, VERBS, WEEKDAYS,
+};
 
 /// One attribute and the value it is said to have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,292 +34,6 @@ const MAX_SENTENCES: usize = 3;
 const MAX_SUBJECT: usize = 8;
 /// The longest value, in words, that is a name.
 const MAX_NAME: usize = 4;
-
-/// Verbs that give a thing one value at a time, and which of its attributes that is.
-#[rustfmt::skip]
-const VERBS: &[(&str, &str)] = &[
-    ("is", ""),
-    ("are", ""),
-    ("=", ""),
-    ("equals", ""),
-    ("amounts to", ""),
-    ("is set to", ""),
-    ("was set to", ""),
-    ("changed to", ""),
-    ("was changed to", ""),
-    ("has changed to", ""),
-    ("was raised to", ""),
-    ("was increased to", ""),
-    ("was reduced to", ""),
-    ("was lowered to", ""),
-    ("went up to", ""),
-    ("is on", ""),
-    ("takes place on", ""),
-    ("takes place in", ""),
-    ("is scheduled for", ""),
-    ("is set for", ""),
-    ("falls on", ""),
-    ("was postponed to", ""),
-    ("was rescheduled to", ""),
-    ("slipped to", ""),
-    ("moved to", "moved"),
-    ("was moved to", "moved"),
-    ("has moved to", "moved"),
-    ("has been moved to", "moved"),
-    ("relocated to", "moved"),
-    ("is due", "due"),
-    ("is due on", "due"),
-    ("is due by", "due"),
-    ("starts", "starts"),
-    ("starts on", "starts"),
-    ("starts at", "starts"),
-    ("begins", "starts"),
-    ("begins on", "starts"),
-    ("begins at", "starts"),
-    ("ends", "ends"),
-    ("ends on", "ends"),
-    ("ends at", "ends"),
-    ("expires", "ends"),
-    ("expires on", "ends"),
-    ("opens at", "opens"),
-    ("closes at", "closes"),
-    ("launches on", "launches"),
-    ("launches in", "launches"),
-    ("ships on", "launches"),
-    ("lives in", "lives in"),
-    ("resides in", "lives in"),
-    ("is based in", "is based in"),
-    ("is located in", "is based in"),
-    ("is headquartered in", "is based in"),
-    ("is in", "is in"),
-    ("works at", "works for"),
-    ("works for", "works for"),
-    ("reports to", "reports to"),
-    ("is married to", "is married to"),
-    ("is called", "is called"),
-    ("is named", "is called"),
-    ("is owned by", "is owned by"),
-    ("is led by", "is led by"),
-    ("is managed by", "is managed by"),
-    ("is hosted on", "is hosted on"),
-    ("costs", "costs"),
-    ("cost", "costs"),
-    ("of", "of"),
-];
-/// Verbs after which another number is another truth.
-#[rustfmt::skip]
-const COUNTING: &[&str] = &["use", "run", "require", "need", "have", "take", "last", "weigh", "measure", "earn"];
-/// Other spellings, and German words for what is read here.
-#[rustfmt::skip]
-const SAME: &[(&str, &str)] = &[
-    ("isn't", "is not"),
-    ("aren't", "are not"),
-    ("doesn't", "does not"),
-    ("don't", "do not"),
-    ("didn't", "did not"),
-    ("can't", "can not"),
-    ("cannot", "can not"),
-    ("won't", "will not"),
-    ("shouldn't", "should not"),
-    ("mustn't", "must not"),
-    ("hasn't", "has not"),
-    ("haven't", "have not"),
-    ("ist", "is"),
-    ("sind", "are"),
-    ("beträgt", "is"),
-    ("betragen", "are"),
-    ("kostet", "costs"),
-    ("heißt", "is called"),
-    ("heisst", "is called"),
-    ("wohnt", "lives"),
-    ("lebt", "lives"),
-    ("beginnt", "starts"),
-    ("endet", "ends"),
-    ("arbeitet", "works"),
-    ("bei", "at"),
-    ("nutzt", "uses"),
-    ("benutzt", "uses"),
-    ("verwendet", "uses"),
-    ("braucht", "needs"),
-    ("hat", "has"),
-    ("dauert", "takes"),
-    ("liegt", "is"),
-    ("am", "on"),
-    ("und", "and"),
-    ("oder", "or"),
-    ("für", "for"),
-    ("von", "of"),
-    ("nicht", "not"),
-    ("kein", "no"),
-    ("keine", "no"),
-    ("keinen", "no"),
-    ("keiner", "no"),
-    ("nie", "never"),
-    ("niemals", "never"),
-    ("ohne", "without"),
-    ("mit", "with"),
-    ("der", "the"),
-    ("die", "the"),
-    ("das", "the"),
-    ("den", "the"),
-    ("dem", "the"),
-    ("unser", "our"),
-    ("unsere", "our"),
-    ("mein", "my"),
-    ("meine", "my"),
-    ("ein", "a"),
-    ("eine", "a"),
-    ("einen", "a"),
-    ("auch", "also"),
-    ("jetzt", "now"),
-    ("noch", "still"),
-    ("schon", "already"),
-    ("immer", "always"),
-    ("muss", "must"),
-    ("wir", "we"),
-    ("ich", "i"),
-    ("war", "was"),
-    ("waren", "were"),
-    ("hatte", "had"),
-    ("früher", "formerly"),
-    ("vielleicht", "maybe"),
-    ("wahrscheinlich", "probably"),
-    ("mindestens", "at least"),
-    ("höchstens", "at most"),
-    ("etwa", "about"),
-    ("ungefähr", "about"),
-    ("circa", "about"),
-    ("ca", "about"),
-    ("zwischen", "between"),
-];
-#[rustfmt::skip]
-const ARTICLES: &[&str] = &["the", "our", "my", "your", "their"];
-#[rustfmt::skip]
-const NEGATIONS: &[&str] = &["not", "never", "no", "without"];
-/// Words that change nothing about whether a sentence holds.
-#[rustfmt::skip]
-const EMPHASIS: &[&str] = &[
-    "always", "must", "do", "does", "should", "will", "can", "yet", "already", "still", "currently", "now", "anymore", "longer", "mehr",
-    "ever", "a", "an", "any", "the", "our", "we", "i", "my",
-];
-/// After a negation these say "not in every case", not "no".
-#[rustfmt::skip]
-const PARTLY: &[&str] = &["only", "always", "all", "every", "necessarily", "just", "later", "more", "less", "fewer", "earlier", "one", "nur"];
-/// Words of which one is enough to claim nothing at all.
-#[rustfmt::skip]
-const GUESSES: &[&str] = &["maybe", "perhaps", "might", "could", "probably", "possibly", "considering", "would", "if", "unless"];
-/// Words of which one is enough to claim no value.
-#[rustfmt::skip]
-const VAGUE: &[&str] = &[
-    "was", "were", "had", "formerly", "previously", "ago", "yesterday", "once", "also", "too", "another", "additional", "between", "about",
-    "around", "roughly", "approximately", "almost", "nearly", "least", "most", "or", "either", "sometimes", "usually", "often", "not", "never",
-    "no", "without", "both", "up", "minimum", "maximum",
-];
-/// A subject that starts so is not one certain thing.
-#[rustfmt::skip]
-const UNCERTAIN: &[&str] = &[
-    "a", "an", "one", "some", "each", "every", "any", "it", "this", "that", "there", "he", "she", "they", "these", "those", "what", "which",
-    "who", "here", "es", "er", "sie", "everything", "nothing", "someone", "i", "we", "you", "today", "tomorrow", "all",
-];
-/// Things of which there may be many at once.
-#[rustfmt::skip]
-const MANY: &[&str] = &[
-    "phone", "telephone", "tel", "mobile", "email", "e-mail", "mail", "note", "todo", "tag", "link", "url", "member", "hobby", "skill",
-    "decision", "idea", "question", "update", "warning", "tip", "example", "reminder", "meeting", "call", "action", "next", "risk", "source",
-    "problem", "issue", "goal", "reason", "challenge", "option", "alternative", "candidate", "friend", "client", "customer", "competitor",
-    "colleague", "child", "son", "daughter", "sister", "brother", "cousin", "dog", "cat", "pet", "author", "founder", "parent", "developer",
-    "fact", "info", "see", "task", "step", "feature", "requirement", "language", "account", "book", "film", "movie", "best", "worst", "same",
-    "way", "case", "first", "last", "thing", "person", "kind", "people", "reviewer", "expert", "user", "supplier", "topic", "point", "lesson",
-    "fyi", "ps", "re", "ask", "fix", "bug", "error", "quote", "rule", "allergy", "telefon", "notiz", "hinweis", "frage",
-];
-/// What a thing has one of, whatever the word for it; other things must be given a name.
-#[rustfmt::skip]
-const LABELS: &[&str] = &[
-    "name", "colour", "color", "status", "currency", "timezone", "zone", "title", "theme", "priority", "favourite", "favorite", "default",
-    "primary", "main", "official", "preferred", "password", "branch", "font", "licence", "license", "farbe", "währung",
-];
-/// Roles of people, who are known by their first names too.
-#[rustfmt::skip]
-const ROLES: &[&str] = &[
-    "contact", "ceo", "cto", "cfo", "coo", "lead", "leader", "owner", "manager", "boss", "head", "director", "husband", "wife", "partner",
-    "landlord", "lawyer", "doctor", "dentist", "teacher", "maintainer", "chair", "president", "sponsor", "mentor", "supervisor",
-    "ansprechpartner", "ansprechpartnerin", "chef", "chefin", "leiter", "leiterin",
-];
-/// A number after one of these is a name, and a thing may have many.
-#[rustfmt::skip]
-const NUMBERED: &[&str] = &[
-    "port", "invoice", "ticket", "issue", "room", "order", "number", "no", "pr", "line", "page", "chapter", "step", "phase", "gate", "table",
-    "form", "section", "case", "build", "bus", "flight", "train", "route", "channel", "extension", "model",
-];
-/// Places that other places lie in.
-#[rustfmt::skip]
-const REGIONS: &[&str] = &[
-    "germany", "deutschland", "france", "spain", "italy", "austria", "switzerland", "poland", "netherlands", "belgium", "portugal", "sweden",
-    "norway", "denmark", "finland", "ireland", "england", "scotland", "wales", "uk", "britain", "europe", "usa", "us", "america", "canada",
-    "mexico", "brazil", "china", "india", "japan", "australia", "asia", "africa", "california", "texas", "bavaria", "bayern", "eu",
-];
-#[rustfmt::skip]
-const PEOPLES: &[&str] = &["german", "american", "european", "african", "french", "dutch", "swiss", "greek", "czech", "asian"];
-#[rustfmt::skip]
-const CURRENCIES: &[(&str, &str)] = &[
-    ("eur", "eur"),
-    ("euro", "eur"),
-    ("euros", "eur"),
-    ("€", "eur"),
-    ("usd", "usd"),
-    ("dollar", "usd"),
-    ("dollars", "usd"),
-    ("$", "usd"),
-    ("gbp", "gbp"),
-    ("pounds", "gbp"),
-    ("£", "gbp"),
-    ("chf", "chf"),
-];
-#[rustfmt::skip]
-const MONTHS: &[&[&str]] = &[
-    &["january", "jan", "januar"],
-    &["february", "feb", "februar"],
-    &["march", "mar", "märz"],
-    &["april", "apr"],
-    &["may", "mai"],
-    &["june", "jun", "juni"],
-    &["july", "jul", "juli"],
-    &["august", "aug"],
-    &["september", "sep", "sept"],
-    &["october", "oct", "oktober", "okt"],
-    &["november", "nov"],
-    &["december", "dec", "dezember", "dez"],
-];
-#[rustfmt::skip]
-const WEEKDAYS: &[&[&str]] = &[
-    &["monday", "mon", "montag"],
-    &["tuesday", "tue", "dienstag"],
-    &["wednesday", "wed", "mittwoch"],
-    &["thursday", "thu", "donnerstag"],
-    &["friday", "fri", "freitag"],
-    &["saturday", "sat", "samstag"],
-    &["sunday", "sun", "sonntag"],
-];
-/// Opposites, told by the positive one.
-#[rustfmt::skip]
-const OPPOSITES: &[(&str, &str)] = &[
-    ("disabled", "enabled"),
-    ("off", "on"),
-    ("closed", "open"),
-    ("inactive", "active"),
-    ("private", "public"),
-    ("offline", "online"),
-    ("optional", "required"),
-    ("forbidden", "allowed"),
-    ("prohibited", "allowed"),
-    ("false", "true"),
-    ("unavailable", "available"),
-    ("unpaid", "paid"),
-    ("unsigned", "signed"),
-    ("incomplete", "complete"),
-    ("invalid", "valid"),
-    ("unsupported", "supported"),
-];
 
 /// A word of a sentence.
 #[derive(Debug, Clone)]
@@ -490,8 +210,9 @@ impl Reader<'_> {
             return;
         }
         let Some(amount) = Amount::read(&self.words[at..]) else { return };
-        let before = self.words[..at].iter().map(|word| stem(&word.text)).filter(|text| !EMPHASIS.contains(text));
-        let after = self.words[at + amount.words..].iter().map(|word| stem(&word.text));
+        let text = |at: usize| if at == verb { stem(&self.words[at].text) } else { self.words[at].text.as_str() };
+        let before = (0..at).map(text).filter(|text| !EMPHASIS.contains(text));
+        let after = (at + amount.words..self.words.len()).map(text);
         let what: Vec<&str> = before.chain(["#", amount.unit.as_str()]).chain(after).collect();
         found.push(self.claim(self.entity(), &what.join(" "), "#", amount.number));
     }
@@ -535,9 +256,10 @@ impl Reader<'_> {
             }
             return;
         }
-        if many
-            || attribute == "of"
-            || attribute == "costs"
+        let timed = matches!(attribute, "due" | "starts" | "ends" | "opens" | "closes" | "launches");
+        if timed
+            || (many && matches!(attribute, "" | "moved"))
+            || matches!(attribute, "of" | "costs")
             || value.iter().any(|word| word.comma || matches!(word.text.as_str(), "and" | "&"))
         {
             return;
@@ -709,22 +431,15 @@ fn is_number(word: &str) -> bool {
 /// A number in one spelling: no thousands separators, and an amount of money without empty cents.
 fn canonical(number: &str, money: bool) -> String {
     let number = number.trim_start_matches('v');
+    let number = if money { number.trim_end_matches(".00").trim_end_matches(",00") } else { number };
     let grouped = |mark: char| {
         let mut parts = number.split(mark);
         let first = parts.next().unwrap_or_default();
         let rest: Vec<&str> = parts.collect();
         !rest.is_empty() && (1..=3).contains(&first.len()) && first != "0" && rest.iter().all(|part| part.len() == 3)
     };
-    let mut plain = number.to_owned();
-    for mark in [',', '.', '\''] {
-        if grouped(mark) && (mark != '.' || money) {
-            plain = plain.replace(mark, "");
-        }
-    }
-    if money {
-        plain = plain.trim_end_matches(".00").trim_end_matches(",00").to_owned();
-    }
-    plain
+    let mark = [',', '.', '\''].into_iter().find(|mark| grouped(*mark) && (*mark != '.' || money));
+    mark.map_or_else(|| number.to_owned(), |mark| number.replace(mark, ""))
 }
 
 /// A number with its unit, at the beginning of some words.
@@ -780,14 +495,15 @@ impl Amount {
 fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
     let place = |lists: &[&[&str]], text: &str| lists.iter().position(|names| names.contains(&text)).map(|at| at + 1);
     let (mut year, mut month, mut day, mut weekday, mut clock) = (None, None, None, None, None);
-    let mut at_before = false;
+    // A number that may turn out to be an hour.
+    let (mut hour, mut at_before): (Option<u8>, bool) = (None, false);
     for word in words {
         let text = word.text.as_str();
         let bare = text.trim_end_matches('.');
         let at = std::mem::replace(&mut at_before, matches!(text, "at" | "um"));
         if matches!(text, "on" | "at" | "of" | "the" | "um" | "uhr" | "in" | "o'clock") {
             if text == "uhr" && clock.is_none() {
-                clock = day.take().map(|hour: u8| format!("{hour:02}:00"));
+                hour = hour.or_else(|| day.take());
             }
             continue;
         }
@@ -799,20 +515,21 @@ fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
             (year, month, day) = (y.or(year), Some(usize::from(m)), Some(d));
         } else if is_year(bare) {
             year = Some(bare.to_owned());
-        } else if matches!(bare, "am" | "pm") && day.is_some() && clock.is_none() {
-            clock = day.take().and_then(|hour| hour_of(hour, bare));
+        } else if matches!(bare, "am" | "pm") && clock.is_none() {
+            clock = Some(hour_of(hour.take().or_else(|| day.take())?, bare)?);
         } else if let Some(found) = clock_of(bare) {
             clock = Some(found);
         } else {
             let number: u8 =
                 bare.trim_end_matches(['s', 't', 'n', 'd', 'r', 'h']).parse().ok().filter(|number| (1..=31).contains(number))?;
             if at && number <= 24 {
-                clock = Some(format!("{number:02}:00"));
+                hour = Some(number);
             } else {
                 day = Some(number);
             }
         }
     }
+    let clock = clock.or_else(|| hour.map(|hour| format!("{hour:02}:00")));
     // A lone number or year is a number.
     if month.is_none() && (day.is_some() || (weekday.is_none() && clock.is_none())) {
         return None;
