@@ -54,7 +54,7 @@ fn list(text: &mut String, items: impl ExactSizeIterator<Item = String>) {
     }
 }
 
-fn section<'a>(text: &mut String, title: &str, items: &'a [String]) {
+fn section(text: &mut String, title: &str, items: &[String]) {
     if !items.is_empty() {
         text.push_str(&format!("\n### {title}\n\n"));
         list(text, items.iter().cloned());

@@ -256,8 +256,8 @@ impl Memory {
         let known = |ts: &str| Moment::read(ts).is_some_and(|read| vantage.until.is_none_or(|until| read.moment.at() <= until));
         let (log, _) = self.store.tail(&path(layout::INTEGRITY_LOG)?, TAIL_BYTES).await?;
         let log = String::from_utf8_lossy(&log).into_owned();
-        let checks = log.lines().filter_map(|line| line.strip_prefix("- ")?.split_once(' '));
-        if let Some((at, said)) = checks.filter(|(at, _)| known(at)).last()
+        let mut checks = log.lines().filter_map(|line| line.strip_prefix("- ")?.split_once(' '));
+        if let Some((at, said)) = checks.rfind(|(at, _)| known(at))
             && said.starts_with("FAILED")
         {
             troubles.push(format!("integrity checks failed on {}: run `icecore doctor`", at.get(..10).unwrap_or(at)));

@@ -382,16 +382,19 @@ impl<'a> Reading<'a> {
             let is_step = |piece: &Piece| piece.numbered && matches!(&piece.place, Place::Section(name) if name == "Steps");
             let entry = piece.marks.and_then(|marks| self.by_id.get(&marks.id));
             if let Some(entry) = entry.filter(|_| self.known.key.kind == PageKind::Procedure && piece.apart && is_step(&piece)) {
-                let wanted = spoken_lines(&shown(&entry.event));
+                let wanted: HashSet<String> = spoken_lines(&shown(&entry.event)).into_iter().collect();
+                let mut steps = vec![std::mem::take(&mut piece.text)];
                 while piece.adjacent
                     && let Some(above) = out.last().filter(|above| is_step(above) && above.marks.is_none() && !above.text.contains('\n'))
                     // What another statement says is that one's, its marks gone astray.
                     && (wanted.contains(&squash(&above.text)) || !self.is_known(&above.text))
                 {
-                    piece.text = format!("{}\n{}", above.text, piece.text);
+                    steps.push(above.text.clone());
                     piece.adjacent = above.adjacent;
                     out.pop();
                 }
+                steps.reverse();
+                piece.text = steps.join("\n");
             }
             out.push(piece);
         }

@@ -417,7 +417,7 @@ fn a_memory_is_made_once_and_a_replaced_one_says_so() {
     // The same in other words, later: no second one.
     save(date(2026, 2, 14), "Decision: the daemon listens on port 7431!");
     consolidate(&place.live(place.moment(date(2026, 2, 15), 3, 0)), None).unwrap();
-    assert_eq!(names(), [name.clone()]);
+    assert_eq!(names(), std::slice::from_ref(&name));
     // Edited by hand: the file's words become the next event, the old one says that it was replaced.
     fs::write(place.root.join(format!("memory/memories/{name}")), text.replace("port 7431.\n", "port 7500.\n")).unwrap();
     consolidate(&place.live(place.moment(date(2026, 2, 16), 3, 0)), None).unwrap();
