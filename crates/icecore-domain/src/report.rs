@@ -17,7 +17,7 @@ pub struct Night<'a> {
     pub new: &'a [Entry],
     /// Messages, states and log lines that were looked at.
     pub pieces: usize,
-    /// Proposals that were refused or changed, and why.
+    /// Proposals that were refused, and why.
     pub refused: &'a [String],
     /// Why a model has to be asked later.
     pub deferred: Option<&'a str>,
@@ -112,7 +112,7 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         })
         .collect();
     section(&mut text, "Conflicts", &conflicts);
-    section(&mut text, "Refused or changed proposals", night.refused);
+    section(&mut text, "Refused proposals", night.refused);
     section(&mut text, "Could not be taken over", night.complaints);
     section(&mut text, "What the checks found", night.findings);
     text
@@ -124,7 +124,7 @@ pub fn with_run(report: Option<&str>, at: Moment, run: &str) -> String {
     let mut text = report.map_or_else(|| title.clone(), str::to_owned);
     let head = format!("## Run {at}\n");
     if let Some(start) = text.find(&head) {
-        let end = text[start + head.len()..].find("\n## Run ").map_or(text.len(), |end| start + head.len() + end + 1);
+        let end = text[start + head.len()..].find("\n## Run ").map_or(text.len(), |end| start + head.len() + end);
         text.replace_range(start..end, run);
         return text;
     }

@@ -57,7 +57,9 @@ pub struct Distilled {
     pub duplicates: usize,
     /// Proposals that were refused, and why.
     pub refused: Vec<String>,
-    /// Sessions that are older than what is distilled.
+    /// What had to be changed about those that stand.
+    pub changed: Vec<String>,
+    /// Days that are older than what is distilled.
     pub too_old: usize,
     /// Why a model has to be asked later.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -270,7 +272,7 @@ impl Memory {
                         continue;
                     }
                     for change in changes {
-                        note(&mut distilled.refused, format!("\"{}\": {change}", budget::shortened(&about, 120)));
+                        note(&mut distilled.changed, format!("\"{}\": {change}", budget::shortened(&about, 120)));
                     }
                     let draft = kept.draft(piece, now).with_field(SAID, &piece.said.to_string());
                     match draft.cleaned() {

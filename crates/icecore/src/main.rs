@@ -12,7 +12,7 @@ use crate::cli::Cli;
 use crate::cli::out::Out;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(cli::arguments()) {
         Ok(cli) => cli,
         Err(usage) => return cli::usage(&usage),
     };

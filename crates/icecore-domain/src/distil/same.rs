@@ -338,7 +338,7 @@ fn claims(text: &str) -> Vec<(String, String)> {
             !bare || named(&claim.value)
         })
         .map(|claim| {
-            let attribute = claim.attribute.rsplit('|').next().unwrap_or_default().trim().to_owned();
+            let attribute = claim.attribute.splitn(3, '|').nth(2).unwrap_or_default().trim().to_owned();
             (attribute.strip_prefix("the ").unwrap_or(&attribute).to_owned(), claim.value)
         })
         .collect()

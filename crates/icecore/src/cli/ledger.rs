@@ -101,7 +101,7 @@ pub struct OneEvent {
 #[derive(Debug, Args)]
 pub struct Why {
     /// An event, a period, a page's path, [mem:NAME], or a line of a pack
-    #[arg(required = true, value_name = "WHAT", allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "WHAT")]
     what: Vec<String>,
 }
 
@@ -374,7 +374,16 @@ fn settlements(entries: &[Entry]) -> Vec<(&'static str, String)> {
     let replaced = |kept: &Entry| {
         let others = entries.iter().filter(|entry| entry.event.id != kept.event.id);
         let others: Vec<String> = others.map(|entry| format!("--supersedes {}", entry.event.id)).collect();
-        format!("icecore remember \"{}\" {} --supersedes {}", quoted(&kept.event.content), others.join(" "), kept.event.id)
+        let event = &kept.event;
+        let entity = event.entity.as_ref().map_or(String::new(), |entity| format!(" --entity {entity}"));
+        format!(
+            "icecore remember \"{}\" --type {} --priority {}{entity} {} --supersedes {}",
+            quoted(&event.content),
+            event.kind,
+            event.priority,
+            others.join(" "),
+            event.id
+        )
     };
     let all: Vec<String> = entries.iter().map(|entry| format!("--supersedes {}", entry.event.id)).collect();
     let others = |kept: &Entry| {
@@ -384,7 +393,7 @@ fn settlements(entries: &[Entry]) -> Vec<(&'static str, String)> {
     vec![
         ("If the newer one holds:", others(last)),
         ("If the older one holds:", others(first)),
-        ("If it was said anew:", replaced(last)),
+        ("If it has changed:", replaced(last)),
         ("If neither holds:", format!("icecore remember \"…\" {}", all.join(" "))),
     ]
 }

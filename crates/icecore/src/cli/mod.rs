@@ -253,6 +253,17 @@ enum Command {
     },
 }
 
+/// The words of the command line. A line that was copied from a pack begins with a dash and is no option.
+pub fn arguments() -> Vec<std::ffi::OsString> {
+    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let takes_lines = words.iter().any(|word| word == "why" || word == "delta");
+    let line = |word: std::ffi::OsString| match word.to_str().and_then(|text| text.strip_prefix("- ")) {
+        Some(text) if takes_lines => text.into(),
+        _ => word,
+    };
+    words.into_iter().map(line).collect()
+}
+
 /// Answers a wrong call, or prints the help that was asked for.
 pub fn usage(error: &clap::Error) -> ExitCode {
     let asked_json = std::env::args_os().any(|word| word == "--json");

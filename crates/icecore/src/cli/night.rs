@@ -93,7 +93,7 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     }
     out.line(format!("{BOLD}Consolidated{BOLD:#}  {DIM}{}{DIM:#}", night.report))?;
     out.line(format!(
-        "  learnt     {learnt} {DIM}from {} and log lines; {} known already, {} refused or changed{DIM:#}",
+        "  learnt     {learnt} {DIM}from {} and log lines; {} known already, {} refused{DIM:#}",
         counted(distilled.pieces, "message"),
         distilled.duplicates,
         distilled.refused.len()

@@ -57,7 +57,7 @@ pub struct Recall {
 #[derive(Debug, Args)]
 pub struct Delta {
     /// The prompt; `-` reads standard input
-    #[arg(required = true, value_name = "PROMPT", allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "PROMPT")]
     prompt: Vec<String>,
     /// At most so many characters
     #[arg(long, value_name = "CHARACTERS", value_parser = read::amount)]

@@ -196,7 +196,8 @@ fn vault(sessions: usize) -> Vault {
     let mut vault = Vault::new();
     let config = vault.read("icecore.toml");
     let budgets = ["session", "day", "week"].map(|tier| format!("{tier}_bytes = 1024\n")).concat();
-    vault.write("icecore.toml", format!("{config}\n[budget]\n{budgets}"));
+    // What is looked at here is pressing; distilling has questions of its own.
+    vault.write("icecore.toml", format!("{config}\n[distil]\nreach_days = 0\n[budget]\n{budgets}"));
     for number in 1..=sessions {
         vault.at(&format!("2026-02-03T{:02}:00:00+01:00", 8 + number));
         let talk = format!("user: The shop opens with {number}2 products.\n\nassistant: Noted, Anna writes the price list.\n");

@@ -101,6 +101,24 @@ fn with_messages(vault: &Vault) {
     }
 }
 
+/// What a night writes.
+const CONSOLIDATED: &[&str] = &["memory/*", "primers/*", "knowledge/*", "recall/*"];
+
+/// Half a year ago: a fact that was replaced, a promise that was kept, and a rule that stays.
+fn with_chains(vault: &Vault) {
+    let line = |n: u8, rest: &str| {
+        format!("{{\"ts\":\"2025-08-01T09:0{n}:00+02:00\",\"id\":\"EVT-20250801-00{n}\",{rest},\"source\":\"live\"}}\n")
+    };
+    let lines = [
+        line(1, r#""type":"fact","priority":"P2","content":"The budget is 500 EUR""#),
+        line(2, r#""type":"fact","priority":"P1","content":"The budget is 600 EUR","supersedes":["EVT-20250801-001"]"#),
+        line(3, r#""type":"commitment","priority":"P1","content":"Send the offer","status":"open""#),
+        line(4, r#""type":"commitment","priority":"P1","content":"sent","act":"close","related":["EVT-20250801-003"],"status":"closed""#),
+        line(5, r#""type":"constraint","priority":"P0","content":"Never deploy on Fridays""#),
+    ];
+    vault.write(LEDGER, lines.concat());
+}
+
 /// What pressing writes.
 const PRESSED: &[&str] =
     &["memory/messages/*", "memory/summaries.jsonl", "memory/summaries/*", "memory/runs.jsonl", "memory/review.jsonl", "primers/*", LOOPS];
@@ -211,7 +229,7 @@ fn scenario(name: &str) -> Scenario {
         "rollup" => Scenario {
             furnish: with_messages,
             command: &["rollup", "due"],
-            touches: PRESSED,
+            touches: CONSOLIDATED,
             done: |root| {
                 let kept = text(root, "memory/summaries.jsonl");
                 ["2026-02-03_session_01", "2026-02-03", "2026-W06"]
@@ -231,6 +249,53 @@ fn scenario(name: &str) -> Scenario {
             command: &["import", "history.jsonl"],
             touches: &["memory/messages/*"],
             done: |root| (1..=6).all(|day| text(root, &format!("memory/messages/2026-02-0{day}.jsonl")).matches("told on").count() == 1),
+            ..plain
+        },
+        "consolidate" => Scenario {
+            furnish: |vault| {
+                with_messages(vault);
+                let log = vault.read("memory/2026-02-13.md");
+                vault.write("memory/2026-02-13.md", format!("{log}\n## Priority Extracts\n- [P1] taken from the log\n"));
+            },
+            command: &["consolidate"],
+            adds: Some("taken from the log"),
+            touches: CONSOLIDATED,
+            done: |root| {
+                let ledger = text(root, LEDGER);
+                ledger.matches("the boat is painted").count() == 2
+                    && text(root, "knowledge/entities/apollo.md").contains("- The budget is 500 EUR")
+                    && text(root, "recall/pack.md").contains("- Never deploy on Fridays (EVT-20260213-003)")
+                    && text(root, "knowledge/consolidation-reports/2026-02-13.md").contains("## Run 2026-02-13T09:30:00+01:00")
+            },
+            ..plain
+        },
+        "compact" => Scenario {
+            furnish: with_chains,
+            command: &["compact"],
+            touches: &[LEDGER, "memory/ledger-archive-2026.jsonl", "memory/archive/*", "memory/integrity.json", "memory/checkpoint.json"],
+            done: |root| {
+                let (ledger, archive) = (text(root, LEDGER), text(root, "memory/ledger-archive-2026.jsonl"));
+                !ledger.contains("The budget is 500 EUR")
+                    && archive.matches("The budget is 500 EUR").count() == 1
+                    && ledger.contains("Never deploy")
+                    && ledger.matches("Done: Send the offer").count() == 1
+            },
+            ..plain
+        },
+        "migrate" => Scenario {
+            furnish: |vault| {
+                some_events(vault);
+                vault.write("memory.md", "- Never send mail on Sundays\n");
+                vault.write("briefing.md", "stale\n");
+            },
+            command: &["migrate", "."],
+            adds: Some("Never send mail on Sundays"),
+            touches: &[LEDGER, "memory.md", "briefing.md", "memory/archive/*"],
+            done: |root| {
+                !root.join("memory.md").exists()
+                    && text(root, "memory/archive/migrated/memory.md").contains("Never send mail")
+                    && text(root, "memory/archive/migrated/briefing.md") == "stale\n"
+            },
             ..plain
         },
         "mark" => Scenario {
@@ -362,7 +427,14 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         if scenario.command[0] == "doctor" && said(&text) + 1 < said(&before) {
             wrong.push("doctor lost an event".into());
         }
-        if scenario.command[0] != "doctor" && !text.starts_with(&before[..whole]) {
+        // What leaves the ledger is in the archive, as it was.
+        let kept = String::from_utf8_lossy(&text).into_owned() + &self::text(root, "memory/ledger-archive-2026.jsonl");
+        let lost = match scenario.command[0] {
+            "doctor" => false,
+            "compact" => !String::from_utf8_lossy(&before[..whole]).lines().all(|line| kept.contains(line)),
+            _ => !text.starts_with(&before[..whole]),
+        };
+        if lost {
             wrong.push("the ledger lost what it had".into());
         }
         let added = |text: &[u8]| scenario.adds.map(|adds| String::from_utf8_lossy(text).matches(adds).count());
@@ -481,7 +553,7 @@ macro_rules! scenarios {
 
 scenarios! {
     init remember_first remember remember_torn supersede close confirm retract log log_first extracts commitments verify doctor reindex snapshot undo
-    message state session_add import rollup mark
+    message state session_add import rollup mark consolidate compact migrate
 }
 
 // L16: git itself dies, at each of the calls that a snapshot or an undo makes
