@@ -109,9 +109,21 @@ impl Memory {
 
     async fn knows(&self, vantage: Vantage) -> Result<Knows> {
         Ok(match vantage.until {
-            None => Knows::Now,
-            Some(until) => Knows::Then(Box::new(self.ledger_then(until).await?)),
+            Some(until) if self.has_gone_on(until).await? => Knows::Then(Box::new(self.ledger_then(until).await?)),
+            _ => Knows::Now,
         })
+    }
+
+    /// Whether the ledger is another than it was at that moment: something was recorded later, or has left since.
+    async fn has_gone_on(&self, until: jiff::Timestamp) -> Result<bool> {
+        // A day earlier, because each event's day is that of its own offset.
+        let since = self.zone.day_of(until).yesterday().unwrap_or(Date::MIN);
+        let recent = self.store.events(&EventQuery { since: Some(since), ..EventQuery::everything() }).await?.entries;
+        if recent.iter().any(|entry| entry.event.ts.at() > until) {
+            return Ok(true);
+        }
+        let texts = self.archive_texts().await?;
+        Ok(texts.iter().any(|text| archive::newest(text).is_none_or(|at| at > until)))
     }
 
     async fn pick(&self, knows: &Knows, which: &EventQuery) -> Result<Vec<Entry>> {

@@ -20,7 +20,7 @@ use icecore_domain::ledger::Ledger;
 use icecore_domain::packs::upload::{self, Upload};
 use icecore_domain::record::{SessionKey, SessionStat};
 use icecore_domain::summary::{Importance, Maker, Period, Summary, SummaryQuery, Tier};
-use icecore_engine::clock::FixedClock;
+use icecore_engine::clock::{Clock, FixedClock};
 use icecore_engine::{Gaps, Memory};
 use icecore_store::Store;
 use icecore_store::vault::Vault;
@@ -108,7 +108,8 @@ fn ratio(took: Duration, reference: Duration, what: &str) -> String {
 /// A section and its name.
 type Named = (&'static str, fn(&Path));
 
-const SECTIONS: &[Named] = &[("ledger", ledgers), ("packs", packs), ("year", a_year), ("import", imports), ("nights", nights)];
+const SECTIONS: &[Named] =
+    &[("ledger", ledgers), ("packs", packs), ("year", a_year), ("import", imports), ("nights", nights), ("recall", recall)];
 
 fn main() {
     // Called by itself as the reference for a whole process: append a line, flush it, be gone.
@@ -397,5 +398,96 @@ fn nights(folder: &Path) {
         let against = ratio(took, *first.get_or_insert(took), "10 days");
         let all = format!("{against}; pressing all of it at once took {:.1} s", building.as_secs_f64());
         row(&format!("one night after {days} days of three sessions"), took, &all);
+    }
+}
+
+/// A clock that stands still but was not set by hand, so that everything takes the way it takes in life.
+struct Standing(Timestamp);
+
+impl Clock for Standing {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+/// The ledger of a busy life: `many` events up to `last`, forty a day, few of them permanent, promises mostly kept.
+fn lived(many: usize, last: Date) -> String {
+    let mut text = String::new();
+    let mut numbers: HashMap<Date, u32> = HashMap::new();
+    for n in 0..many {
+        let day = before(last, (many - 1 - n) / 40);
+        let ts = Moment::read(&format!("{day}T10:{:02}:{:02}+00:00", n % 40, n % 60)).unwrap().moment;
+        let kind = [Kind::Fact, Kind::Fact, Kind::Decision, Kind::Commitment, Kind::Preference, Kind::Fact, Kind::Relationship][n % 7];
+        let priority = match n % 100 {
+            0 if n % 5_000 == 0 => Priority::P0,
+            0..20 => Priority::P1,
+            20..80 => Priority::P2,
+            _ => Priority::P3,
+        };
+        let mut draft = Draft::new(ts, kind, priority, format!("{} number {n} of the harbour office", said(n, 6)));
+        draft.entity = Some(format!("thing_{}", n % 400));
+        draft.tags = vec![format!("tag{}", n % 30)];
+        if kind == Kind::Commitment && n % 500 != 3 {
+            draft.status = Some(Status::Closed);
+        }
+        let number = numbers.entry(day).or_default();
+        *number += 1;
+        text.push_str(&line::write(&draft.with_id(EventId::new(day, *number))));
+    }
+    text
+}
+
+/// The recall pack and a night with fifty new events, over a short and over a very long ledger.
+fn recall(folder: &Path) {
+    let last = date(2026, 2, 10);
+    let today = Timestamp::now().in_tz("UTC").unwrap().date();
+    let bare = {
+        let root = folder.join("empty");
+        run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
+        time(30, || run(&mut icecore(&root, &["pack", "recall"])))
+    };
+    for many in [1_000, 100_000] {
+        let root = folder.join(format!("recall-{many}"));
+        run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
+        fs::write(root.join("memory/ledger.jsonl"), lived(many, today)).unwrap();
+        run(&mut icecore(&root, &["reindex"]));
+        let took = time(30, || run(&mut icecore(&root, &["pack", "recall"])));
+        row(&format!("`icecore pack recall`, cold, {many} events"), took, &ratio(took, bare, "an empty ledger"));
+        let now = format!("{}T12:00:00Z", before(today, 40));
+        let took = time(5, || run(&mut icecore(&root, &["pack", "recall", "--now", &now])));
+        row(&format!("`icecore pack recall` as of forty days ago, {many} events"), took, "");
+    }
+    let mut first = None;
+    for many in [1_000, 100_000] {
+        let root = folder.join(format!("night-{many}"));
+        let vault = Arc::new(Vault::create(&root, "format = 1\nzone = \"UTC\"\n").unwrap());
+        fs::write(root.join("memory/ledger.jsonl"), lived(many, last)).unwrap();
+        let at = |day: Date, hour: i8| {
+            let clock = Box::new(Standing(self::hour(day, hour)));
+            block_on(Memory::open(vault.clone(), vault.clone(), clock)).unwrap()
+        };
+        let start = Instant::now();
+        block_on(at(last.tomorrow().unwrap(), 3).run_due(None, &|_, _, _| {})).unwrap();
+        let building = start.elapsed();
+        let mut times = Vec::new();
+        for n in 1..=5 {
+            let day = last.checked_add(i64::from(n).days()).unwrap();
+            let ts = Moment::read(&format!("{day}T10:00:00+00:00")).unwrap().moment;
+            let drafts = (0..50).map(|at| Draft {
+                entity: Some(format!("thing_{at}")),
+                ..Draft::new(ts, Kind::Fact, Priority::P2, format!("{} on the day {n}, {at}", said(at, 6)))
+            });
+            block_on(vault.append(drafts.collect(), None)).unwrap();
+            let start = Instant::now();
+            block_on(at(day.tomorrow().unwrap(), 3).run_due(None, &|_, _, _| {})).unwrap();
+            times.push(start.elapsed());
+        }
+        let took = median(times);
+        let against = ratio(took, *first.get_or_insert(took), "1,000 events");
+        row(
+            &format!("a night with 50 new events, {many} in the ledger"),
+            took,
+            &format!("{against}; the first night took {:.1} s", building.as_secs_f64()),
+        );
     }
 }
