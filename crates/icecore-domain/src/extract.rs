@@ -170,6 +170,9 @@ fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
     if text.is_empty() {
         return Err("has a priority but no text, so it was not taken".into());
     }
+    if text.len() > 4 && text.starts_with("~~") && text.ends_with("~~") {
+        return Err("is struck through, so it was not taken; `icecore retract` takes back what was taken before".into());
+    }
     let said = words.next().map(str::parse::<Kind>);
     let complaint = match &said {
         Some(Err(error)) => Some(format!("names a type that does not exist, so it was guessed: {error}")),

@@ -82,6 +82,11 @@ pub enum MemoEdit {
     },
 }
 
+/// What became of an event, for its file.
+fn status(entry: &Entry) -> &'static str {
+    if entry.standing.is_active() && entry.is_quarantined() { "unconfirmed" } else { entry.standing.word() }
+}
+
 /// The name of an event's memory file, without `.md`: its local day and clock, and its first words.
 pub fn name(event: &Event, taken: impl Fn(&str) -> bool) -> String {
     // When the words were said: the name stands beside the log of that time.
@@ -141,7 +146,7 @@ pub fn render(entry: &Entry, foreign: &[String]) -> String {
         let tags: Vec<String> = event.tags.iter().map(|tag| scalar(tag)).collect();
         let _ = writeln!(text, "tags: [{}]", tags.join(", "));
     }
-    let _ = writeln!(text, "source: {}\nstatus: {}", scalar(&event.source), entry.standing.word());
+    let _ = writeln!(text, "source: {}\nstatus: {}", scalar(&event.source), status(entry));
     if let Some(by) = entry.standing.by() {
         let _ = writeln!(text, "superseded_by: {by}");
     }

@@ -4,12 +4,13 @@
 
 use std::collections::HashSet;
 
+use icecore_domain::calendar::Moment;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::archive::{self, Why};
-use icecore_domain::ledger::compact::{self, Over, What};
+use icecore_domain::ledger::compact::{self, Leaving, Over, What};
 use icecore_domain::ledger::integrity::Prefix;
 use icecore_store::Error as StoreError;
 use serde::Serialize;
@@ -29,6 +30,8 @@ pub struct Compacted {
     pub compacted: usize,
     /// How many went because their time is over.
     pub pruned: usize,
+    /// How many went though they hold, because there were too many; they can still be looked at, replaced and taken back.
+    pub crowded: usize,
     /// Why there are still more than there should be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
@@ -37,7 +40,14 @@ pub struct Compacted {
 impl Compacted {
     /// Whether anything left.
     pub fn is_empty(&self) -> bool {
-        self.compacted + self.pruned + self.summaries.len() == 0
+        self.compacted + self.pruned + self.crowded + self.summaries.len() == 0
+    }
+
+    fn count(&mut self, ledger: &Ledger, leaving: &Leaving) {
+        let holds = |id: &&EventId| ledger.get(**id).is_some_and(|entry| entry.standing.is_active() && entry.event.is_statement());
+        self.crowded = leaving.compacted.iter().filter(holds).count();
+        (self.compacted, self.pruned) = (leaving.compacted.len() - self.crowded, leaving.pruned.len());
+        self.after = self.before - leaving.compacted.len() - leaving.pruned.len();
     }
 }
 
@@ -57,22 +67,28 @@ impl Memory {
         // A chain that is to get its event leaves with it.
         let members: usize =
             chains.iter().filter_map(|draft| draft.field::<Vec<String>>(icecore_domain::event::COMPACTS)).map(|ids| ids.len()).sum();
-        let before = ledger.entries().len();
-        Ok(Compacted {
-            before,
-            after: (before + chains.len()).saturating_sub(leaving.compacted.len() + leaving.pruned.len() + members),
-            summaries: Vec::new(),
-            compacted: leaving.compacted.len() + members,
-            pruned: leaving.pruned.len(),
-            over: leaving.over.as_ref().map(told),
-        })
+        let mut outlook = Compacted { before: ledger.entries().len(), over: leaving.over.as_ref().map(told), ..Compacted::default() };
+        outlook.count(&ledger, &leaving);
+        outlook.compacted += members;
+        outlook.after = (outlook.after + chains.len()).saturating_sub(members);
+        Ok(outlook)
     }
 
     /// Makes one event of every chain that is done with, and moves what is over to the archive.
     pub async fn compact(&self) -> Result<Compacted> {
+        let _alone = self.claim_night().await?;
+        self.compact_at(self.now()).await
+    }
+
+    /// Moves what has expired to the archive.
+    pub async fn prune(&self) -> Result<Compacted> {
+        let _alone = self.claim_night().await?;
+        self.prune_at(self.now()).await
+    }
+
+    pub(crate) async fn compact_at(&self, now: Moment) -> Result<Compacted> {
         self.refuse_damage().await?;
         let mut compacted = Compacted::default();
-        let now = self.now();
         let mut last = StoreError::Moved { what: layout::LEDGER.into() };
         for _ in 0..ATTEMPTS {
             let text = self.store.ledger().await?;
@@ -89,15 +105,14 @@ impl Memory {
             }
         }
         let _ = last;
-        self.move_out(What::Compact, &mut compacted).await?;
+        self.move_out(What::Compact, now, &mut compacted).await?;
         Ok(compacted)
     }
 
-    /// Moves what has expired to the archive.
-    pub async fn prune(&self) -> Result<Compacted> {
+    pub(crate) async fn prune_at(&self, now: Moment) -> Result<Compacted> {
         self.refuse_damage().await?;
         let mut compacted = Compacted::default();
-        self.move_out(What::Prune, &mut compacted).await?;
+        self.move_out(What::Prune, now, &mut compacted).await?;
         Ok(compacted)
     }
 
@@ -111,11 +126,10 @@ impl Memory {
         if faults.is_empty() && lost.is_empty() {
             return Ok(());
         }
-        Err(Error::Nothing("the ledger is damaged, so nothing was moved out of it; `icecore doctor` shows what to do".into()))
+        Err(Error::Damaged("the ledger is damaged, so nothing was moved out of it; `icecore doctor` shows what to do".into()))
     }
 
-    async fn move_out(&self, what: What, compacted: &mut Compacted) -> Result<()> {
-        let now = self.now();
+    async fn move_out(&self, what: What, now: Moment, compacted: &mut Compacted) -> Result<()> {
         let mut last = StoreError::Moved { what: layout::LEDGER.into() };
         for _ in 0..ATTEMPTS {
             let text = self.store.ledger().await?;
@@ -123,8 +137,7 @@ impl Memory {
             let leaving = compact::leaving(&ledger, now.day(), self.policy.limits(), what);
             compacted.before = ledger.entries().len();
             compacted.over = leaving.over.as_ref().map(told);
-            (compacted.compacted, compacted.pruned) = (leaving.compacted.len(), leaving.pruned.len());
-            compacted.after = compacted.before - compacted.compacted - compacted.pruned;
+            compacted.count(&ledger, &leaving);
             let all: HashSet<EventId> = leaving.compacted.iter().chain(&leaving.pruned).copied().collect();
             if all.is_empty() {
                 return Ok(());
@@ -132,9 +145,7 @@ impl Memory {
             let (kept, _) = compact::split(&text.bytes, &all);
             let mut archives: Vec<(DocPath, Vec<u8>)> = Vec::new();
             for (ids, why) in [(&leaving.compacted, Why::Compaction), (&leaving.pruned, Why::Pruning)] {
-                // What an undo brought back from an archive is there already.
-                let there: HashSet<EventId> = self.store.archived(ids, None).await?.iter().map(|event| event.id).collect();
-                let ids: HashSet<EventId> = ids.iter().copied().filter(|id| !there.contains(id)).collect();
+                let ids: HashSet<EventId> = ids.iter().copied().collect();
                 let (_, lines) = compact::split(&text.bytes, &ids);
                 if !lines.is_empty() {
                     archives.push((archive::path(why, now.day()), archive::write(now, why, &lines)));
@@ -142,11 +153,12 @@ impl Memory {
             }
             // From here on both the old and the new beginning of the ledger count as verified.
             self.expect_ledger(&text.bytes, &kept).await?;
+            // First, so that the checkpoint never names what has left.
+            self.move_checkpoint(&ledger, &all).await?;
             match self.store.archive(&archives, &kept, text.position).await {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;
-                    self.move_checkpoint(&ledger, &all).await?;
                     return self.settle_ledger(Prefix { bytes: kept.len(), hash: Hash::of(&kept) }).await;
                 }
             }

@@ -27,6 +27,8 @@ use crate::log::Noticed;
 use crate::rollup::{Asking, Outlook, Rolled, Watch, Wish};
 use crate::{Error, Memory, Result};
 
+/// How much of an archive is looked at for what left in this run.
+const TAIL_BYTES: u64 = 1024 * 1024;
 /// From so many new events on, every page is written anew rather than one by one.
 const MANY: usize = 2_000;
 
@@ -72,7 +74,7 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
-    async fn claim_night(&self) -> Result<Claimed> {
+    pub(crate) async fn claim_night(&self) -> Result<Claimed> {
         self.store
             .claim("consolidation")
             .await?
@@ -150,11 +152,11 @@ impl Memory {
         let mut compacted = Compacted::default();
         let crowded = self.is_crowded(&checkpoint).await?;
         if is_due(Job::Compact) || is_due(Job::Prune) || crowded {
-            let done = if is_due(Job::Compact) || crowded { self.compact().await } else { self.prune().await };
+            let done = if is_due(Job::Compact) || crowded { self.compact_at(now).await } else { self.prune_at(now).await };
             match done {
                 Ok(done) => compacted = done,
                 // A damaged ledger is left as it is; the night goes on and says so.
-                Err(Error::Nothing(why)) => findings.push(why),
+                Err(Error::Damaged(why)) => findings.push(why),
                 Err(other) => return Err(other),
             }
             checkpoint.settled_lines = compacted.over.as_ref().map(|_| compacted.after);
@@ -170,7 +172,8 @@ impl Memory {
         self.refresh_loops().await?;
         findings.extend(self.check_night(&new.iter().map(|entry| entry.event.id).collect::<Vec<_>>(), is_due(Job::Check)).await?);
 
-        let (pages, memories) = self.views_of(&events, touched).await?;
+        let (pages, memories) =
+            if events.len() > MANY { (curated.pages.clone(), curated.memories.clone()) } else { self.views_of(&events, touched).await? };
         let moved: Vec<String> = moved.into_iter().chain(compacted.over.clone()).collect();
         let pressed = self.pressed_since(since, now).await?;
         let waiting: Vec<String> =
@@ -216,7 +219,8 @@ impl Memory {
         let (mut left, mut moved) = (Vec::new(), Vec::new());
         for why in [Why::Compaction, Why::Pruning] {
             let place = archive::path(why, now.day());
-            let Some(text) = self.store.document(&place).await? else { continue };
+            // Batches stand in the order of time, so tonight's is the last.
+            let (text, _) = self.store.tail(&place, TAIL_BYTES).await?;
             let gone: Vec<_> = archive::read(&text).lines.into_iter().filter(|line| line.at == Some(now.at())).collect();
             if !gone.is_empty() {
                 moved.push(format!("{} events to {place}", gone.len()));
@@ -224,7 +228,8 @@ impl Memory {
             let recent = gone.into_iter().map(|line| line.event).filter(|event| since.is_none_or(|since| event.ts > since));
             left.extend(recent.map(|event| Entry::fresh(event, 0)));
         }
-        left.retain(|entry| !new.iter().any(|new| new.event.id == entry.event.id));
+        let here: BTreeSet<EventId> = new.iter().map(|entry| entry.event.id).collect();
+        left.retain(|entry| !here.contains(&entry.event.id));
         Ok((new, left, moved))
     }
 
@@ -279,7 +284,7 @@ impl Memory {
             let ids: Vec<EventId> = named.into_iter().collect();
             let mut known: BTreeSet<EventId> =
                 self.store.events(&EventQuery::these(&ids)).await?.entries.iter().map(|entry| entry.event.id).collect();
-            known.extend(self.store.archived(&ids, None).await?.iter().map(|event| event.id));
+            known.extend(self.store.archived(&EventQuery::these(&ids)).await?.iter().map(|event| event.id));
             for id in ids.iter().filter(|id| !known.contains(id)) {
                 findings.push(Finding::failure(Check::Related, format!("{id} is referred to and does not exist")).about(*id));
             }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use icecore_domain::event::{Act, Draft, Event, Kind, Origin, Priority};
+use icecore_domain::event::{Draft, Event, Kind, Origin, Priority};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::query::EventQuery;
@@ -17,7 +17,7 @@ use icecore_domain::plain;
 use icecore_store::{Error as StoreError, Position, Stamp};
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result};
 
 /// What became of pages and memory files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -26,8 +26,19 @@ pub struct Curated {
     pub pages: Vec<String>,
     /// Memory files that were written.
     pub memories: Vec<String>,
+    /// Pages that were gone and were written again.
+    pub restored: Vec<String>,
     /// Events that people wrote into pages and memory files.
     pub learnt: Vec<EventId>,
+    /// Pages that stay as they are, because something in them could not be taken over.
+    #[serde(skip)]
+    held: BTreeSet<DocPath>,
+    /// What pages and memory files looked like when they were taken over.
+    #[serde(skip)]
+    taken: BTreeMap<DocPath, Stamp>,
+    /// Which thing each page is about.
+    #[serde(skip)]
+    things: Option<BTreeMap<String, String>>,
     /// What could not be taken over, and why.
     pub complaints: Vec<String>,
 }
@@ -38,6 +49,30 @@ fn path(text: &str) -> Result<DocPath> {
 
 fn is_page(path: &DocPath) -> bool {
     PageKey::of_path(path).is_some()
+}
+
+/// What became of a page that somebody may have changed.
+enum Adopted {
+    /// Nobody changed it.
+    Nothing,
+    /// What was written into it is in the ledger; it is to be written again.
+    Taken,
+    /// It must stay as it is.
+    Held,
+}
+
+/// What to say of a file that stands among the pages and is none.
+fn misnamed(path: &DocPath) -> Option<String> {
+    let name = path.name().strip_suffix(".md")?;
+    let mut folders = path.as_str().split('/').skip(1);
+    let (kind, only) = (folders.next()?.parse::<PageKind>().ok()?, folders.nth(1).is_none());
+    let right = PageKey::new(kind, name).path();
+    only.then(|| format!("{path} is not the name of a page, so it was not looked at; call it {right}"))
+}
+
+/// Whether it is one file's trouble, and not that of the whole vault.
+fn is_of_one_file(error: &StoreError) -> bool {
+    matches!(error, StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Denied { .. } | StoreError::Path(_))
 }
 
 fn is_memory(path: &DocPath) -> bool {
@@ -82,45 +117,75 @@ impl Memory {
     /// were touched.
     pub(crate) async fn adopt_edits(&self, curated: &mut Curated) -> Result<BTreeSet<PageKey>> {
         let mut touched = BTreeSet::new();
-        let pages: Vec<DocPath> = self.store.documents("knowledge").await?.into_iter().filter(is_page).collect();
+        let (pages, others): (Vec<DocPath>, Vec<DocPath>) = self.store.documents("knowledge").await?.into_iter().partition(is_page);
+        curated.complaints.extend(others.iter().filter_map(misnamed));
         let unseen = self.store.unseen(&pages).await?;
         for (place, stamp) in &unseen {
             let Some(key) = PageKey::of_path(place) else { continue };
-            if self.adopt_page(&key, place, curated).await? {
-                touched.insert(key);
-            } else {
-                self.store.see(&[(place.clone(), stamp.clone())]).await?;
+            match self.adopt_page(&key, place, curated).await {
+                Ok(Adopted::Taken) => {
+                    curated.taken.insert(place.clone(), stamp.clone());
+                    touched.insert(key);
+                }
+                Ok(Adopted::Nothing) => self.store.see(&[(place.clone(), stamp.clone())]).await?,
+                // Told again every night, until somebody mends it.
+                Ok(Adopted::Held) => {
+                    curated.held.insert(place.clone());
+                }
+                // One page that cannot be read is no reason to lose the night.
+                Err(Error::Store(error)) if is_of_one_file(&error) => {
+                    curated.complaints.push(format!("{place}: {error}"));
+                    curated.held.insert(place.clone());
+                }
+                Err(error) => return Err(error),
             }
         }
         // A page that is gone is written again.
-        touched.extend(self.store.gone("knowledge/").await?.iter().filter_map(PageKey::of_path));
+        let gone: Vec<PageKey> = self.store.gone("knowledge/").await?.iter().filter_map(PageKey::of_path).collect();
+        curated.restored.extend(gone.iter().map(|key| key.path().to_string()));
+        touched.extend(gone);
         let memories: Vec<DocPath> = self.store.documents(layout::MEMORIES).await?.into_iter().filter(is_memory).collect();
         for (place, stamp) in self.store.unseen(&memories).await? {
-            self.adopt_memory(&place, &stamp, curated).await?;
+            match self.adopt_memory(&place, &stamp, curated).await {
+                Err(Error::Store(error)) if is_of_one_file(&error) => {
+                    curated.complaints.push(format!("{place}: {error}"));
+                    curated.held.insert(place);
+                }
+                other => other?,
+            }
         }
         Ok(touched)
     }
 
-    /// Takes over what a person wrote into a page; whether the page is to be written again.
-    async fn adopt_page(&self, key: &PageKey, place: &DocPath, curated: &mut Curated) -> Result<bool> {
+    /// Takes over what a person wrote into a page.
+    async fn adopt_page(&self, key: &PageKey, place: &DocPath, curated: &mut Curated) -> Result<Adopted> {
         let mut last = StoreError::Moved { what: layout::LEDGER.into() };
         for _ in 0..ATTEMPTS {
-            let Some(bytes) = self.store.document(place).await? else { return Ok(true) };
+            let Some(bytes) = self.store.document(place).await? else { return Ok(Adopted::Taken) };
             let file = String::from_utf8_lossy(&bytes).into_owned();
             let position = self.store.events(&EventQuery { limit: Some(1), ..EventQuery::everything() }).await?.position;
-            let (entity, entries) = self.entries_of(key).await?;
+            let (entity, entries) = self.entries_of(key, &[], curated).await?;
             if page::render::render(key, &entries).text == file {
-                return Ok(false);
+                return Ok(Adopted::Nothing);
+            }
+            if let Some(other) = self.copied_from(key, &file, &entries).await? {
+                curated.complaints.push(format!(
+                    "{place} shows what belongs to {other}, so nothing was taken from it; a page has the name of its thing, and *Aliases* holds others"
+                ));
+                return Ok(Adopted::Held);
             }
             let edits = edit::edits(key, &file, &entries, self.now().day());
-            let drafts = self.drafts_of(key, entity.as_deref(), &edits.drafts, &entries, place, curated);
-            curated.complaints.extend(edits.complaints.iter().map(|complaint| format!("{place}: {complaint}")));
+            let before = curated.complaints.len();
+            let mut drafts = self.drafts_of(key, entity.as_deref(), &edits.drafts, &entries, place, curated);
+            self.keep_known_ids(&mut drafts).await?;
+            let untaken = edits.untaken || curated.complaints.len() > before;
+            curated.complaints.extend(edits.complaints.iter().cloned());
             match self.append_at(drafts, position).await {
-                Err(crate::Error::Store(moved @ StoreError::Moved { .. })) => last = moved,
+                Err(Error::Store(moved @ StoreError::Moved { .. })) => last = moved,
                 other => {
                     curated.learnt.extend(other?.iter().map(|event| event.id));
                     // What could not be taken over stays in the file for a person to mend.
-                    return Ok(edits.complaints.is_empty());
+                    return Ok(if untaken { Adopted::Held } else { Adopted::Taken });
                 }
             }
         }
@@ -140,14 +205,10 @@ impl Memory {
         let mut drafts = Vec::new();
         for one in edits {
             let target = match one {
-                Edit::Confirm(id) | Edit::Retract(id) => by_id.get(id).copied(),
+                Edit::Confirm(id) | Edit::Retract(id) | Edit::Close(id) => by_id.get(id).copied(),
                 Edit::State { supersedes, .. } => supersedes.first().and_then(|id| by_id.get(id).copied()),
             };
             let mut draft = one.draft(key, entity, target, self.now());
-            // What a person took the trouble to write down does not expire.
-            if draft.act == Act::Assert && draft.priority > Priority::P1 && target.is_none() {
-                draft.priority = Priority::P1;
-            }
             draft.content = self.gate_text(&draft.content);
             match draft.cleaned() {
                 Ok((draft, _)) => drafts.push(draft),
@@ -155,6 +216,31 @@ impl Memory {
             }
         }
         drafts
+    }
+
+    /// The page that a file's lines belong to, if none of them belongs to its own.
+    async fn copied_from(&self, key: &PageKey, file: &str, entries: &[Entry]) -> Result<Option<DocPath>> {
+        let named = page::ids(file);
+        if named.is_empty() || entries.iter().any(|entry| named.contains(&entry.event.id)) {
+            return Ok(None);
+        }
+        let others = page::sorted(&self.folded(&named).await?);
+        Ok(others.into_keys().find(|other| other != key).map(|other| other.path()))
+    }
+
+    /// An id that somebody just made up refers to nothing.
+    async fn keep_known_ids(&self, drafts: &mut [Draft]) -> Result<()> {
+        let named: BTreeSet<EventId> = drafts.iter().flat_map(|draft| draft.related.iter().chain(&draft.supersedes).copied()).collect();
+        if named.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<EventId> = named.into_iter().collect();
+        let known: BTreeSet<EventId> = self.anywhere(&ids).await?.iter().map(|entry| entry.event.id).collect();
+        for draft in drafts {
+            draft.related.retain(|id| known.contains(id));
+            draft.supersedes.retain(|id| known.contains(id));
+        }
+        Ok(())
     }
 
     async fn append_at(&self, drafts: Vec<Draft>, position: Position) -> Result<Vec<Event>> {
@@ -194,8 +280,9 @@ impl Memory {
             }),
             MemoEdit::New { memo } => {
                 // One that says what is known needs no event of its own.
-                let same = EventQuery { saying: Some(memo.content.clone()), ..EventQuery::default() };
-                let known = self.store.events(&same).await?.entries;
+                let same = EventQuery { saying: Some(memo.content.clone()), ..EventQuery::everything() };
+                let mut known = self.ids(&same).await?;
+                known.extend(self.store.archived(&same).await?.iter().map(|event| event.id));
                 let ReadMemo { content, event, fields, .. } = *memo;
                 known.is_empty().then(|| Draft {
                     entity: fields.entity,
@@ -207,7 +294,9 @@ impl Memory {
                 })
             }
         };
+        let mut written = None;
         if let Some(mut draft) = draft {
+            self.keep_known_ids(std::slice::from_mut(&mut draft)).await?;
             draft.content = self.gate_text(&draft.content);
             match draft.cleaned() {
                 Ok((draft, _)) => {
@@ -218,14 +307,18 @@ impl Memory {
                         let text = memo::render(&Entry::fresh(event, 0), &read.foreign);
                         self.store.put(place, text.as_bytes()).await?;
                         curated.memories.push(place.to_string());
+                        written = Some(text.into_bytes());
                     }
                 }
                 Err(unfit) => curated.complaints.push(format!("{place}: {unfit}")),
             }
         }
-        let seen = self.store.unseen(std::slice::from_ref(place)).await?;
-        let seen = if seen.is_empty() { vec![(place.clone(), stamp.clone())] } else { seen };
-        Ok(self.store.see(&seen).await?)
+        if let Some(text) = written {
+            return self.see_own(&[(place.clone(), text)]).await;
+        }
+        // As it was when it was read: what is saved since is looked at the next time.
+        curated.taken.insert(place.clone(), stamp.clone());
+        Ok(self.store.see(&[(place.clone(), stamp.clone())]).await?)
     }
 
     /// These events and all that hangs on them, folded.
@@ -234,22 +327,36 @@ impl Memory {
     }
 
     /// The thing a page is about, and everything that is to be seen on it.
-    async fn entries_of(&self, key: &PageKey) -> Result<(Option<String>, Vec<Entry>)> {
+    async fn entries_of(&self, key: &PageKey, near: &[EventId], curated: &mut Curated) -> Result<(Option<String>, Vec<Entry>)> {
         let entity = match key.kind {
             PageKind::Entity => {
-                let known = self.store.entities().await?.into_iter().find(|name| page::slug(name) == key.slug);
+                if curated.things.is_none() {
+                    let names = self.store.entities().await?;
+                    curated.things = Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
+                }
+                let known = curated.things.as_ref().and_then(|things| things.get(&key.slug)).cloned();
                 Some(known.unwrap_or_else(|| plain::entity_key(&key.slug)))
             }
             _ => None,
         };
-        let mut ids: BTreeSet<EventId> = BTreeSet::new();
+        let mut ids: BTreeSet<EventId> = near.iter().copied().collect();
         if let Some(entity) = &entity {
             ids.extend(self.ids(&EventQuery { entity: Some(entity.clone()), ..EventQuery::everything() }).await?);
-            ids.extend(self.store.archived(&[], Some(entity)).await?.iter().map(|event| event.id));
+            ids.extend(
+                self.store
+                    .archived(&EventQuery { entity: Some(entity.clone()), ..EventQuery::everything() })
+                    .await?
+                    .iter()
+                    .map(|event| event.id),
+            );
         } else {
             // What the file itself names, and what was written into it.
-            let text = self.store.document(&key.path()).await?.unwrap_or_default();
-            ids.extend(page::ids(&String::from_utf8_lossy(&text)));
+            let text = self.store.document(&key.path()).await?;
+            if text.is_none() {
+                // There may be more to it than what is at hand.
+                return Ok((entity, page::sorted(&self.all_events().await?).remove(key).unwrap_or_default()));
+            }
+            ids.extend(page::ids(&String::from_utf8_lossy(&text.unwrap_or_default())));
         }
         ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
         let ids: Vec<EventId> = ids.into_iter().collect();
@@ -280,21 +387,14 @@ impl Memory {
         );
         let mut pages = Vec::new();
         for key in keys {
-            let entries = match near.get(&key) {
-                // A page of one chain has all of it at hand, unless somebody wrote into it.
-                Some(entries) if key.kind != PageKind::Entity && !self.is_written_into(&key).await? => entries.clone(),
-                _ => self.entries_of(&key).await?.1,
-            };
+            let at_hand: Vec<EventId> = near.get(&key).into_iter().flatten().map(|entry| entry.event.id).collect();
+            let entries = self.entries_of(&key, &at_hand, curated).await?.1;
             if !entries.is_empty() {
                 pages.push((key.path(), page::render::render(&key, &entries).text));
             }
         }
         self.write_pages(pages, curated).await?;
         self.update_memories(&around, &named, curated).await
-    }
-
-    async fn is_written_into(&self, key: &PageKey) -> Result<bool> {
-        Ok(!self.ids(&EventQuery { source: Some(key.path().to_string()), limit: Some(1), ..EventQuery::everything() }).await?.is_empty())
     }
 
     /// Writes every page and memory file anew, from everything there is.
@@ -309,19 +409,62 @@ impl Memory {
 
     /// Puts pages in place that say something new; one that somebody has changed meanwhile waits for the next run.
     async fn write_pages(&self, pages: Vec<(DocPath, String)>, curated: &mut Curated) -> Result<()> {
-        let mut changed = Vec::new();
-        let mut there = Vec::new();
-        for (place, text) in pages {
-            match self.store.document(&place).await? {
-                Some(known) if known == text.as_bytes() => there.push(place),
-                _ => changed.push((place, text.into_bytes())),
+        let files = pages.into_iter().map(|(place, text)| (place, text.into_bytes())).collect();
+        let written = self.write_files(files, curated).await?;
+        curated.pages.extend(written);
+        Ok(())
+    }
+
+    /// Puts files in place that say something new, but none that somebody has changed since it was last looked at: that one
+    /// waits for the next run. Returns those that were written.
+    async fn write_files(&self, files: Vec<(DocPath, Vec<u8>)>, curated: &mut Curated) -> Result<Vec<String>> {
+        let places: Vec<DocPath> = files.iter().map(|(place, _)| place.clone()).collect();
+        let unseen: BTreeMap<DocPath, Stamp> = self.store.unseen(&places).await?.into_iter().collect();
+        let (mut changed, mut same) = (Vec::new(), Vec::new());
+        for (place, bytes) in files {
+            if curated.held.contains(&place) {
+                continue;
+            }
+            match self.store.document(&place).await {
+                Ok(Some(known)) if known == bytes => same.push((place, bytes)),
+                Ok(_) if unseen.get(&place).is_some_and(|stamp| curated.taken.get(&place) != Some(stamp)) => {}
+                Ok(_) => changed.push((place, bytes)),
+                Err(error) => curated.complaints.push(format!("{place}: {error}")),
             }
         }
-        curated.pages.extend(changed.iter().map(|(place, _)| place.to_string()));
-        there.extend(changed.iter().map(|(place, _)| place.clone()));
-        self.store.put_many(&changed).await?;
-        let seen = self.store.unseen(&there).await?;
-        Ok(self.store.see(&seen).await?)
+        if let Err(error) = self.store.put_many(&changed).await {
+            if !is_of_one_file(&error) {
+                return Err(error.into());
+            }
+            // One of them cannot be written; the others can.
+            let mut written = Vec::new();
+            for (place, bytes) in changed {
+                match self.store.put(&place, &bytes).await {
+                    Ok(()) => written.push((place, bytes)),
+                    Err(error) if is_of_one_file(&error) => curated.complaints.push(format!("{place}: {error}")),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            changed = written;
+        }
+        let names = changed.iter().map(|(place, _)| place.to_string()).collect();
+        same.extend(changed);
+        self.see_own(&same).await?;
+        Ok(names)
+    }
+
+    /// Notes files as seen that stand there as we wrote them; one that somebody saved right after is not.
+    async fn see_own(&self, files: &[(DocPath, Vec<u8>)]) -> Result<()> {
+        let places: Vec<DocPath> = files.iter().map(|(place, _)| place.clone()).collect();
+        let mut seen = self.store.unseen(&places).await?;
+        let ours: BTreeMap<&DocPath, &Vec<u8>> = files.iter().map(|(place, bytes)| (place, bytes)).collect();
+        let mut own = Vec::new();
+        for (place, stamp) in seen.drain(..) {
+            if self.store.document(&place).await?.as_ref() == ours.get(&place).copied() {
+                own.push((place, stamp));
+            }
+        }
+        Ok(self.store.see(&own).await?)
     }
 
     /// Brings the memory files of these events up to date.
@@ -335,12 +478,9 @@ impl Memory {
                 files.insert(place, text.into_bytes());
             }
         }
-        let files: Vec<(DocPath, Vec<u8>)> = files.into_iter().collect();
-        curated.memories.extend(files.iter().map(|(place, _)| place.to_string()));
-        self.store.put_many(&files).await?;
-        let places: Vec<DocPath> = files.into_iter().map(|(place, _)| place).collect();
-        let seen = self.store.unseen(&places).await?;
-        Ok(self.store.see(&seen).await?)
+        let written = self.write_files(files.into_iter().collect(), curated).await?;
+        curated.memories.extend(written);
+        Ok(())
     }
 
     /// Where an event's memory file is or is to be, and what stands there.

@@ -15,9 +15,10 @@ use icecore_domain::event::{Draft, Event, Origin, SAID, Scope};
 use icecore_domain::extract;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::Standing;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::plain;
-use icecore_domain::record::{Record, SessionKey, SessionStat};
+use icecore_domain::record::{Record, SessionKey, SessionStat, Trust};
 use icecore_domain::summary::Cost;
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -113,7 +114,8 @@ impl Memory {
         let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
         let recent = self.events(&EventQuery { limit: Some(RECENT), ..EventQuery::default() }).await?;
         let lines: Vec<String> = recent.iter().rev().take(SHOWN).map(|entry| plain::one_line(&entry.event.content)).collect();
-        let known = recent.iter().map(|entry| {
+        // What a stranger said must not keep a person's own words out.
+        let known = recent.iter().filter(|entry| !entry.is_quarantined()).map(|entry| {
             let event = &entry.event;
             (event.id, event.entity.as_deref().unwrap_or_default(), event.content.as_str())
         });
@@ -125,7 +127,9 @@ impl Memory {
                 Batch::Session(stat, since) => (self.new_records(&stat.key, *since).await?, Vec::new()),
                 Batch::Log(day, from) => {
                     let text = self.store.document(&DocPath::log(*day)).await?.unwrap_or_default();
-                    (Vec::new(), log_lines(*day, &text, *from, self.now()))
+                    let mut lines = log_lines(*day, &text, *from, self.now());
+                    lines.iter_mut().for_each(|line| line.text = self.gate_text(&line.text));
+                    (Vec::new(), lines)
                 }
             };
             let pieces: Vec<Piece<'_>> =
@@ -267,7 +271,7 @@ impl Memory {
             match verdict {
                 Verdict::Keep(kept, changes) => {
                     let Some(piece) = pieces.get(kept.piece) else { continue };
-                    if self.was_said(&kept.content).await? {
+                    if self.was_said(&kept.content, piece).await? {
                         distilled.duplicates += 1;
                         continue;
                     }
@@ -297,11 +301,28 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether exactly this stands in the ledger or was put away, whatever became of it: what a person took back is not
-    /// learnt again from the same words.
-    async fn was_said(&self, content: &str) -> Result<bool> {
-        let same = EventQuery { saying: Some(content.to_owned()), limit: Some(1), ..EventQuery::everything() };
-        Ok(!self.store.events(&same).await?.entries.is_empty())
+    /// Whether exactly this is known: it holds, or it was learnt from these very words and has ended since. What a person took
+    /// back is not learnt again from the same words, unless they took back a whole night; what is said anew is.
+    async fn was_said(&self, content: &str, piece: &Piece<'_>) -> Result<bool> {
+        let same = EventQuery { saying: Some(content.to_owned()), ..EventQuery::everything() };
+        let mut ids: Vec<EventId> = self.store.events(&same).await?.entries.iter().map(|entry| entry.event.id).collect();
+        ids.extend(self.store.archived(&same).await?.iter().map(|event| event.id));
+        let trusted = Trust::of(piece.origin) != Trust::Low;
+        for entry in self.anywhere(&ids).await?.iter().filter(|entry| entry.event.is_statement()) {
+            if entry.standing.is_active() && !(trusted && entry.is_quarantined()) {
+                return Ok(true);
+            }
+            let undone = match entry.standing {
+                Standing::Retracted { by } => {
+                    self.anywhere(&[by]).await?.iter().any(|act| act.event.content.starts_with(crate::history::UNDONE))
+                }
+                _ => false,
+            };
+            if entry.event.source == piece.source && !undone {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Appends drafts; one that is to replace something that does not stand any more replaces nothing.

@@ -37,6 +37,8 @@ pub struct UndoneFile {
 
 /// The notes of an undo's own snapshots. They are how a second undo, or one after a crash, knows what the last one did.
 const BEFORE: &str = "before undo to ";
+/// How the note of an event begins that an undo took something back with.
+pub(crate) const UNDONE: &str = "Undone:";
 const AFTER: &str = "undo to ";
 const FROM: &str = ", from ";
 
@@ -178,7 +180,7 @@ impl Memory {
         let drafts: Vec<Draft> = gone
             .iter()
             .map(|entry| {
-                let content = format!("Undone: back to snapshot {}", short(&target.id));
+                let content = format!("{UNDONE} back to snapshot {}", short(&target.id));
                 Draft { origin: Origin::User, ..Draft::upon(&entry.event, Act::Retract, moment, content) }
             })
             .collect();

@@ -124,6 +124,7 @@ impl Memory {
         }
         let rolled = self.roll(&Wish::default(), asking, watch).await?;
         let jobs = self.note_runs(due).await?;
+        self.renew_recall().await?;
         Ok(Ran { jobs, rolled, consolidated: None })
     }
 
@@ -144,6 +145,18 @@ impl Memory {
         let pack = self.pack_recall(None, &[]).await?;
         self.write_recall(&pack).await?;
         Ok(Ran { jobs, rolled, consolidated: Some(consolidated) })
+    }
+
+    /// A recall pack that is not of today is made anew: a new day has begun, or the night died before its last step.
+    async fn renew_recall(&self) -> Result<()> {
+        let place = path(layout::RECALL)?;
+        let Some(known) = self.store.document(&place).await? else { return Ok(()) };
+        let begin = format!("<!-- icecore:begin recall {} -->", self.now().day());
+        if !known.starts_with(begin.as_bytes()) && !self.looks_back().await? {
+            let pack = self.pack_recall(None, &[]).await?;
+            self.write_recall(&pack).await?;
+        }
+        Ok(())
     }
 
     /// Writes down which jobs have run.

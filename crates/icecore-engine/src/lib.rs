@@ -86,6 +86,9 @@ pub enum Error {
     /// A prompt cannot be used.
     #[error("{0}")]
     Prompt(String),
+    /// The vault is not whole.
+    #[error("{0}")]
+    Damaged(String),
     /// There is nothing of that kind.
     #[error("{0}")]
     Nothing(String),

@@ -4,6 +4,7 @@ use icecore_domain::event::{Event, Unfit};
 use icecore_domain::extract;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{DocPath, Nature};
+use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::plain;
 use icecore_store::Error as StoreError;
@@ -150,6 +151,7 @@ impl Memory {
         }
         let now = self.now();
         let mut found = read.found;
+        found.iter_mut().for_each(|extract| extract.text = self.gate_text(&extract.text));
         found.retain(|extract| {
             let fit = extract::Taking { extract: extract.clone(), replaces: None }.draft(path, now).cleaned();
             complaints.extend(fit.as_ref().err().map(|unfit| format!("{path}:{} was not taken: {unfit}", extract.line)));
@@ -159,10 +161,16 @@ impl Memory {
             return Ok((Vec::new(), complaints));
         }
         let known = EventQuery { source: Some(path.to_string()), ..EventQuery::everything() };
+        // What was taken once and has left the ledger since was taken all the same.
+        let gone: Vec<EventId> = self.store.archived(&known).await?.iter().map(|event| event.id).collect();
+        let gone = if gone.is_empty() { Vec::new() } else { self.anywhere(&gone).await? };
         let mut takings = Vec::new();
         let events = self
             .against_query(&known, |known| {
-                takings = extract::plan(&found, &known.entries);
+                let mut known: Vec<Entry> = gone.iter().chain(&known.entries).cloned().collect();
+                known.sort_by_key(|entry| entry.event.id);
+                known.dedup_by_key(|entry| entry.event.id);
+                takings = extract::plan(&found, &known);
                 takings.iter().map(|taking| Ok(taking.draft(path, now).cleaned()?.0)).collect()
             })
             .await?;

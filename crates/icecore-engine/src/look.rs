@@ -1,10 +1,13 @@
 //! Looking: what is here, what is open, and where a line comes from.
 
+use std::collections::HashSet;
+
 use icecore_domain::calendar::{Moment, days_between};
 use icecore_domain::event::{Kind, Priority};
+use icecore_domain::id::EventId;
 use icecore_domain::layout;
 use icecore_domain::ledger::conflict::{self, Conflict};
-use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::schedule::Job;
 use serde::Serialize;
@@ -76,14 +79,31 @@ impl Memory {
     /// The events asked for, as of the clock if it was set by hand.
     pub async fn events(&self, which: &EventQuery) -> Result<Vec<Entry>> {
         match self.horizon() {
+            None if which.standing == Wanted::Any && which.limit.is_none() && which.after.is_none() => self.events_anywhere(which).await,
             None => Ok(self.store.events(which).await?.entries),
             Some(_) => Ok(which.choose(self.ledger().await?.entries()).into_iter().cloned().collect()),
         }
     }
 
+    /// Likewise, with what has left the ledger.
+    async fn events_anywhere(&self, which: &EventQuery) -> Result<Vec<Entry>> {
+        let mut found = self.store.events(which).await?.entries;
+        let ids: Vec<EventId> = self.store.archived(which).await?.iter().map(|event| event.id).collect();
+        let mut gone = self.anywhere(&ids).await?;
+        let here: HashSet<EventId> = found.iter().map(|entry| entry.event.id).collect();
+        gone.retain(|entry| !here.contains(&entry.event.id));
+        gone.extend(found);
+        found = gone;
+        found.sort_by_key(|entry| entry.event.id);
+        Ok(found)
+    }
+
     /// The whole ledger, as of the clock if it was set by hand.
     pub(crate) async fn ledger(&self) -> Result<Ledger> {
-        Ok(Ledger::read(&self.store.ledger().await?.bytes, self.horizon()))
+        match self.horizon() {
+            None => Ok(Ledger::read(&self.store.ledger().await?.bytes, None)),
+            Some(until) => self.ledger_then(until).await,
+        }
     }
 
     /// Open commitments, oldest first.

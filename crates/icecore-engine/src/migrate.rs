@@ -6,6 +6,7 @@ use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::event::{Draft, Event, Origin};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::migrate::{self, Account, Found, Plan, Step, Vault, WAS};
 use icecore_domain::plain;
 use icecore_domain::record::{self, Captured, Record, Role};
@@ -14,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::capture::STATES;
-use crate::{ATTEMPTS, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result};
 
 /// A file of the old folder, as it was read.
 #[derive(Debug, Clone)]
@@ -84,6 +85,10 @@ impl Memory {
     /// Takes a folder over; with `dry_run` only says what would be done.
     pub async fn migrate(&self, files: Vec<OldFile>, empty: Vec<String>, in_place: bool, dry_run: bool) -> Result<Migrated> {
         let now = self.now();
+        if self.looks_back().await? {
+            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can take something over".into()));
+        }
+        let _alone = if dry_run { None } else { Some(self.claim_night().await?) };
         let found: Vec<Found> = files
             .into_iter()
             .map(|file| Found { path: file.path, bytes: file.bytes, modified: file.modified.map(|at| self.zone.moment(at)) })
@@ -131,7 +136,7 @@ impl Memory {
             }
         }
         let mut events: Vec<Event> = self.ledger().await?.entries().iter().map(|entry| entry.event.clone()).collect();
-        events.extend(self.store.archived(&[], None).await?);
+        events.extend(self.store.archived(&EventQuery::everything()).await?);
         events.sort_by_key(|event| event.id);
         let (mut said, mut taken): (HashMap<String, EventId>, HashMap<(String, String), EventId>) = Default::default();
         for event in events.iter().filter(|event| event.is_statement() || event.field::<String>(WAS).is_some()) {
@@ -148,8 +153,26 @@ impl Memory {
             in_place,
         };
         let mut plan = migrate::plan(found, empty, &vault, self.now(), &self.zone);
+        for file in found {
+            let text = String::from_utf8_lossy(&file.bytes);
+            if self.policy.capture.hide_secrets && self.gate_text(&text).contains("[secret:") && !text.contains("[secret:") {
+                plan.complaints
+                    .push(format!("{} holds secrets; the copy keeps them as they are, the ledger and every pack hide them", file.path));
+            }
+        }
         // States that are kept already.
         for step in &mut plan.steps {
+            // What was learnt with its secrets hidden is known by what is left of it.
+            if let Step::Learn { from, draft, was, .. } = step {
+                let gated = plain::sameness_key(&self.gate_text(&draft.content));
+                let known = match was {
+                    Some(was) => taken.contains_key(&(was.clone(), gated.clone())),
+                    None => said.contains_key(&gated),
+                };
+                if gated != plain::sameness_key(&draft.content) && known {
+                    *step = Step::Nothing { from: from.clone(), why: "it was learnt already, with its secrets hidden".into() };
+                }
+            }
             if let Step::Record { from, at, title, text } = step {
                 let record = self.old_state(*at, title.clone(), text);
                 let kept = self.store.records(Days { first: record.ts.day(), last: record.ts.day() }).await?;
@@ -204,7 +227,11 @@ impl Memory {
                         Err(unfit) => migrated.complaints.push(format!("{from}:{line} was not learnt: {unfit}")),
                     }
                 }
-                Step::Keep { to, bytes, .. } => self.store.put(&to, &bytes).await?,
+                // Where somebody was faster, the next run sees what is there now.
+                Step::Keep { to, bytes, .. } => match self.store.swap(&to, &bytes, 0).await {
+                    Err(StoreError::Moved { .. }) => migrated.complaints.push(format!("{to} has come to be meanwhile; migrate once more")),
+                    other => other?,
+                },
                 Step::Merge { to, bytes, .. } => self.merge(&to, &bytes).await?,
                 Step::Record { at, title, text, .. } => {
                     self.store.add_records(vec![self.old_state(at, title, &text)]).await?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::budget::LeftOut;
 use icecore_domain::calendar::{Days, Moment, days_between};
-use icecore_domain::event::{Event, Kind, Priority, Scope};
+use icecore_domain::event::{Kind, Priority, Scope};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::archive;
@@ -43,6 +43,8 @@ const COUNTED: usize = 1_000;
 const TAIL_BYTES: u64 = 256 * 1024;
 /// Of a session's room, so many parts of a hundred are the recall pack's.
 const RECALL_SHARE: usize = 55;
+/// So many characters of each other part count before the recall pack takes what is left.
+const OTHER_CHARS: usize = 1_500;
 
 /// Which session starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +199,7 @@ impl Memory {
         let mut conflicts = self.conflicts_known(&knows).await?;
         let named: Vec<_> = conflicts.iter().flat_map(|conflict| conflict.events.iter().copied()).take(200).collect();
         if !named.is_empty() {
-            let entries = self.pick(&knows, &EventQuery { ids: named, ..EventQuery::default() }).await?;
+            let entries = self.pick(&knows, &EventQuery { standing: Wanted::Active, ..EventQuery::these(&named) }).await?;
             statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)));
         }
         // What only says how a page is to look is nothing to be recalled.
@@ -210,11 +212,11 @@ impl Memory {
 
         let mut about = BTreeMap::new();
         for thing in &things {
-            let of_thing = EventQuery { standing: Wanted::Any, entity: Some(thing.clone()), ..EventQuery::default() };
-            let mut events: Vec<Event> = self.pick(&knows, &of_thing).await?.into_iter().filter(seen).map(|entry| entry.event).collect();
-            events.sort_by_key(|event| event.id);
+            // The newest do for a paragraph.
+            let of_thing = EventQuery { entity: Some(thing.clone()), limit: Some(WINDOW), weightiest: true, ..trusted() };
+            let entries: Vec<Entry> = self.pick(&knows, &of_thing).await?.into_iter().filter(seen).collect();
             let key = PageKey { kind: PageKind::Entity, slug: page::slug(thing) };
-            let summary = page::render::render(&key, Ledger::of(events).entries()).summary;
+            let summary = page::render::render(&key, &entries).summary;
             if !summary.is_empty() {
                 about.insert(thing.clone(), summary);
             }
@@ -323,7 +325,10 @@ impl Memory {
         let mut pages = Vec::new();
         for (place, pattern) in trigger::matches(&triggers, prompt) {
             if let Some(bytes) = self.store.document(&place).await? {
-                pages.push((place, pattern, String::from_utf8_lossy(&bytes).into_owned()));
+                // What does not hold any more is nothing to be told.
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                let holds = text.split("\n## History").next().unwrap_or_default();
+                pages.push((place, pattern, self.gate_text(holds)));
             }
         }
         let from = Delta { oldest: &open, pages: &pages };
@@ -334,6 +339,7 @@ impl Memory {
     async fn all_triggers(&self) -> Result<(Vec<Trigger>, Vec<String>)> {
         let own = self.store.document(&path(layout::TRIGGERS)?).await?;
         let (mut triggers, complaints) = own.map_or_else(Default::default, |bytes| trigger::read(&String::from_utf8_lossy(&bytes)));
+        let complaints: Vec<String> = complaints.into_iter().map(|complaint| format!("{}: {complaint}", layout::TRIGGERS)).collect();
         let aliases = EventQuery { tags: vec!["aliases".into()], ..EventQuery::default() };
         let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for entry in self.store.events(&aliases).await?.entries {
@@ -348,7 +354,14 @@ impl Memory {
             let aliases = names.get(&key.slug).cloned().unwrap_or_default();
             pages.push((place, key.slug.replace('-', " "), aliases));
         }
-        triggers.extend(trigger::suggest(&pages));
+        // What a person has taken over is not suggested again.
+        let known = |suggested: &Trigger| {
+            let own = triggers.iter().filter(|own| own.load.iter().any(|page| suggested.load.contains(page)));
+            let words: BTreeSet<String> = own.flat_map(|own| &own.patterns).map(|word| word.to_lowercase()).collect();
+            suggested.patterns.iter().all(|word| words.contains(&word.to_lowercase()))
+        };
+        let suggested: Vec<Trigger> = trigger::suggest(&pages).into_iter().filter(|suggested| !known(suggested)).collect();
+        triggers.extend(suggested);
         Ok((triggers, complaints))
     }
 
@@ -368,7 +381,7 @@ impl Memory {
         let place = path(layout::TRIGGERS)?;
         let (triggers, complaints) = self.all_triggers().await?;
         if let Some(complaint) = complaints.first() {
-            return Err(crate::Error::Nothing(format!("{complaint}; mend it first, nothing was written")));
+            return Err(crate::Error::Damaged(format!("{complaint}; mend it first, nothing was written")));
         }
         let named: BTreeSet<&DocPath> = triggers.iter().filter(|trigger| trigger.by_hand).flat_map(|trigger| &trigger.load).collect();
         let new = |trigger: &&Trigger| trigger.by_hand || !trigger.load.iter().any(|page| named.contains(page));
@@ -382,23 +395,23 @@ impl Memory {
 
     /// What a session starts with (L17, K6): who is who, the recall pack, the saved state, the logs of today and yesterday, and
     /// for a main session MEMORY.md. What is not there is simply not there.
-    pub async fn pack_session_start(&self, kind: SessionKind, date: Option<Date>, room: usize) -> Result<Pack> {
-        let vantage = self.vantage(date)?;
+    pub async fn pack_session_start(&self, kind: SessionKind, room: usize) -> Result<Pack> {
+        let vantage = self.vantage(None)?;
         let today = vantage.now.day();
         let yesterday = pyramid::full_from(today);
         let mut openings = Vec::new();
         let file = async |title: &str, source: String, openings: &mut Vec<Opening>| -> Result<()> {
             if let Some(bytes) = self.store.document(&path(&source)?).await? {
-                openings.push(Opening { title: title.into(), source, text: String::from_utf8_lossy(&bytes).into_owned() });
+                // A person's own files may hold what a model must not see.
+                openings.push(Opening { title: title.into(), source, text: self.gate_text(&String::from_utf8_lossy(&bytes)) });
             }
             Ok(())
         };
         file("Who I am", "SOUL.md".into(), &mut openings).await?;
         file("Who you are", "USER.md".into(), &mut openings).await?;
+        let at = openings.len();
         let gathered = self.gather(vantage, &[]).await?;
         let (words, ages) = (self.policy.recall.words(), self.policy.decay.ages());
-        let (text, left_out, sources) = recall::condensed(today, &gathered.known(), words, ages, room * RECALL_SHARE / 100);
-        openings.push(Opening { title: "Recall".into(), source: layout::RECALL.into(), text });
         file("Saved state", layout::STATE.into(), &mut openings).await?;
         file("Today's log", DocPath::log(today).to_string(), &mut openings).await?;
         file("Yesterday's log", DocPath::log(yesterday).to_string(), &mut openings).await?;
@@ -412,6 +425,11 @@ impl Memory {
         if kind == SessionKind::Main {
             file("Long-term notes", "MEMORY.md".into(), &mut openings).await?;
         }
+        // What the others leave is the recall pack's, and never less than its share.
+        let others: usize = openings.iter().map(|opening| opening.text.chars().count().min(OTHER_CHARS) + 100).sum();
+        let share = (room * RECALL_SHARE / 100).max(room.saturating_sub(others + 300));
+        let (text, left_out, sources) = recall::condensed(today, &gathered.known(), words, ages, share);
+        openings.insert(at, Opening { title: "Recall".into(), source: layout::RECALL.into(), text });
         let mut pack = session::session_start(today, &openings, room);
         pack.left_out.extend(left_out.into_iter().map(|left| LeftOut::new(format!("recall: {}", left.what), left.why)));
         pack.sources.extend(sources);

@@ -4,12 +4,13 @@ use icecore_domain::event::{Act, Draft, Effect, EntityKind, Event, Kind, Origin,
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::conflict::{self, Conflict};
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::ledger::{Entry, Ledger, revise};
 use icecore_store::{Error as StoreError, Found, Position};
 use jiff::civil::Date;
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result};
 
 /// Something to be remembered, as a person or program says it.
 #[derive(Debug, Clone, Default)]
@@ -38,8 +39,8 @@ pub struct Remember {
     pub source: Option<String>,
     /// The session it was learnt in.
     pub session: Option<String>,
-    /// Where it holds.
-    pub scope: Scope,
+    /// Where it holds; everywhere if not said.
+    pub scope: Option<Scope>,
     /// Whose words it goes back to; the person's if not said.
     pub origin: Option<Origin>,
 }
@@ -69,10 +70,16 @@ pub struct Acted {
 impl Memory {
     /// Writes down something learnt.
     pub async fn remember(&self, said: Remember) -> Result<Remembered> {
+        // What replaces something is like it in all that is not said.
+        let model = match said.supersedes.first() {
+            Some(&id) => self.anywhere(&[id]).await?.pop().map(|entry| entry.event),
+            None => None,
+        };
         let kind = said
             .kind
+            .or(model.as_ref().map(|model| model.kind))
             .unwrap_or_else(|| if said.due.is_some() || said.waiting_on.is_some() { Kind::Commitment } else { guess_kind(&said.text) });
-        let priority = said.priority.map_or_else(|| self.policy.default_priority(), Ok)?;
+        let priority = said.priority.or(model.as_ref().map(|model| model.priority)).map_or_else(|| self.policy.default_priority(), Ok)?;
         let draft = Draft {
             entity: said.entity,
             entity_kind: said.entity_kind,
@@ -83,9 +90,24 @@ impl Memory {
             waiting_on: said.waiting_on,
             source: said.source.filter(|source| !source.trim().is_empty()).unwrap_or_else(|| "live".into()),
             session: said.session,
-            scope: said.scope,
+            scope: said.scope.clone().unwrap_or_default(),
             origin: said.origin.unwrap_or(Origin::User),
             ..Draft::new(self.now(), kind, priority, said.text)
+        };
+        let draft = match model {
+            None => draft,
+            Some(model) => {
+                let owed = draft.kind == Kind::Commitment;
+                Draft {
+                    entity: draft.entity.or(model.draft.entity),
+                    entity_kind: draft.entity_kind.or(model.draft.entity_kind),
+                    tags: if draft.tags.is_empty() { model.draft.tags } else { draft.tags },
+                    scope: said.scope.unwrap_or(model.draft.scope),
+                    due: draft.due.or(model.draft.due).filter(|_| owed),
+                    waiting_on: draft.waiting_on.or(model.draft.waiting_on).filter(|_| owed),
+                    ..draft
+                }
+            }
         };
         let (draft, characters_removed) = draft.cleaned()?;
         let targets = unique(draft.supersedes.iter().chain(&draft.related).copied().collect());
@@ -95,7 +117,7 @@ impl Memory {
                     revise::may(id, entry(found, id), Effect::Supersede)?;
                 }
                 for &id in &draft.related {
-                    entry(found, id).ok_or(revise::Refusal::Unknown(id))?;
+                    entry(found, id).ok_or(Refusal::Unknown(id))?;
                 }
                 Ok(vec![draft.clone()])
             })
@@ -124,6 +146,10 @@ impl Memory {
                 for &id in &ids {
                     let target = entry(found, id);
                     revise::may(id, target, effect(act))?;
+                    // What is confirmed is to be recalled, and what has left the ledger is not.
+                    if act == Act::Confirm && target.is_some_and(|target| target.line == 0) {
+                        return Err(Refusal::Archived(id).into());
+                    }
                     let Some(target) = target else { continue };
                     let content = note.clone().filter(|note| !note.trim().is_empty()).unwrap_or_else(|| default_note(act, target));
                     let draft = Draft { origin, session: session.clone(), ..Draft::upon(&target.event, act, now, content) };
@@ -140,7 +166,17 @@ impl Memory {
     }
 
     /// Appends what `plan` makes of `targets` as they stand; if the ledger moves in between, plans again.
-    pub(crate) async fn against(&self, targets: &[EventId], mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+    pub(crate) async fn against(&self, targets: &[EventId], plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+        match self.against_ledger(targets, plan).await {
+            // What is not in the ledger may have left it.
+            Err(Error::Refused(Refusal::Unknown(id))) if !self.store.archived(&EventQuery::these(&[id])).await?.is_empty() => {
+                Err(Refusal::Archived(id).into())
+            }
+            other => other,
+        }
+    }
+
+    async fn against_ledger(&self, targets: &[EventId], mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
         if targets.is_empty() {
             // Nothing was looked at, so nothing can have changed.
             let drafts = plan(&Found { entries: Vec::new(), position: Position(0) })?;
@@ -163,7 +199,12 @@ impl Memory {
     /// Likewise, for whatever events a query finds.
     pub(crate) async fn against_query(&self, query: &EventQuery, mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
         self.attempts(async || {
-            let found = self.store.events(query).await?;
+            let mut found = self.store.events(query).await?;
+            // What has left the ledger can still be replaced and taken back.
+            let missing: Vec<EventId> = query.ids.iter().copied().filter(|id| entry(&found, *id).is_none()).collect();
+            if !missing.is_empty() {
+                found.entries.extend(self.anywhere(&missing).await?.into_iter().map(|entry| Entry { line: 0, ..entry }));
+            }
             Ok((plan(&found)?, found.position))
         })
         .await

@@ -288,7 +288,7 @@ impl Memory {
 
     /// Ids of events that moved to an archive and so still resolve.
     async fn archived(&self) -> Result<HashSet<EventId>> {
-        Ok(self.store.archived(&[], None).await?.iter().map(|event| event.id).collect())
+        Ok(self.store.archived(&EventQuery::everything()).await?.iter().map(|event| event.id).collect())
     }
 
     /// Events that were there once and are neither in the ledger nor in an archive.
@@ -387,6 +387,7 @@ impl Memory {
         }
         let mut spent: Vec<EventId> = self.known_integrity().await?.gaps.into_iter().collect();
         spent.extend(self.store.lost().await?);
+        spent.extend(self.archived().await?);
         let mut done = Vec::new();
         for (number, offset, bytes) in &aside {
             let place = self.store.set_aside(&ledger_path, *offset, bytes).await?;
@@ -510,7 +511,7 @@ impl Memory {
         let known = self.known_integrity().await?;
         let Some(prefix) = known.prefix else { return Ok(()) };
         if !prefix.holds(before) && !known.next.is_some_and(|next| next.holds(before)) {
-            return Err(crate::Error::Nothing(
+            return Err(crate::Error::Damaged(
                 "lines of the ledger that were verified have changed, so nothing was moved out of it; `icecore doctor` shows what to do"
                     .into(),
             ));

@@ -184,7 +184,7 @@ impl Memory {
     }
 
     /// These events, wherever they stand.
-    async fn anywhere(&self, ids: &[EventId]) -> Result<Vec<Entry>> {
+    pub(crate) async fn anywhere(&self, ids: &[EventId]) -> Result<Vec<Entry>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -247,6 +247,9 @@ impl Memory {
     /// Walks whatever is named back to where it comes from: an event, a summary, a page, a memory, or any line of a pack.
     pub async fn because(&self, what: &str) -> Result<Vec<Because>> {
         let what = what.trim();
+        if what.is_empty() {
+            return Err(icecore_domain::event::Unfit::Empty.into());
+        }
         if let Ok(id) = EventId::from_hand(what) {
             return Ok(vec![Because::Event(Box::new(self.why(id).await?))]);
         }
@@ -308,6 +311,13 @@ impl Memory {
         if !found.is_empty() {
             return Ok(found);
         }
+        // A line about a thing as a whole comes from its page.
+        if let Some((name, _)) = bare.split_once(": ") {
+            let place = page::PageKey::new(page::PageKind::Entity, &plain::entity_key(name)).path();
+            if let Some(found) = self.because_file(place.as_str()).await? {
+                return Ok(vec![found]);
+            }
+        }
         let wanted = words(bare);
         let mut best: Option<(usize, Summary)> = None;
         for &tier in Tier::ALL.iter().rev() {
@@ -363,6 +373,9 @@ impl Memory {
             }
             let Some(wanted) = wanted else {
                 trail.sources = summary.sources.iter().map(ToString::to_string).collect();
+                if let (Some(_), Period::Day(day)) = (summary.log, summary.period) {
+                    trail.sources.push(DocPath::log(day).to_string());
+                }
                 break;
             };
             let mut best: Option<(usize, Summary)> = None;

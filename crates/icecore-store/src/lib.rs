@@ -201,10 +201,10 @@ pub trait Store: Send + Sync {
     /// `at`. If that is cut short, lines stand in both and count as in the ledger; none is ever in neither.
     async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()>;
 
-    /// Events that left the ledger: these, or those about this thing, or all, by id.
-    async fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>>;
+    /// Events that left the ledger, by id. What became of them is not known here; of the query all but that counts.
+    async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>>;
 
-    /// Everything that hangs together with these events by what one does to another, wherever it stands, by id.
+    /// Everything that hangs together with these events by what one does to another, wherever it stands, in the order of the ledger.
     async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>>;
 
     /// The things that events are about, those in archives included, by name.

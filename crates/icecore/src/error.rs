@@ -73,10 +73,10 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     }
     match error.downcast_ref::<EngineError>() {
         Some(EngineError::Store(error)) => of_store(error),
-        Some(EngineError::Refused(Refusal::Unknown(_))) | Some(EngineError::Nothing(_)) => Exit::NotFound,
+        Some(EngineError::Refused(Refusal::Unknown(_) | Refusal::Archived(_))) | Some(EngineError::Nothing(_)) => Exit::NotFound,
         Some(EngineError::Refused(_)) => Exit::Conflict,
         Some(EngineError::Busy(_)) => Exit::TryLater,
-        Some(EngineError::Prompt(_)) => Exit::Damaged,
+        Some(EngineError::Prompt(_) | EngineError::Damaged(_)) => Exit::Damaged,
         Some(EngineError::Unfit(_) | EngineError::TooMuch(_)) => Exit::Usage,
         Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
         Some(EngineError::Config(_)) => Exit::Damaged,

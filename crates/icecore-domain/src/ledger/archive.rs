@@ -205,7 +205,7 @@ impl Complaints {
 /// When the last batch of an archive left the ledger; none if not every line says when it did.
 pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
     let mut newest = None;
-    for (at, raw) in super::lines(bytes, 1).enumerate() {
+    for (at, raw) in lines(bytes, 1).enumerate() {
         if raw.bytes.starts_with(HEAD) {
             let head: serde_json::Value = serde_json::from_slice(raw.bytes).ok()?;
             newest = newest.max(head["archived"].as_str().and_then(Moment::read).map(|read| read.moment.at()));

@@ -20,6 +20,7 @@ use crate::ledger::archive::{self, Why};
 use crate::ledger::decay::{self, Ages, Freshness};
 use crate::ledger::{Entry, Ledger, Standing, lines};
 use crate::plain;
+use crate::record::Trust;
 
 /// What was ended on the same local day stays, so that taking it back needs no archive.
 const UNDO_DAYS: i64 = 1;
@@ -201,8 +202,11 @@ impl<'a> Web<'a> {
             let by = entry.standing.by().and_then(|by| ledger.by_id.get(&by).copied()).filter(|by| *by != at);
             let stands = |by: usize| !matches!(ledger.entries[by].standing, Standing::Retracted { .. });
             let confirmations = upon[at].iter().filter(|(by, effect)| *effect == Effect::Confirm && stands(*by));
-            let newest = confirmations.map(|&(by, _)| by).max_by_key(|&by| (ledger.entries[by].event.ts, by));
-            needs[at].extend(by.into_iter().chain(newest));
+            let newest = confirmations.clone().map(|&(by, _)| by).max_by_key(|&by| (ledger.entries[by].event.ts, by));
+            // That somebody trusted said so counts besides when it was last said.
+            let trusted = |by: &usize| Trust::of(ledger.entries[*by].event.origin) != Trust::Low;
+            let vouching = confirmations.map(|&(by, _)| by).filter(trusted).max_by_key(|&by| (ledger.entries[by].event.ts, by));
+            needs[at].extend(by.into_iter().chain(newest).chain(vouching));
         }
         let (mates, pinned) = Self::lines_shared(ledger);
         Self { ledger, targets, upon, needs, mates, pinned, here: vec![true; count] }

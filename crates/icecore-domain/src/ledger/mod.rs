@@ -323,12 +323,14 @@ impl Ledger {
                 continue;
             }
             let (by, ts) = (self.entries[at].event.id, self.entries[at].event.ts);
+            // A stranger cannot vouch for a stranger.
+            let trusted = Trust::of(self.entries[at].event.origin) != Trust::Low;
             for (target, effect) in self.targets(at, |effect| effect != Effect::Retract) {
                 let entry = &mut self.entries[target];
                 entry.standing = entry.standing.after(effect, by);
                 if effect == Effect::Confirm {
                     entry.verified = entry.verified.max(ts);
-                    entry.confirmed = true;
+                    entry.confirmed |= trusted;
                 }
             }
         }

@@ -22,7 +22,7 @@ pub enum Wanted {
 pub struct EventQuery {
     /// By standing.
     pub standing: Wanted,
-    /// Only these.
+    /// Only these, in their order.
     pub ids: Vec<EventId>,
     /// Only these types.
     pub kinds: Vec<Kind>,
@@ -68,7 +68,10 @@ impl EventQuery {
 
     /// Exactly these events, whatever became of them.
     pub fn these(ids: &[EventId]) -> Self {
-        Self { ids: ids.to_vec(), ..Self::everything() }
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        Self { ids, ..Self::everything() }
     }
 
     /// Open commitments.
@@ -81,7 +84,7 @@ impl EventQuery {
         let event = &entry.event;
         let any_of = |list: &[Kind]| list.is_empty() || list.contains(&event.kind);
         (self.standing == Wanted::Any || (entry.standing.is_active() && event.is_statement()))
-            && (self.ids.is_empty() || self.ids.contains(&event.id))
+            && (self.ids.is_empty() || self.ids.binary_search(&event.id).is_ok())
             && any_of(&self.kinds)
             && (self.priorities.is_empty() || self.priorities.contains(&event.priority))
             && self.entity.as_ref().is_none_or(|entity| event.entity.as_ref() == Some(entity))

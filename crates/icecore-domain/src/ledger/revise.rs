@@ -10,6 +10,9 @@ pub enum Refusal {
     /// There is no such event.
     #[error("there is no event {0}; `icecore events --all` lists every one")]
     Unknown(EventId),
+    /// It has left the ledger.
+    #[error("{0} was put into the archive; `icecore remember … --supersedes {0}` says it anew, `icecore show {0}` shows it")]
+    Archived(EventId),
     /// Somebody was faster, or the id is an old one.
     #[error("{id} was already replaced by {by}; act on {by} instead")]
     Superseded {

@@ -30,8 +30,10 @@ const MAX_TORN_FROM: usize = 32;
 pub struct Edits {
     /// Events to be, in the order of the file.
     pub drafts: Vec<Edit>,
-    /// What could not be taken, and why.
+    /// What a person should know.
     pub complaints: Vec<String>,
+    /// Whether something stands there that could not be taken: then the file must stay as it is.
+    pub untaken: bool,
 }
 
 /// One thing a person did.
@@ -58,6 +60,8 @@ pub enum Edit {
     Confirm(EventId),
     /// Struck something through.
     Retract(EventId),
+    /// Ticked a promise off.
+    Close(EventId),
 }
 
 impl Edit {
@@ -65,7 +69,7 @@ impl Edit {
     pub fn target(&self) -> Option<EventId> {
         match self {
             Self::State { supersedes, .. } => supersedes.first().copied(),
-            Self::Confirm(id) | Self::Retract(id) => Some(*id),
+            Self::Confirm(id) | Self::Retract(id) | Self::Close(id) => Some(*id),
         }
     }
 
@@ -79,6 +83,7 @@ impl Edit {
         let draft = match self {
             Self::Confirm(id) => act(Act::Confirm, *id, "Verified on the page"),
             Self::Retract(id) => act(Act::Retract, *id, "Struck through on the page"),
+            Self::Close(id) => act(Act::Close, *id, "Ticked off on the page"),
             Self::State { content, kind, section, tags, entity_kind, supersedes, related } => {
                 let (content, due, waiting_on) = if *kind == Kind::Commitment { read_owed(content) } else { (content.clone(), None, None) };
                 let entity = entity.map(str::to_owned).or_else(|| target.and_then(|target| target.entity.clone()));
@@ -96,7 +101,8 @@ impl Edit {
                 if let Some(section) = section {
                     draft = draft.with_field(SECTION, section);
                 }
-                if key.kind != PageKind::Entity || entity.is_none() {
+                // A page by another name than its thing's would not find what was written into it.
+                if key.kind != PageKind::Entity || entity.as_deref().is_none_or(|entity| PageKey::new(PageKind::Entity, entity) != *key) {
                     draft = draft.with_field(PAGE, &source);
                 }
                 Draft { entity, ..draft }
@@ -116,7 +122,10 @@ fn usual_priority(kind: Kind) -> Priority {
 
 /// What a person changed in `file`, the page of `key`. `entries` are everything known that belongs to it, as for `render`.
 pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits {
-    let refuse = |why: String| Edits { drafts: Vec::new(), complaints: vec![format!("{}: {why}; nothing was taken from it", key.path())] };
+    let refuse = |why: String| {
+        let complaint = format!("{}: {why}; nothing was taken from it, and it stays as it is", key.path());
+        Edits { drafts: Vec::new(), complaints: vec![complaint], untaken: true }
+    };
     if file.len() > MAX_PAGE_BYTES {
         return refuse(format!("has {} bytes, at most {MAX_PAGE_BYTES} are read", file.len()));
     }
@@ -145,7 +154,7 @@ pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits
         reading.take(piece);
     }
     reading.headings(&sheet);
-    Edits { drafts: reading.drafts, complaints: reading.complaints }
+    Edits { drafts: reading.drafts, complaints: reading.complaints, untaken: reading.untaken }
 }
 
 /// The file without a last line that was cut off in the middle: the beginning of a line of ours that is not there.
@@ -207,6 +216,7 @@ struct Reading<'a> {
     acted: HashSet<EventId>,
     drafts: Vec<Edit>,
     complaints: Vec<String>,
+    untaken: bool,
 }
 
 /// What two texts have in common that say the same; of a text that is nothing but marks, the marks.
@@ -274,6 +284,7 @@ impl<'a> Reading<'a> {
             acted: HashSet::new(),
             drafts: Vec::new(),
             complaints: Vec::new(),
+            untaken: false,
         }
     }
 
@@ -524,6 +535,11 @@ impl<'a> Reading<'a> {
             }
             return;
         }
+        let ticked = ["[x] ", "[X] "].iter().any(|tick| piece.text.strip_prefix(tick).is_some_and(|rest| is_same(rest, &shown)));
+        if ticked && entry.is_open_loop() && self.acted.insert(id) {
+            self.drafts.push(Edit::Close(id));
+            return;
+        }
         let struck = piece.text.len() > 4 && piece.text.starts_with("~~") && piece.text.ends_with("~~");
         let (spoken, said) = (spoken_lines(&piece.text), spoken_lines(&shown));
         if spoken.is_empty() {
@@ -561,7 +577,11 @@ impl<'a> Reading<'a> {
         if cleaned.text.len() > MAX_CONTENT_BYTES {
             let begin: String = cleaned.text.chars().take(40).collect();
             let bytes = cleaned.text.len();
-            self.complain(&format!("`{}…` has {bytes} bytes, at most {MAX_CONTENT_BYTES} are kept", plain::one_line(&begin)));
+            self.complain(&format!(
+                "`{}…` has {bytes} bytes, at most {MAX_CONTENT_BYTES} are kept; the page stays as it is until it is shorter",
+                plain::one_line(&begin)
+            ));
+            self.untaken = true;
             return None;
         }
         if cleaned.removed > 0 {
@@ -609,7 +629,7 @@ impl<'a> Reading<'a> {
 fn section_drafted(edit: &Edit) -> Option<String> {
     match edit {
         Edit::State { section, .. } => section.clone(),
-        Edit::Confirm(_) | Edit::Retract(_) => None,
+        Edit::Confirm(_) | Edit::Retract(_) | Edit::Close(_) => None,
     }
 }
 
@@ -696,6 +716,7 @@ mod tests {
             }
             Edit::Confirm(id) => format!("confirm {}", id.number()),
             Edit::Retract(id) => format!("retract {}", id.number()),
+            Edit::Close(id) => format!("close {}", id.number()),
         };
         edits.drafts.iter().map(tell).collect()
     }

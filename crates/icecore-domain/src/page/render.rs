@@ -136,8 +136,13 @@ impl<'a> Known<'a> {
     /// What kind of thing the page is about.
     pub fn entity_kind(&self) -> Option<EntityKind> {
         // What it is does not change because something said of it does not hold any more.
-        let now = self.active().rev().find_map(|entry| entry.event.entity_kind);
-        now.or_else(|| self.past_entity_kinds().pop())
+        // What was written into the page is about the page, not about what the thing is, unless it says so.
+        let says = |entry: &&Entry| {
+            let on_page = entry.event.source.starts_with(super::KNOWLEDGE);
+            !on_page || entry.event.tags.iter().any(|tag| tag == super::TYPE_TAG)
+        };
+        let now = self.active().filter(says).rev().find_map(|entry| entry.event.entity_kind);
+        now.or_else(|| self.active().rev().find_map(|entry| entry.event.entity_kind)).or_else(|| self.past_entity_kinds().pop())
     }
 
     /// Every kind of thing it was ever said to be.

@@ -247,7 +247,7 @@ fn a_quarter_keeps_its_promises_every_night() {
     assert!(left <= 150, "{left} events are left");
     let verdict = block_on(place.live(now).verify()).unwrap();
     assert!(verdict.ok, "{:?}", verdict.findings);
-    let archived = block_on(place.live(now).store().archived(&[], None)).unwrap();
+    let archived = block_on(place.live(now).store().archived(&EventQuery::everything())).unwrap();
     assert!(archived.len() > 200, "{}", archived.len());
     for event in archived.iter().step_by(17) {
         let story = block_on(place.live(now).show(event.id)).unwrap();
@@ -491,7 +491,7 @@ fn a_session_starts_with_what_matters() {
     let place = berlin();
     let day = date(2026, 2, 13);
     let memory = place.live(place.moment(day, 9, 0));
-    let start = |kind| block_on(memory.pack_session_start(kind, None, 9_000)).unwrap();
+    let start = |kind| block_on(memory.pack_session_start(kind, 9_000)).unwrap();
     assert!(start(SessionKind::Main).text.contains("RECALL") || start(SessionKind::Main).text.contains("Recall"));
     for (file, text) in [("SOUL.md", "I am the harbour's memory."), ("USER.md", "Ingrid runs the harbour."), ("MEMORY.md", "Old notes.")] {
         fs::write(place.root.join(file), text).unwrap();
@@ -507,7 +507,7 @@ fn a_session_starts_with_what_matters() {
     assert!(order.is_sorted(), "{order:?}\n{main}");
     assert!(!start(SessionKind::Side).text.contains("Old notes"));
     assert!(start(SessionKind::Main).text.chars().count() <= 9_000);
-    let small = block_on(memory.pack_session_start(SessionKind::Main, None, 1_200)).unwrap();
+    let small = block_on(memory.pack_session_start(SessionKind::Main, 1_200)).unwrap();
     assert!(small.text.chars().count() <= 1_200 && small.text.contains("Never moor"), "{}", small.text);
 }
 
@@ -582,4 +582,112 @@ fn an_old_folder_is_taken_over_and_no_line_is_missing() {
     let pack = place.read("recall/pack.md");
     assert!(pack.contains("Never send mail on Sundays"), "{pack}");
     assert!(block_on(place.live(now).verify()).unwrap().ok);
+}
+
+// L1 L15
+#[test]
+fn what_left_the_ledger_is_not_taken_from_its_log_again() {
+    let place = berlin();
+    let at = |day: i8, hour: i8| place.moment(date(2026, 2, day), hour, 0);
+    fs::write(place.root.join("memory/2026-02-02.md"), "## Priority Extracts\n- [P1 commitment] Send the offer\n").unwrap();
+    block_on(place.live(at(2, 9)).notice());
+    let offer = block_on(place.live(at(2, 9)).commitments()).unwrap()[0].event.id;
+    block_on(place.live(at(3, 9)).act(Act::Close, vec![offer], None, Origin::User, None)).unwrap();
+    let done = block_on(place.live(at(20, 9)).compact()).unwrap();
+    assert!(done.compacted >= 2, "{done:?}");
+    let noticed = block_on(place.live(at(21, 9)).notice_all()).unwrap();
+    assert!(noticed.taken.is_empty(), "{noticed:?}");
+    assert!(block_on(place.live(at(21, 9)).commitments()).unwrap().is_empty());
+    assert!(block_on(place.live(at(21, 9)).verify()).unwrap().ok);
+    // What is in the archive is listed, and at its own time it was open.
+    let all = block_on(place.live(at(21, 9)).events(&EventQuery::everything())).unwrap();
+    assert!(all.iter().any(|entry| entry.event.id == offer && entry.standing.word() == "closed"), "{all:?}");
+    assert_eq!(block_on(place.at(at(2, 12)).commitments()).unwrap().len(), 1);
+}
+
+// L3
+#[test]
+fn what_replaces_something_is_like_it_in_all_that_is_not_said() {
+    let place = berlin();
+    let memory = place.live(place.moment(date(2026, 2, 13), 9, 0));
+    let rule = Remember { priority: Some(Priority::P0), entity: Some("apollo".into()), ..crate::said("The budget is 500 EUR, never more") };
+    let rule = block_on(memory.remember(rule)).unwrap().event;
+    let next = Remember { supersedes: vec![rule.id], ..crate::said("The budget is 600 EUR") };
+    let next = block_on(memory.remember(next)).unwrap().event;
+    assert_eq!((next.priority, next.entity.as_deref(), next.kind), (Priority::P0, Some("apollo"), rule.kind));
+    let other = Remember { supersedes: vec![next.id], priority: Some(Priority::P2), ..crate::said("The budget is 700 EUR") };
+    assert_eq!(block_on(memory.remember(other)).unwrap().event.priority, Priority::P2);
+}
+
+// L4
+#[test]
+fn a_page_that_cannot_be_taken_over_stays_as_it_is() {
+    let place = berlin();
+    let at = |day: i8| place.moment(date(2026, 2, day), 3, 0);
+    let about = |text: &str, day: i8| {
+        let said = Remember { entity: Some("apollo".into()), ..crate::said(text) };
+        block_on(place.live(place.moment(date(2026, 2, day), 9, 0)).remember(said)).unwrap();
+    };
+    about("Apollo has 3 stages", 12);
+    consolidate(&place.live(at(13)), None).unwrap();
+    let file = place.root.join("knowledge/entities/apollo.md");
+    let own = format!("{}\n- {}\n", fs::read_to_string(&file).unwrap(), "long ".repeat(20_000));
+    for broken in [own.clone(), format!("<<<<<<< HEAD\n{own}")] {
+        fs::write(&file, &broken).unwrap();
+        for day in 14..17 {
+            about(&format!("Apollo flies on day {day}, {}", broken.len()), day - 1);
+            let night = consolidate(&place.live(at(day)), None).unwrap();
+            if let Some(night) = night.consolidated {
+                assert!(night.curated.complaints.iter().any(|complaint| complaint.contains("apollo.md")), "{:?}", night.curated.complaints);
+            }
+            assert_eq!(fs::read_to_string(&file).unwrap(), broken);
+        }
+    }
+    // Mended, it is taken up, with everything that came meanwhile.
+    fs::write(&file, own.replace(&"long ".repeat(20_000), "short")).unwrap();
+    consolidate(&place.live(at(18)), None).unwrap();
+    let text = place.read("knowledge/entities/apollo.md");
+    assert!(text.contains("- short") && text.contains("flies on day 14") && text.contains("has 3 stages"), "{text}");
+}
+
+// L4
+#[test]
+fn two_rules_of_one_name_share_a_page_and_neither_is_lost() {
+    let place = berlin();
+    let say = |text: &str, day: i8, supersedes: Vec<EventId>| {
+        let said = Remember { kind: Some(Kind::Procedure), supersedes, ..crate::said(text) };
+        block_on(place.live(place.moment(date(2026, 2, day), 9, 0)).remember(said)).unwrap().event.id
+    };
+    let disk = say("Backups: copy the disk by hand", 10, Vec::new());
+    say("Backups: run restic nightly", 10, Vec::new());
+    consolidate(&place.live(place.moment(date(2026, 2, 11), 3, 0)), None).unwrap();
+    say("Backups: copy the disk with dd", 11, vec![disk]);
+    consolidate(&place.live(place.moment(date(2026, 2, 12), 3, 0)), None).unwrap();
+    let page = place.read("knowledge/procedures/backups.md");
+    assert!(page.contains("run restic nightly") && page.contains("copy the disk with dd"), "{page}");
+}
+
+// L13
+#[test]
+fn what_is_said_again_is_learnt_again_and_strangers_do_not_speak_for_people() {
+    let place = berlin();
+    let at = |day: i8, hour: i8| place.moment(date(2026, 2, day), hour, 0);
+    let hear = |day: i8, role: Role, text: &str| {
+        let said = vec![say(&place, date(2026, 2, day), 9, role, text)];
+        block_on(place.live(at(day, 10)).add_messages(said, &Gaps::default())).unwrap();
+        consolidate(&place.live(at(day + 1, 3)), None).unwrap().consolidated.unwrap().distilled.learnt
+    };
+    let first = hear(9, Role::User, "I will send the weekly report by Friday.");
+    assert_eq!(first.len(), 1);
+    block_on(place.live(at(10, 9)).act(Act::Close, first, None, Origin::User, None)).unwrap();
+    assert_eq!(hear(16, Role::User, "I will send the weekly report by Friday.").len(), 1);
+    // A tool's words wait; the person's own words are not a repetition of them.
+    let said = Remember { text: "We decided to close the pier.".into(), origin: Some(Origin::Tool), ..Remember::default() };
+    block_on(place.live(at(17, 9)).remember(said)).unwrap();
+    assert_eq!(hear(18, Role::User, "We decided to close the pier.").len(), 1);
+    // Nor can a tool vouch for a tool.
+    let waiting = EventQuery { quarantined: Some(true), ..EventQuery::default() };
+    let id = block_on(place.live(at(20, 9)).events(&waiting)).unwrap()[0].event.id;
+    block_on(place.live(at(20, 9)).act(Act::Confirm, vec![id], None, Origin::Tool, None)).unwrap();
+    assert_eq!(block_on(place.live(at(20, 9)).events(&waiting)).unwrap().len(), 1);
 }

@@ -237,9 +237,17 @@ async fn archives(store: &dyn Store) {
     assert_eq!(store.document(&archive).await.unwrap().unwrap(), first);
     assert_eq!(store.document(&other).await.unwrap().unwrap(), closing);
     let found = |ids: Vec<icecore_domain::event::Event>| ids.into_iter().map(|event| event.id).collect::<Vec<_>>();
-    assert_eq!(found(store.archived(&[], None).await.unwrap()), [ids[0], ids[3], ids[6]]);
-    assert_eq!(found(store.archived(&[ids[3], ids[1]], None).await.unwrap()), [ids[3]]);
-    assert_eq!(found(store.archived(&[], Some("apollo")).await.unwrap()), [ids[0]]);
+    assert_eq!(found(store.archived(&EventQuery::everything()).await.unwrap()), [ids[0], ids[3], ids[6]]);
+    assert_eq!(found(store.archived(&EventQuery::these(&[ids[3], ids[1]])).await.unwrap()), [ids[3]]);
+    for which in [
+        EventQuery { entity: Some("apollo".into()), ..EventQuery::everything() },
+        EventQuery { saying: Some("the budget is 500 EUR".into()), ..EventQuery::everything() },
+        EventQuery { text: Some("500".into()), source: Some("live".into()), ..EventQuery::everything() },
+    ] {
+        assert_eq!(found(store.archived(&which).await.unwrap()), [ids[0]], "{which:?}");
+    }
+    let none = EventQuery { source: Some("memory/2026-02-13.md".into()), ..EventQuery::everything() };
+    assert!(store.archived(&none).await.unwrap().is_empty());
     assert_eq!(found(store.tied(&[ids[2]]).await.unwrap()), [ids[0], ids[2]]);
     assert_eq!(found(store.tied(&[ids[6], ids[7]]).await.unwrap()), [ids[1], ids[3], ids[6], ids[7]]);
     assert_eq!(store.entities().await.unwrap(), ["apollo"]);
@@ -249,7 +257,7 @@ async fn archives(store: &dyn Store) {
     let next = store.append(vec![fact(SATURDAY, "after")], None).await.unwrap();
     assert_eq!(next[0].id.number(), ids[7].number() + 1);
     store.rebuild(&|_, _| {}).await.unwrap();
-    assert_eq!(found(store.archived(&[], None).await.unwrap()), [ids[0], ids[3], ids[6]]);
+    assert_eq!(found(store.archived(&EventQuery::everything()).await.unwrap()), [ids[0], ids[3], ids[6]]);
     assert!(store.inspect().await.unwrap().iter().all(|finding| !finding.fails));
     assert!(store.lost().await.unwrap().is_empty());
     let entries = store.events(&EventQuery::everything()).await.unwrap().entries;

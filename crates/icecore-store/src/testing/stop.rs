@@ -64,8 +64,8 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.archive(archives, ledger, at).await
     }
 
-    async fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>> {
-        self.inner.archived(ids, entity).await
+    async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>> {
+        self.inner.archived(which).await
     }
 
     async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>> {

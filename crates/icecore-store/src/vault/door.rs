@@ -25,6 +25,8 @@ const LOCK_WAITS: u32 = 3_000;
 
 /// Up to so many files are flushed one by one; more are flushed together.
 const FEW: usize = 4;
+/// So many files are open at once.
+const MOST_OPEN: usize = 200;
 /// Where models' answers are kept.
 const ANSWERS: &str = "answers";
 
@@ -309,6 +311,14 @@ impl Door {
         if texts.len() <= FEW {
             return texts.iter().map(|(path, text)| self.append(held, path, text)).collect();
         }
+        // There may be more files than a process may have open.
+        if texts.len() > MOST_OPEN {
+            return texts
+                .chunks(MOST_OPEN)
+                .map(|some| self.append_many(held, some))
+                .collect::<Result<Vec<_>>>()
+                .map(|looks| looks.concat());
+        }
         let mut written: Vec<(File, PathBuf, u64)> = Vec::with_capacity(texts.len());
         let outcome = texts.iter().try_for_each(|(path, text)| {
             let place = self.place(path)?;
@@ -395,32 +405,40 @@ impl Door {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
         let mut made: Vec<(PathBuf, PathBuf)> = Vec::with_capacity(documents.len());
-        let mut written: Vec<(File, PathBuf, u64)> = Vec::with_capacity(documents.len());
-        let outcome = documents.iter().try_for_each(|(path, bytes)| {
+        let outcome = documents.iter().enumerate().try_for_each(|(at, (path, bytes))| {
             let place = self.place(path)?;
             refuse_link(&place)?;
             self.make_folders(path)?;
-            let temporary = self.temporary(&folder, &place);
+            // By number: the names of very many files may share their hashes.
+            let temporary = folder.join(format!("{}-{at:08x}", std::process::id()));
             let _ = fs::remove_file(&temporary);
-            let done = (|| {
+            made.push((temporary.clone(), place.clone()));
+            // Each is closed again: there may be more of them than a process may have open.
+            let written = (|| {
                 let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(&temporary)?;
                 write_whole(&mut file, bytes)?;
+                if !cfg!(target_os = "linux") {
+                    file.sync_all()?;
+                }
                 if file.metadata()?.len() != bytes.len() as u64 {
                     return Err(io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file"));
                 }
-                Ok(file)
+                Ok(())
             })();
-            made.push((temporary, place.clone()));
-            written.push((done.map_err(|error| fault("writing", &place, error))?, place, 0));
-            Ok(())
+            written.map_err(|error| fault("writing", &place, error))
         });
-        let outcome = outcome.and_then(|()| self.flush_all(&written)).and_then(|()| {
+        let outcome = outcome.and_then(|()| self.flush_all(&[])).and_then(|()| {
             made.iter().try_for_each(|(temporary, place)| fs::rename(temporary, place).map_err(|error| fault("writing", place, error)))
         });
         if outcome.is_err() {
             made.iter().for_each(|(temporary, _)| drop(fs::remove_file(temporary)));
         }
-        outcome.and_then(|()| self.flush_all(&written))
+        outcome.and_then(|()| self.flush_all(&[]))?;
+        if !cfg!(target_os = "linux") {
+            let folders: HashSet<&Path> = made.iter().filter_map(|(_, place)| place.parent()).collect();
+            folders.into_iter().try_for_each(flushed)?;
+        }
+        Ok(())
     }
 
     fn temporary(&self, folder: &Path, place: &Path) -> PathBuf {

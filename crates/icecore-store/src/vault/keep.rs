@@ -11,13 +11,14 @@ use icecore_domain::format::line;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger;
-use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::record::{self, BadLine, Captured, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
 use super::door::{Held, Look};
-use super::index::{FileNow, Outcome};
+use super::index::{Current, FileNow, Outcome};
 use super::{Handle, Vault};
 use crate::{Added, Error, Position, Result};
 
@@ -100,6 +101,18 @@ impl Vault {
             .collect()
     }
 
+    /// Brings the index up to date with every archive, those that are gone included; false if there is none to be used.
+    fn refresh_archives(&self) -> Result<bool> {
+        let Some(known) = self.ask(|index| index.taken())? else { return Ok(false) };
+        let mut paths: Vec<DocPath> = known.keys().filter_map(|path| path.parse().ok()).filter(DocPath::is_archive).collect();
+        paths.extend(self.archive_files()?.into_iter().map(|(path, _)| path));
+        paths.sort();
+        paths.dedup();
+        // Those that are gone first: an event that moved to another file is taken in from there.
+        paths.sort_by_key(|path| self.door.look(path).is_ok_and(|look| look.is_some()));
+        self.refresh(&paths)
+    }
+
     /// Every event that left the ledger, by the files.
     pub(super) fn events_in_archives(&self) -> Result<Vec<Event>> {
         let mut found = Vec::new();
@@ -109,28 +122,23 @@ impl Vault {
         Ok(found)
     }
 
-    pub(super) fn archived_events(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>> {
-        let files = self.archive_files()?;
-        if files.is_empty() {
-            return Ok(Vec::new());
-        }
+    pub(super) fn archived_events(&self, which: &EventQuery) -> Result<Vec<Event>> {
         let mut events = Vec::new();
-        let paths: Vec<DocPath> = files.into_iter().map(|(path, _)| path).collect();
-        let places = if self.refresh(&paths)? { self.ask(|index| index.archived(ids, entity))? } else { None };
-        match places {
-            Some(places) => {
-                for file in places.chunk_by(|a, b| a.0 == b.0) {
-                    let pieces: Vec<(u64, usize)> = file.iter().map(|&(_, offset, length)| (offset, length)).collect();
-                    for piece in self.door.read_pieces(&file[0].0.parse()?, &pieces)? {
-                        events.extend(line::parse(&piece).events);
-                    }
-                }
+        let places = if self.refresh_archives()? { self.ask(|index| index.archived(which))? } else { None };
+        let mut whole = places.is_some();
+        for file in places.as_deref().unwrap_or_default().chunk_by(|a, b| a.0 == b.0) {
+            let pieces: Vec<(u64, usize)> = file.iter().map(|&(_, offset, length)| (offset, length)).collect();
+            match self.door.read_pieces(&file[0].0.parse()?, &pieces) {
+                Ok(pieces) => events.extend(pieces.iter().flat_map(|piece| line::parse(piece).events)),
+                Err(_) => whole = false,
             }
-            None => events = self.events_in_archives()?,
         }
-        events.retain(|event| {
-            (ids.is_empty() || ids.contains(&event.id)) && entity.is_none_or(|entity| event.entity.as_deref() == Some(entity))
-        });
+        if !whole {
+            // The files are not what they were a moment ago; they know.
+            events = self.events_in_archives()?;
+        }
+        let which = EventQuery { standing: Wanted::Any, ..which.clone() };
+        events.retain(|event| which.admits(&Entry::fresh(event.clone(), 0)));
         events.sort_by_key(|event| event.id);
         events.dedup_by_key(|event| event.id);
         Ok(events)
@@ -138,33 +146,32 @@ impl Vault {
 
     /// Everything that hangs together with these events, wherever it stands, by id.
     pub(super) fn tied_events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
-        let archives: Vec<DocPath> = self.archive_files()?.into_iter().map(|(path, _)| path).collect();
-        let tied = if self.refresh(&archives)? { self.ask(|index| index.tied(ids))? } else { None };
-        let mut events = match tied {
-            Some(ids) if ids.is_empty() => Vec::new(),
+        let tied = if self.refresh_archives()? { self.ask(|index| index.tied(ids))? } else { None };
+        let (here, gone) = match tied {
+            Some(ids) if ids.is_empty() => (Vec::new(), Vec::new()),
             Some(ids) => {
                 let here = EventQuery::these(&ids);
                 let found = self.entries(&here)?;
-                let mut events: Vec<Event> = match found {
+                let events: Vec<Event> = match found {
                     Some(entries) => entries.into_iter().map(|entry| entry.event).collect(),
                     None => here.choose(self.whole_ledger()?.0.entries()).into_iter().map(|entry| entry.event.clone()).collect(),
                 };
                 let known: HashSet<EventId> = events.iter().map(|event| event.id).collect();
                 let missing: Vec<EventId> = ids.into_iter().filter(|id| !known.contains(id)).collect();
-                if !missing.is_empty() {
-                    events.extend(self.archived_events(&missing, None)?);
-                }
-                events
+                let gone = if missing.is_empty() { Vec::new() } else { self.archived_events(&EventQuery::these(&missing))? };
+                (events, gone)
             }
             None => {
-                let mut all: Vec<Event> = self.whole_ledger()?.0.entries().iter().map(|entry| entry.event.clone()).collect();
-                all.extend(self.events_in_archives()?);
-                ledger::tied(all, ids)
+                let here: Vec<Event> = self.whole_ledger()?.0.entries().iter().map(|entry| entry.event.clone()).collect();
+                let known: HashSet<EventId> = here.iter().map(|event| event.id).collect();
+                let mut all = here;
+                all.extend(self.events_in_archives()?.into_iter().filter(|event| !known.contains(&event.id)));
+                ledger::tied(all, ids).into_iter().partition(|event| known.contains(&event.id))
             }
         };
-        events.sort_by_key(|event| event.id);
-        events.dedup_by_key(|event| event.id);
-        Ok(events)
+        // In the order of the ledger, what has left it where it stood: acts reach only backwards.
+        let woven = Ledger::of(here).with_older(gone.into_iter().map(|event| (event, 0)).collect());
+        Ok(woven.entries().iter().map(|entry| entry.event.clone()).collect())
     }
 
     /// Lines leave the ledger for archives: they are in their archive before they are gone.
@@ -177,9 +184,18 @@ impl Vault {
             self.mend_file(&held, path)?;
             self.door.append(&held, path, lines)?;
         }
+        // Somebody may have appended a line by hand, without the lock.
+        if self.position()? != at {
+            return Err(Error::Moved { what: layout::LEDGER.into() });
+        }
         self.door.replace(&held, &self.ledger, text)?;
-        // The next look at the ledger takes the archives in first, so that nothing in them counts as lost.
-        self.ask(|_| Ok(()))?;
+        // What was seen of documents stays seen: nobody else's hand was in this. If the index cannot take it in now, the next
+        // look at the ledger does, the archives first, so that nothing in them counts as lost.
+        let current =
+            Current { text: text.to_vec(), look: self.door.look(&self.ledger)?, spent: self.spent()?, archives: self.archives_now()? };
+        if let Handle::Open(index) = &mut *self.handle() {
+            let _ = index.rebuild(&current, &|_, _| {});
+        }
         Ok(())
     }
 

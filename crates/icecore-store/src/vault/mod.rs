@@ -306,7 +306,8 @@ impl Vault {
     fn entries(&self, which: &EventQuery) -> Result<Option<Vec<Entry>>> {
         let mut found = Vec::new();
         // With a limit, a page at a time from the newest on; without one, everything at once.
-        let mut page = which.limit.filter(|_| !which.weightiest).map(|_| (i64::MAX, PIECES));
+        let size = which.limit.map_or(PIECES, |limit| limit.saturating_mul(4).clamp(8, PIECES));
+        let mut page = which.limit.filter(|_| !which.weightiest).map(|_| (i64::MAX, size));
         let mut looked_at = 0;
         loop {
             let Some(rows) = self.ask(|index| index.candidates(which, page))? else { return Ok(None) };
@@ -325,7 +326,7 @@ impl Vault {
             }
             let enough = which.limit.is_none_or(|limit| found.len() >= limit);
             match rows.last() {
-                Some(last) if !enough && rows.len() == PIECES => page = Some((last.seq, PIECES)),
+                Some(last) if !enough && page.is_some_and(|(_, many)| rows.len() == many) => page = Some((last.seq, PIECES)),
                 _ => break,
             }
         }
@@ -406,8 +407,8 @@ impl Store for Vault {
         self.move_out(archives, ledger, at)
     }
 
-    async fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Result<Vec<Event>> {
-        self.archived_events(ids, entity)
+    async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>> {
+        self.archived_events(which)
     }
 
     async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>> {
@@ -561,7 +562,7 @@ impl Store for Vault {
         }
         let mut days = std::collections::BTreeMap::new();
         let (ledger, _) = self.whole_ledger()?;
-        let archived = self.archived_events(&[], None)?;
+        let archived = self.archived_events(&EventQuery::everything())?;
         let gone = archived.iter().filter(|event| ledger.get(event.id).is_none());
         for day in ledger.entries().iter().map(|entry| entry.event.ts.day()).chain(gone.map(|event| event.ts.day())) {
             *days.entry(day).or_insert(0) += 1;

@@ -38,6 +38,7 @@ CREATE INDEX event_told ON event (told);
 CREATE INDEX event_standing ON event (act, standing, kind, priority);
 CREATE INDEX event_entity ON event (entity) WHERE entity IS NOT NULL;
 CREATE INDEX event_saying ON event (saying);
+CREATE INDEX event_weight ON event (act, standing, priority);
 CREATE INDEX event_verified ON event (act, standing, verified_on, priority);
 CREATE INDEX event_unconfirmed ON event (seq) WHERE low_trust AND NOT confirmed;
 CREATE INDEX event_source ON event (source) WHERE source <> 'live';
@@ -65,11 +66,15 @@ CREATE TABLE archive (
     number      INTEGER NOT NULL,
     told        TEXT    NOT NULL,
     entity      TEXT,
+    source      TEXT    NOT NULL,
+    saying      BLOB    NOT NULL,
     file        INTEGER NOT NULL,
     line_offset INTEGER NOT NULL,
     line_length INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX archive_source ON archive (source) WHERE source <> 'live';
+CREATE INDEX archive_saying ON archive (saying);
 CREATE INDEX archive_day ON archive (day, number);
 CREATE INDEX archive_entity ON archive (entity) WHERE entity IS NOT NULL;
 CREATE INDEX archive_file ON archive (file);

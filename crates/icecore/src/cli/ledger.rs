@@ -68,8 +68,8 @@ pub struct Remember {
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
     /// Where it holds: everywhere, project:NAME, conversation:ID
-    #[arg(long, value_name = "SCOPE", value_parser = read::scope, default_value = "everywhere", hide_default_value = true)]
-    scope: Scope,
+    #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
+    scope: Option<Scope>,
     /// Whose words it goes back to: user, assistant, tool, import or file
     #[arg(long, value_name = "WHO", value_parser = read::origin)]
     origin: Option<Origin>,
@@ -224,6 +224,12 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
     let event = &remembered.event;
     let due = event.due.map_or(String::new(), |due| format!("  {YELLOW}due {due}{YELLOW:#}"));
     out.line(format!("{CYAN}{}{CYAN:#}  {} {}  {}{due}", event.id, event.kind, event.priority, show::gist(&event.content)))?;
+    if icecore_domain::record::Trust::of(event.origin) == icecore_domain::record::Trust::Low {
+        out.say(format!(
+            "{YELLOW}It goes back to a {} and waits for{YELLOW:#} `icecore confirm {}`; no pack shows it until then.",
+            event.origin, event.id
+        ));
+    }
     if remembered.type_guessed {
         out.whisper(format!(
             "The type was guessed; --type says it. To change it: icecore remember … --type TYPE --supersedes {}",
@@ -372,29 +378,22 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
 fn settlements(entries: &[Entry]) -> Vec<(&'static str, String)> {
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Vec::new() };
     let replaced = |kept: &Entry| {
+        // The one that holds comes first: what is not said is taken over from it.
         let others = entries.iter().filter(|entry| entry.event.id != kept.event.id);
         let others: Vec<String> = others.map(|entry| format!("--supersedes {}", entry.event.id)).collect();
-        let event = &kept.event;
-        let entity = event.entity.as_ref().map_or(String::new(), |entity| format!(" --entity {entity}"));
-        format!(
-            "icecore remember \"{}\" --type {} --priority {}{entity} {} --supersedes {}",
-            quoted(&event.content),
-            event.kind,
-            event.priority,
-            others.join(" "),
-            event.id
-        )
+        format!("icecore remember --supersedes {} {} -- \"{}\"", kept.event.id, others.join(" "), quoted(&kept.event.content))
     };
     let all: Vec<String> = entries.iter().map(|entry| format!("--supersedes {}", entry.event.id)).collect();
     let others = |kept: &Entry| {
         let ids = entries.iter().filter(|entry| entry.event.id != kept.event.id).map(|entry| entry.event.id.to_string());
-        format!("icecore retract {}", ids.collect::<Vec<_>>().join(" "))
+        let confirm = if kept.is_quarantined() { format!(" && icecore confirm {}", kept.event.id) } else { String::new() };
+        format!("icecore retract {}{confirm}", ids.collect::<Vec<_>>().join(" "))
     };
     vec![
         ("If the newer one holds:", others(last)),
         ("If the older one holds:", others(first)),
         ("If it has changed:", replaced(last)),
-        ("If neither holds:", format!("icecore remember \"…\" {}", all.join(" "))),
+        ("If neither holds:", format!("icecore remember {} -- \"…\"", all.join(" "))),
     ]
 }
 
@@ -424,7 +423,13 @@ pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
     for (conflict, entries) in &found {
         out.line(format!("{YELLOW}⚠ {}{YELLOW:#}", plain::one_line(&conflict.about)))?;
         for entry in entries {
-            out.line(format!("    {CYAN}{}{CYAN:#}  {}  {}", entry.event.id, entry.event.ts.day(), show::gist(&entry.event.content)))?;
+            let waits = if entry.is_quarantined() { format!("  {DIM}(unconfirmed){DIM:#}") } else { String::new() };
+            out.line(format!(
+                "    {CYAN}{}{CYAN:#}  {}  {}{waits}",
+                entry.event.id,
+                entry.event.ts.day(),
+                show::gist(&entry.event.content)
+            ))?;
         }
         for (what, command) in settlements(entries) {
             out.line(format!("    {DIM}{what:<24} {command}{DIM:#}"))?;

@@ -105,6 +105,9 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     if !curated.learnt.is_empty() {
         out.line(format!("  edits      {} taken over from pages and memory files", counted(curated.learnt.len(), "event")))?;
     }
+    for restored in curated.restored.iter().take(5) {
+        out.line(format!("  restored   {restored} {DIM}was gone; `icecore retract` takes back what it says{DIM:#}"))?;
+    }
     out.line(format!("  written    {}, {}", counted(curated.pages.len(), "page"), counted(curated.memories.len(), "memory file")))?;
     if !night.compacted.is_empty() {
         out.line(format!("  archived   {}", moved(&night.compacted)))?;
@@ -125,8 +128,12 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
 fn moved(compacted: &Compacted) -> String {
     let over = compacted.over.as_ref().map_or(String::new(), |over| format!("; {over}"));
     format!(
-        "{} of done chains, {} expired; {} of {} events stay{over}",
-        compacted.compacted, compacted.pruned, compacted.after, compacted.before
+        "{} done with, {} expired{}; {} of {} events stay{over}",
+        compacted.compacted,
+        compacted.pruned,
+        if compacted.crowded > 0 { format!(", {} to make room", compacted.crowded) } else { String::new() },
+        compacted.after,
+        compacted.before
     )
 }
 
@@ -199,6 +206,8 @@ pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()
     }
     let (mut files, mut empty, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
     read_folder(&root, &root, &mut files, &mut empty, &mut complaints)?;
+    // What was put away by an earlier run is no old folder's.
+    files.retain(|file| !in_place || !file.path.starts_with(icecore_domain::migrate::ARCHIVE));
     let migrated = open.memory.migrate(files, empty, in_place, migrate.dry_run).await?;
     complaints.extend(migrated.complaints.iter().cloned());
     if out.is_json() {

@@ -78,9 +78,6 @@ pub struct SessionStart {
     /// Which session starts
     #[arg(long, value_name = "KIND", default_value = "main")]
     kind: SessionKind,
-    /// As of this day: 2026-02-13, yesterday …
-    #[arg(long, value_name = "DATE")]
-    date: Option<String>,
     /// At most so many characters
     #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = read::amount)]
     budget: usize,
@@ -196,7 +193,7 @@ pub async fn pack(open: &Open, kind: &PackKind, out: &mut Out) -> Result<()> {
                 SessionKind::Main => icecore_engine::SessionKind::Main,
                 SessionKind::Side => icecore_engine::SessionKind::Side,
             };
-            open.memory.pack_session_start(kind, day(start.date.as_deref(), open)?, start.budget).await?
+            open.memory.pack_session_start(kind, start.budget).await?
         }
     };
     tell(&pack, out)

@@ -276,7 +276,8 @@ fn scenario(name: &str) -> Scenario {
             done: |root| {
                 let (ledger, archive) = (text(root, LEDGER), text(root, "memory/ledger-archive-2026.jsonl"));
                 !ledger.contains("The budget is 500 EUR")
-                    && archive.matches("The budget is 500 EUR").count() == 1
+                    // A run that died after it had put the line away puts it away once more; it counts once.
+                    && archive.contains("The budget is 500 EUR")
                     && ledger.contains("Never deploy")
                     && ledger.matches("Done: Send the offer").count() == 1
             },

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
-use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger;
+use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::{self, Digest, Key, Record, SessionKey, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
@@ -152,19 +152,30 @@ impl Index {
         query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()
     }
 
-    /// Where the lines of events are that left the ledger: the file, offset and length of each.
-    pub fn archived(&self, ids: &[EventId], entity: Option<&str>) -> Outcome<Vec<(String, u64, usize)>> {
+    /// Where the lines of events are that left the ledger: the file, offset and length of each. Narrowed by what is known here;
+    /// the domain has the last word.
+    pub fn archived(&self, which: &EventQuery) -> Outcome<Vec<(String, u64, usize)>> {
         let state = self.connection.unchecked_transaction()?;
         let place = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         const PLACE: &str = "SELECT path, line_offset, line_length FROM archive JOIN taken USING (file)";
         let mut found: Vec<(String, u64, usize)> = Vec::new();
-        if ids.is_empty() {
-            let rule = if entity.is_some() { " WHERE entity = ?1" } else { "" };
-            let mut query = state.prepare(&format!("{PLACE}{rule}"))?;
-            found = query.query_map(params_from_iter(entity), place)?.collect::<Outcome<_>>()?;
+        if which.ids.is_empty() {
+            let mut rules = vec!["1"];
+            let mut values: Vec<Value> = Vec::new();
+            let mut rule = |sql: &'static str, value: Option<Value>| {
+                if let Some(value) = value {
+                    rules.push(sql);
+                    values.push(value);
+                }
+            };
+            rule("entity = ?", which.entity.clone().map(Value::from));
+            rule("source = ?", which.source.clone().map(Value::from));
+            rule("saying = ?", which.saying.as_deref().map(|text| Value::from(super::saying(text))));
+            let mut query = state.prepare(&format!("{PLACE} WHERE {}", rules.join(" AND ")))?;
+            found = query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
         }
         let mut query = state.prepare(&format!("{PLACE} WHERE id = ?1"))?;
-        for id in ids {
+        for id in &which.ids {
             found.extend(query.query_row([id.to_string()], place).optional()?);
         }
         found.sort();
@@ -253,7 +264,7 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
         return Ok(());
     }
     let file = put_taken(transaction, path, now.look)?;
-    let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO archive VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO archive VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
     for raw in ledger::lines(&now.text, 1) {
         for event in line::parse(raw.bytes).events {
             put.execute(params![
@@ -262,6 +273,8 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
                 event.id.number(),
                 event.ts.day().to_string(),
                 event.entity,
+                event.source,
+                super::saying(&event.content),
                 file,
                 raw.offset as u64,
                 raw.bytes.len(),
@@ -413,6 +426,7 @@ pub(super) const DUMPS: &[(&str, &str)] = &[
          FROM session JOIN taken USING (file) ORDER BY 1, 2, 3, 4",
     ),
     ("summaries", "SELECT * FROM summary ORDER BY seq"),
+    ("effects", "SELECT source, target FROM effect ORDER BY 1, 2"),
     ("archived events", "SELECT id, told, entity, path, line_offset, line_length FROM archive JOIN taken USING (file) ORDER BY id"),
 ];
 

@@ -31,7 +31,7 @@ use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
 /// Raised whenever the tables or what is put into them change; another version's index is made anew.
-const VERSION: i64 = 7;
+const VERSION: i64 = 8;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// From so many new lines on, making everything anew is faster than going step by step.
@@ -276,7 +276,7 @@ impl Index {
         let mut sql =
             String::from("SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq, confirmed FROM event WHERE 1");
         // For a page of the newest, going through the rows backwards beats gathering and sorting all that match.
-        let by = if page.is_some() { "+" } else { "" };
+        let by = if page.is_some() || which.weightiest { "+" } else { "" };
         let mut values: Vec<Value> = Vec::new();
         let mut among = |column: &str, list: Vec<String>| {
             if !list.is_empty() {
@@ -291,16 +291,21 @@ impl Index {
         }
         among("kind", which.kinds.iter().map(|kind| kind.word().into()).collect());
         among("priority", which.priorities.iter().map(|priority| priority.word().into()).collect());
-        among("entity", which.entity.clone().into_iter().collect());
-        among("source", which.source.clone().into_iter().collect());
+        // Few are about one thing, from one source or under one label.
+        for (column, value) in [("entity", &which.entity), ("source", &which.source)] {
+            if let Some(value) = value {
+                sql.push_str(&format!(" AND {column} = ?"));
+                values.push(Value::from(value.clone()));
+            }
+        }
         for tag in &which.tags {
-            sql.push_str(&format!(" AND {by}seq IN (SELECT seq FROM tag WHERE tag = ?)"));
+            sql.push_str(" AND seq IN (SELECT seq FROM tag WHERE tag = ?)");
             values.push(Value::from(tag.clone()));
         }
         let mut among = |column: &str, list: Vec<String>| {
             if !list.is_empty() {
                 let marks = vec!["?"; list.len()].join(",");
-                sql.push_str(&format!(" AND {by}{column} IN ({marks})"));
+                sql.push_str(&format!(" AND {column} IN ({marks})"));
                 values.extend(list.into_iter().map(Value::from));
             }
         };
@@ -334,32 +339,37 @@ impl Index {
             }
         }
         if let (true, Some(limit)) = (which.weightiest, which.limit) {
-            // What the domain has still to sort out must not cost the others their place: twice as many do.
-            sql.push_str(" ORDER BY priority, seq DESC LIMIT ?");
-            values.push(Value::from(i64::try_from(limit.saturating_mul(2)).unwrap_or(i64::MAX)));
-        } else if let Some((before, many)) = page {
+            return self.weightiest(&sql, &values, which, limit.saturating_mul(2));
+        }
+        if let Some((before, many)) = page {
             sql.push_str(" AND seq < ? ORDER BY seq DESC LIMIT ?");
             values.extend([Value::from(before), Value::from(i64::try_from(many).unwrap_or(i64::MAX))]);
         } else {
             sql.push_str(" ORDER BY seq DESC");
         }
         let mut query = self.connection.prepare_cached(&sql)?;
-        query
-            .query_map(params_from_iter(values), |row| {
-                let ended_by: Option<String> = row.get(5)?;
-                let standing = Standing::from_parts(&row.get::<_, String>(4)?, ended_by.and_then(|id| id.parse().ok()));
-                Ok(Row {
-                    id: row.get::<_, String>(0)?.parse().map_err(|_| damaged())?,
-                    line: row.get(1)?,
-                    offset: row.get(2)?,
-                    length: row.get(3)?,
-                    standing: standing.ok_or_else(damaged)?,
-                    verified: row.get(6)?,
-                    seq: row.get(7)?,
-                    confirmed: row.get(8)?,
-                })
-            })?
-            .collect()
+        query.query_map(params_from_iter(values), event_row)?.collect()
+    }
+
+    /// The rows of a question, weight by weight and the newest of each first, until there are enough. What the domain has
+    /// still to sort out must not cost the others their place, so `enough` is more than is wanted.
+    fn weightiest(&self, sql: &str, values: &[Value], which: &EventQuery, enough: usize) -> Outcome<Vec<Row>> {
+        let mut found: Vec<Row> = Vec::new();
+        // Of a stretch of time there are few, and they are found by it; otherwise each weight is gone through from its end.
+        let by_time = if which.verified_since.is_some() { "+" } else { "" };
+        let mut query = self.connection.prepare_cached(&format!("{sql} AND {by_time}priority = ? ORDER BY seq DESC LIMIT ?"))?;
+        for priority in Priority::ALL {
+            let room = i64::try_from(enough.saturating_sub(found.len())).unwrap_or(i64::MAX);
+            if room == 0 {
+                break;
+            }
+            let more = [Value::from(priority.word().to_owned()), Value::from(room)];
+            let rows = query.query_map(params_from_iter(values.iter().cloned().chain(more)), event_row)?;
+            for row in rows {
+                found.push(row?);
+            }
+        }
+        Ok(found)
     }
 
     /// How many statements there are.
@@ -499,7 +509,6 @@ impl Index {
         let ledger = [
             ("events", "SELECT * FROM event ORDER BY seq"),
             ("claims", "SELECT seq, attribute, value FROM claim ORDER BY 1, 2, 3"),
-            ("effects", "SELECT source, target FROM effect ORDER BY 1, 2"),
             ("tags", "SELECT seq, tag FROM tag ORDER BY 1, 2"),
             ("contested attributes", "SELECT attribute FROM contested ORDER BY 1"),
             ("faults", "SELECT line, what FROM fault ORDER BY 1, 2"),
@@ -524,6 +533,21 @@ impl Index {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn event_row(row: &rusqlite::Row<'_>) -> Outcome<Row> {
+    let ended_by: Option<String> = row.get(5)?;
+    let standing = Standing::from_parts(&row.get::<_, String>(4)?, ended_by.and_then(|id| id.parse().ok()));
+    Ok(Row {
+        id: row.get::<_, String>(0)?.parse().map_err(|_| damaged())?,
+        line: row.get(1)?,
+        offset: row.get(2)?,
+        length: row.get(3)?,
+        standing: standing.ok_or_else(damaged)?,
+        verified: row.get(6)?,
+        seq: row.get(7)?,
+        confirmed: row.get(8)?,
+    })
 }
 
 fn dump(connection: &Connection, sql: &str) -> Outcome<Vec<Vec<Value>>> {
@@ -757,7 +781,8 @@ fn have_effect(transaction: &Transaction<'_>, event: &Event, target: EventId, ef
     if effect == Effect::Confirm {
         renewed = renewed.max(event.ts);
     }
-    put_standing(transaction, target, after, renewed, confirmed || effect == Effect::Confirm)
+    let trusted = effect == Effect::Confirm && Trust::of(event.origin) != Trust::Low;
+    put_standing(transaction, target, after, renewed, confirmed || trusted)
 }
 
 fn put_standing(
