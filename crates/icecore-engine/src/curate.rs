@@ -323,7 +323,7 @@ impl Memory {
 
     /// These events and all that hangs on them, folded.
     async fn folded(&self, ids: &[EventId]) -> Result<Ledger> {
-        Ok(Ledger::of(self.store.tied(ids).await?))
+        Ok(Ledger::of(self.store.tied(ids, None).await?))
     }
 
     /// The thing a page is about, and everything that is to be seen on it.
@@ -340,16 +340,7 @@ impl Memory {
             _ => None,
         };
         let mut ids: BTreeSet<EventId> = near.iter().copied().collect();
-        if let Some(entity) = &entity {
-            ids.extend(self.ids(&EventQuery { entity: Some(entity.clone()), ..EventQuery::everything() }).await?);
-            ids.extend(
-                self.store
-                    .archived(&EventQuery { entity: Some(entity.clone()), ..EventQuery::everything() })
-                    .await?
-                    .iter()
-                    .map(|event| event.id),
-            );
-        } else {
+        if entity.is_none() {
             // What the file itself names, and what was written into it.
             let text = self.store.document(&key.path()).await?;
             if text.is_none() {
@@ -360,7 +351,8 @@ impl Memory {
         }
         ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
         let ids: Vec<EventId> = ids.into_iter().collect();
-        let found = page::sorted(&self.folded(&ids).await?).remove(key).unwrap_or_default();
+        let tied = Ledger::of(self.store.tied(&ids, entity.as_deref()).await?);
+        let found = page::sorted(&tied).remove(key).unwrap_or_default();
         if !found.is_empty() || entity.is_some() {
             return Ok((entity, found));
         }

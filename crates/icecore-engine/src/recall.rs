@@ -35,6 +35,8 @@ use crate::{Memory, Result};
 const WINDOW: usize = 150;
 /// So many things that may come up today are looked at.
 const THINGS: usize = 30;
+/// So many of them have a paragraph of their own.
+const PARAGRAPHS: usize = 10;
 /// So many older statements of each of them.
 const PER_THING: usize = 10;
 /// More statements than this that wait for confirmation are not counted.
@@ -211,7 +213,8 @@ impl Memory {
         conflicts.retain(|conflict| conflict.events.iter().all(|id| statements.contains_key(id)));
 
         let mut about = BTreeMap::new();
-        for thing in &things {
+        // Only what is likely to come up has its paragraph.
+        for thing in things.iter().take(PARAGRAPHS) {
             // The newest do for a paragraph.
             let of_thing = EventQuery { entity: Some(thing.clone()), limit: Some(WINDOW), weightiest: true, ..trusted() };
             let entries: Vec<Entry> = self.pick(&knows, &of_thing).await?.into_iter().filter(seen).collect();
@@ -235,11 +238,11 @@ impl Memory {
         open: &[Entry],
         statements: impl Iterator<Item = &Entry>,
         log: &str,
-    ) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
-        let (mut things, mut tags) = (BTreeSet::new(), BTreeSet::new());
+    ) -> Result<(Vec<String>, BTreeSet<String>)> {
+        let (mut things, mut tags): (Vec<String>, BTreeSet<String>) = Default::default();
         let mut note = |entry: &Entry| {
-            if things.len() < THINGS {
-                things.extend(entry.event.entity.clone());
+            if let Some(thing) = entry.event.entity.as_ref().filter(|thing| things.len() < THINGS && !things.contains(*thing)) {
+                things.push(thing.clone());
             }
             if tags.len() < THINGS {
                 tags.extend(entry.event.tags.iter().cloned());
@@ -257,9 +260,9 @@ impl Memory {
                 Knows::Then(ledger) => ledger.entries().iter().filter_map(|entry| entry.event.entity.clone()).collect(),
             };
             let said = format!("_{}_", plain::entity_key(log));
-            things.extend(
-                named.into_iter().filter(|name| said.contains(&format!("_{name}_"))).collect::<BTreeSet<_>>().into_iter().take(THINGS),
-            );
+            let named: BTreeSet<String> = named.into_iter().filter(|name| said.contains(&format!("_{name}_"))).collect();
+            let more: Vec<String> = named.into_iter().filter(|name| !things.contains(name)).take(THINGS).collect();
+            things.extend(more);
         }
         Ok((things, tags))
     }
@@ -291,11 +294,10 @@ impl Memory {
             }
             None => {
                 // The first days of a memory are no silence.
-                let first = self.store.event_days().await?.first().map(|(day, _)| *day);
-                if let Some(days) =
-                    first.map(|first| days_between(first, today)).filter(|days| *days > i64::from(self.policy.recall.silent_days))
-                {
-                    troubles.push(format!("no consolidation has run in {days} days: run `icecore consolidate`"));
+                let before = back(today, i32::from(self.policy.recall.silent_days) + 1);
+                let older = EventQuery { until: Some(before), limit: Some(1), ..EventQuery::everything() };
+                if !self.store.events(&older).await?.entries.is_empty() {
+                    troubles.push("no consolidation has run yet: run `icecore consolidate`".into());
                 }
             }
         }

@@ -204,8 +204,9 @@ pub trait Store: Send + Sync {
     /// Events that left the ledger, by id. What became of them is not known here; of the query all but that counts.
     async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>>;
 
-    /// Everything that hangs together with these events by what one does to another, wherever it stands, in the order of the ledger.
-    async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>>;
+    /// Everything that hangs together with these events, and with those about this thing, by what one does to another, wherever
+    /// it stands, in the order of the ledger.
+    async fn tied(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>>;
 
     /// The things that events are about, those in archives included, by name.
     async fn entities(&self) -> Result<Vec<String>>;

@@ -921,7 +921,6 @@ mod tests {
         "!",
         "…",
         "\\",
-        "\u{2028}",
         "\u{a0}",
         "send",
     ];
@@ -1027,8 +1026,16 @@ mod tests {
         "#{}",
     ];
 
+    fn seed() -> proptest::test_runner::RngSeed {
+        match ProptestConfig::default().rng_seed {
+            proptest::test_runner::RngSeed::Random => proptest::test_runner::RngSeed::Fixed(20_260_213),
+            chosen => chosen,
+        }
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+        // Always the same cases, so that a run says whether something changed; PROPTEST_RNG_SEED looks for others.
+        #![proptest_config(ProptestConfig { cases: 400, rng_seed: seed(), ..ProptestConfig::default() })]
 
         // L4: what we wrote ourselves, now or some events ago, is nobody's edit
         #[test]

@@ -126,14 +126,18 @@ fn dedented(line: &str, width: usize) -> &str {
     &line[blanks..]
 }
 
+/// How the lines of a page's head begin.
+const FRAME: &[&str] = &["*Type: ", "*Aliases: ", "*Last updated: ", "*Source: ", "*Established: ", "*Learned: ", "*Priority: "];
+
 /// The last line of the block of code or the comment that `lines` begins with. A block that is never closed, or that has an
 /// item of ours in it, is none: a stray fence must not swallow the page.
 fn block_end(lines: &[&str], is_ours: &impl Fn(EventId) -> bool) -> Option<usize> {
     let first = lines.first()?.trim_start();
     if first.starts_with("<!--") {
-        let open = |line: &&str| !line.contains("-->");
-        let end = lines.iter().take(MAX_BLOCK_LINES).take_while(|line| open(line) && !has_ours(line, is_ours)).count();
-        return lines.get(end).filter(|line| line.contains("-->") && !has_ours(line, is_ours)).map(|_| end);
+        // Nor does a comment reach over the head of a page, which names whatever somebody's source is called.
+        let ours = |line: &str| has_ours(line, is_ours) || FRAME.iter().any(|begin| line.starts_with(begin));
+        let end = lines.iter().take(MAX_BLOCK_LINES).take_while(|line| !line.contains("-->") && !ours(line)).count();
+        return lines.get(end).filter(|line| line.contains("-->") && !ours(line)).map(|_| end);
     }
     let mark = first.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = first.chars().take_while(|c| *c == mark).count();

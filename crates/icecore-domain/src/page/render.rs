@@ -142,7 +142,8 @@ impl<'a> Known<'a> {
             !on_page || entry.event.tags.iter().any(|tag| tag == super::TYPE_TAG)
         };
         let now = self.active().filter(says).rev().find_map(|entry| entry.event.entity_kind);
-        now.or_else(|| self.active().rev().find_map(|entry| entry.event.entity_kind)).or_else(|| self.past_entity_kinds().pop())
+        let last = || self.statements().rev().find_map(|entry| entry.event.entity_kind);
+        now.or_else(|| self.active().rev().find_map(|entry| entry.event.entity_kind)).or_else(last)
     }
 
     /// Every kind of thing it was ever said to be.

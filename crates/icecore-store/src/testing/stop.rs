@@ -68,8 +68,8 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.archived(which).await
     }
 
-    async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>> {
-        self.inner.tied(ids).await
+    async fn tied(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>> {
+        self.inner.tied(ids, about).await
     }
 
     async fn entities(&self) -> Result<Vec<String>> {

@@ -53,6 +53,9 @@ const NEUTRAL: &[&str] = &[
     "core.sshCommand=false",
     "core.autocrlf=false",
     "core.fsync=all",
+    // One flush for all objects of a snapshot, and the fastest of the compressions: a growing ledger is kept every night.
+    "core.fsyncMethod=batch",
+    "core.compression=1",
     "core.untrackedCache=false",
     "submodule.recurse=false",
     "diff.ignoreSubmodules=all",

@@ -145,8 +145,8 @@ impl Vault {
     }
 
     /// Everything that hangs together with these events, wherever it stands, by id.
-    pub(super) fn tied_events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
-        let tied = if self.refresh_archives()? { self.ask(|index| index.tied(ids))? } else { None };
+    pub(super) fn tied_events(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>> {
+        let tied = if self.refresh_archives()? { self.ask(|index| index.tied(ids, about))? } else { None };
         let (here, gone) = match tied {
             Some(ids) if ids.is_empty() => (Vec::new(), Vec::new()),
             Some(ids) => {
@@ -166,7 +166,9 @@ impl Vault {
                 let known: HashSet<EventId> = here.iter().map(|event| event.id).collect();
                 let mut all = here;
                 all.extend(self.events_in_archives()?.into_iter().filter(|event| !known.contains(&event.id)));
-                ledger::tied(all, ids).into_iter().partition(|event| known.contains(&event.id))
+                let own = all.iter().filter(|event| about.is_some() && event.entity.as_deref() == about).map(|event| event.id);
+                let ids: Vec<EventId> = ids.iter().copied().chain(own).collect();
+                ledger::tied(all, &ids).into_iter().partition(|event| known.contains(&event.id))
             }
         };
         // In the order of the ledger, what has left it where it stood: acts reach only backwards.

@@ -411,8 +411,8 @@ impl Store for Vault {
         self.archived_events(which)
     }
 
-    async fn tied(&self, ids: &[EventId]) -> Result<Vec<Event>> {
-        self.tied_events(ids)
+    async fn tied(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>> {
+        self.tied_events(ids, about)
     }
 
     async fn entities(&self) -> Result<Vec<String>> {

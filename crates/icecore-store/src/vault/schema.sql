@@ -38,7 +38,6 @@ CREATE INDEX event_told ON event (told);
 CREATE INDEX event_standing ON event (act, standing, kind, priority);
 CREATE INDEX event_entity ON event (entity) WHERE entity IS NOT NULL;
 CREATE INDEX event_saying ON event (saying);
-CREATE INDEX event_weight ON event (act, standing, priority);
 CREATE INDEX event_verified ON event (act, standing, verified_on, priority);
 CREATE INDEX event_unconfirmed ON event (seq) WHERE low_trust AND NOT confirmed;
 CREATE INDEX event_source ON event (source) WHERE source <> 'live';

@@ -169,7 +169,10 @@ impl Index {
                 }
             };
             rule("entity = ?", which.entity.clone().map(Value::from));
-            rule("source = ?", which.source.clone().map(Value::from));
+            rule(
+                if which.source.as_deref() == Some("live") { "source = ?" } else { "source <> 'live' AND source = ?" },
+                which.source.clone().map(Value::from),
+            );
             rule("saying = ?", which.saying.as_deref().map(|text| Value::from(super::saying(text))));
             let mut query = state.prepare(&format!("{PLACE} WHERE {}", rules.join(" AND ")))?;
             found = query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;

@@ -273,12 +273,26 @@ impl Index {
     /// Rows that may be asked for, newest first. Narrowed by what the index knows; the domain has the last word. With
     /// `page`, at most so many of those before that row.
     pub fn candidates(&self, which: &EventQuery, page: Option<(i64, usize)>) -> Outcome<Vec<Row>> {
+        // Few are about one thing, from one source or under one label: these are found first, and the rest is looked at there.
+        let few = which.entity.is_some()
+            || which.source.is_some()
+            || which.saying.is_some()
+            || !which.ids.is_empty()
+            || !which.tags.is_empty()
+            || which.quarantined == Some(true);
+        let weighed = which.weightiest && !few && which.standing == Wanted::Active;
+        // Of a stretch of time there are few, and they are found by it; otherwise each type and weight from its end.
+        let by = match (weighed, which.verified_since.is_some()) {
+            (true, true) => " INDEXED BY event_verified",
+            (true, false) => " INDEXED BY event_standing",
+            (false, _) => "",
+        };
         let mut sql =
-            String::from("SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq, confirmed FROM event WHERE 1");
+            format!("SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq, confirmed FROM event{by} WHERE 1");
         // For a page of the newest, going through the rows backwards beats gathering and sorting all that match.
-        let by = if page.is_some() || which.weightiest { "+" } else { "" };
+        let passing = if page.is_some() || few { "+" } else { "" };
         let mut values: Vec<Value> = Vec::new();
-        let mut among = |column: &str, list: Vec<String>| {
+        let mut among = |by: &str, column: &str, list: Vec<String>| {
             if !list.is_empty() {
                 let marks = vec!["?"; list.len()].join(",");
                 sql.push_str(&format!(" AND {by}{column} IN ({marks})"));
@@ -286,17 +300,25 @@ impl Index {
             }
         };
         if which.standing == Wanted::Active {
-            among("act", vec![Act::Assert.word().into()]);
-            among("standing", vec![Standing::Active.word().into()]);
+            among(passing, "act", vec![Act::Assert.word().into()]);
+            among(passing, "standing", vec![Standing::Active.word().into()]);
         }
-        among("kind", which.kinds.iter().map(|kind| kind.word().into()).collect());
-        among("priority", which.priorities.iter().map(|priority| priority.word().into()).collect());
-        // Few are about one thing, from one source or under one label.
+        if !weighed {
+            // Naming every type lets a weight be found by the same table as a type.
+            let any = if which.priorities.is_empty() { &[] } else { Kind::ALL };
+            let kinds = if which.kinds.is_empty() { any } else { &which.kinds };
+            among(passing, "kind", kinds.iter().map(|kind| kind.word().into()).collect());
+            among(passing, "priority", which.priorities.iter().map(|priority| priority.word().into()).collect());
+        }
         for (column, value) in [("entity", &which.entity), ("source", &which.source)] {
             if let Some(value) = value {
                 sql.push_str(&format!(" AND {column} = ?"));
                 values.push(Value::from(value.clone()));
             }
+        }
+        // What was said live has no index of its own, and SQLite has to be told that this is not it.
+        if which.source.as_deref().is_some_and(|source| source != "live") {
+            sql.push_str(" AND source <> 'live'");
         }
         for tag in &which.tags {
             sql.push_str(" AND seq IN (SELECT seq FROM tag WHERE tag = ?)");
@@ -339,9 +361,14 @@ impl Index {
             }
         }
         if let (true, Some(limit)) = (which.weightiest, which.limit) {
-            return self.weightiest(&sql, &values, which, limit.saturating_mul(2));
-        }
-        if let Some((before, many)) = page {
+            // What the domain has still to sort out must not cost the others their place.
+            let enough = limit.saturating_mul(2);
+            if weighed {
+                return self.weightiest(&sql, &values, which, enough);
+            }
+            sql.push_str(" ORDER BY priority, seq DESC LIMIT ?");
+            values.push(Value::from(i64::try_from(enough).unwrap_or(i64::MAX)));
+        } else if let Some((before, many)) = page {
             sql.push_str(" AND seq < ? ORDER BY seq DESC LIMIT ?");
             values.extend([Value::from(before), Value::from(i64::try_from(many).unwrap_or(i64::MAX))]);
         } else {
@@ -351,23 +378,26 @@ impl Index {
         query.query_map(params_from_iter(values), event_row)?.collect()
     }
 
-    /// The rows of a question, weight by weight and the newest of each first, until there are enough. What the domain has
-    /// still to sort out must not cost the others their place, so `enough` is more than is wanted.
+    /// The rows of a question, weight by weight and the newest of each first, until there are enough.
     fn weightiest(&self, sql: &str, values: &[Value], which: &EventQuery, enough: usize) -> Outcome<Vec<Row>> {
-        let mut found: Vec<Row> = Vec::new();
-        // Of a stretch of time there are few, and they are found by it; otherwise each weight is gone through from its end.
         let by_time = if which.verified_since.is_some() { "+" } else { "" };
-        let mut query = self.connection.prepare_cached(&format!("{sql} AND {by_time}priority = ? ORDER BY seq DESC LIMIT ?"))?;
-        for priority in Priority::ALL {
-            let room = i64::try_from(enough.saturating_sub(found.len())).unwrap_or(i64::MAX);
-            if room == 0 {
-                break;
+        let sql = format!("{sql} AND {by_time}kind = ? AND {by_time}priority = ? ORDER BY seq DESC LIMIT ?");
+        let mut query = self.connection.prepare_cached(&sql)?;
+        let mut found: Vec<Row> = Vec::new();
+        let kinds = if which.kinds.is_empty() { Kind::ALL } else { &which.kinds };
+        let priorities = if which.priorities.is_empty() { Priority::ALL } else { &which.priorities };
+        for priority in Priority::ALL.iter().filter(|priority| priorities.contains(priority)) {
+            let room = enough.saturating_sub(found.len());
+            let mut of_weight: Vec<Row> = Vec::new();
+            for kind in kinds.iter().filter(|_| room > 0) {
+                let limit = Value::from(i64::try_from(room).unwrap_or(i64::MAX));
+                let more = [Value::from(kind.word().to_owned()), Value::from(priority.word().to_owned()), limit];
+                let rows = query.query_map(params_from_iter(values.iter().cloned().chain(more)), event_row)?;
+                of_weight.extend(rows.collect::<Outcome<Vec<Row>>>()?);
             }
-            let more = [Value::from(priority.word().to_owned()), Value::from(room)];
-            let rows = query.query_map(params_from_iter(values.iter().cloned().chain(more)), event_row)?;
-            for row in rows {
-                found.push(row?);
-            }
+            of_weight.sort_by_key(|row| std::cmp::Reverse(row.seq));
+            of_weight.truncate(room);
+            found.extend(of_weight);
         }
         Ok(found)
     }
@@ -407,12 +437,20 @@ impl Index {
             .collect()
     }
 
-    /// Everything that hangs together with these by what one does to another, in the ledger or not: their ids.
-    pub fn tied(&self, ids: &[EventId]) -> Outcome<Vec<EventId>> {
+    /// Everything that hangs together with these, and with those about this thing, by what one does to another, in the ledger
+    /// or not: their ids.
+    pub fn tied(&self, ids: &[EventId], about: Option<&str>) -> Outcome<Vec<EventId>> {
         let state = self.connection.unchecked_transaction()?;
         let mut forwards = state.prepare_cached("SELECT target FROM effect WHERE source = ?1")?;
         let mut backwards = state.prepare_cached("SELECT source FROM effect WHERE target = ?1")?;
         let mut known: BTreeSet<EventId> = ids.iter().copied().collect();
+        if let Some(thing) = about {
+            let mut query =
+                state.prepare_cached("SELECT id FROM event WHERE entity = ?1 UNION SELECT id FROM archive WHERE entity = ?1")?;
+            for id in query.query_map([thing], |row| row.get::<_, String>(0))? {
+                known.insert(id?.parse().map_err(|_| damaged())?);
+            }
+        }
         let mut next: Vec<EventId> = known.iter().copied().collect();
         while let Some(id) = next.pop() {
             let name = id.to_string();
