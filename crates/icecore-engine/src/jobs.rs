@@ -139,8 +139,12 @@ impl Memory {
     }
 
     async fn run_night(&self, due: Vec<Occurrence>, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
-        let (consolidated, rolled) = self.night(&due, asking, watch).await?;
-        let jobs = self.note_runs(due).await?;
+        let (consolidated, mut rolled) = self.night(&due, asking, watch).await?;
+        // A night whose model did not answer is not over: it is tried again, by the daemon less and less often.
+        let silent = consolidated.distilled.deferred.clone();
+        let done = due.into_iter().filter(|occurrence| silent.is_none() || occurrence.job != Job::Consolidation).collect();
+        rolled.silent = rolled.silent.or(silent);
+        let jobs = self.note_runs(done).await?;
         // Last, so that it knows of this very run.
         let pack = self.pack_recall(None, &[]).await?;
         self.write_recall(&pack).await?;

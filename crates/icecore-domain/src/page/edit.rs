@@ -828,7 +828,7 @@ mod tests {
     fn a_title_is_set_back_only_by_somebody_who_saw_the_newest() {
         let titled = |number, content: &str, supersedes: Vec<EventId>| {
             let event = fact(number, content);
-            Draft { tags: vec!["title".into()], supersedes, ..event.draft }.with_id(event.id)
+            Draft { tags: vec!["title".into()], supersedes, source: apollo().path().to_string(), ..event.draft }.with_id(event.id)
         };
         let first = titled(1, "First", Vec::new());
         let second = titled(2, "Second", vec![first.id]);
@@ -970,6 +970,9 @@ mod tests {
             draft.entity_kind = (*target % 3 == 0).then(|| EntityKind::ALL[*target % 5]);
             if let Some(source) = source {
                 draft.source = source.clone();
+            }
+            if tag.is_some_and(|tag| tag < 4) && *target % 4 != 0 {
+                draft.source = key.path().to_string();
             }
             if draft.kind == Kind::Commitment && *target % 2 == 0 {
                 draft.due = Some(date(2026, 3, 1));

@@ -44,6 +44,11 @@ pub(super) struct Known<'a> {
     ranks: HashMap<EventId, (Moment, EventId)>,
 }
 
+/// Whether the entry says that about the page; a label of that name elsewhere is just a label.
+fn is_tagged(entry: &Entry, tag: &str) -> bool {
+    is_about_page(&entry.event) && entry.event.tags.iter().any(|known| known == tag)
+}
+
 impl<'a> Known<'a> {
     pub fn of(key: &'a PageKey, entries: &'a [Entry]) -> Self {
         let mut all: Vec<&Entry> = entries.iter().collect();
@@ -68,9 +73,7 @@ impl<'a> Known<'a> {
 
     /// The newest statement that holds and is tagged so, with something in it.
     pub fn tagged(&self, tag: &str) -> Option<&'a Entry> {
-        self.active()
-            .rev()
-            .find(|entry| entry.event.tags.iter().any(|known| known == tag) && !heading_name(&entry.event.content).is_empty())
+        self.active().rev().find(|entry| is_tagged(entry, tag) && !heading_name(&entry.event.content).is_empty())
     }
 
     fn active(&self) -> impl DoubleEndedIterator<Item = &'a Entry> + '_ {
@@ -120,7 +123,7 @@ impl<'a> Known<'a> {
 
     /// Every title this page can ever have had.
     pub fn past_titles(&self) -> Vec<String> {
-        let tagged = |entry: &&Entry| entry.event.tags.iter().any(|tag| tag == TITLE_TAG);
+        let tagged = |entry: &&Entry| is_tagged(entry, TITLE_TAG);
         let said = self.past().map(|entry| {
             if tagged(&entry) {
                 heading_name(&entry.event.content)
@@ -139,7 +142,7 @@ impl<'a> Known<'a> {
         // What was written into the page is about the page, not about what the thing is, unless it says so.
         let says = |entry: &&Entry| {
             let on_page = entry.event.source.starts_with(super::KNOWLEDGE);
-            !on_page || entry.event.tags.iter().any(|tag| tag == super::TYPE_TAG)
+            !on_page || is_tagged(entry, super::TYPE_TAG)
         };
         let now = self.active().filter(says).rev().find_map(|entry| entry.event.entity_kind);
         let last = || self.statements().rev().find_map(|entry| entry.event.entity_kind);
@@ -157,7 +160,7 @@ impl<'a> Known<'a> {
 
     /// Every list of other names there ever was.
     pub fn past_aliases(&self) -> Vec<Vec<String>> {
-        let tagged = |entry: &&Entry| entry.event.tags.iter().any(|tag| tag == ALIASES_TAG);
+        let tagged = |entry: &&Entry| is_tagged(entry, ALIASES_TAG);
         self.past().filter(tagged).map(|entry| read_aliases(&entry.event.content)).collect()
     }
 
@@ -166,7 +169,7 @@ impl<'a> Known<'a> {
         let (mut names, mut seen) = (Vec::new(), HashSet::new());
         for entry in self.past().filter(|entry| ever || (entry.standing.is_active() && !entry.is_quarantined())) {
             let Some(name) = said_section(self.key, &entry.event) else { continue };
-            let shown = ever || is_listed(entry) || entry.event.tags.iter().any(|tag| tag == SECTION_TAG);
+            let shown = ever || is_listed(entry) || is_tagged(entry, SECTION_TAG);
             if shown && self.key.kind.template(&name).is_none() && seen.insert(name.clone()) {
                 names.push(name);
             }
