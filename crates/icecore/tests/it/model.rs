@@ -287,3 +287,53 @@ fn out_of_tokens(vault: &Vault, counter: &Counter) {
     assert!(totals(&vault.read("memory/spend/2026-02-16.jsonl")).iter().all(|total| *total <= 1000));
     assert_eq!(vault.read("memory/summaries.jsonl"), "");
 }
+
+// L6 L7 L13 L15
+#[test]
+fn a_quarter_of_nights_with_a_real_model() {
+    let smol = Smol::start();
+    let counter = Counter::before(smol.address);
+    let mut vault = Vault::new();
+    let config = vault.read("icecore.toml");
+    let budgets = ["session", "day", "week", "month"].map(|tier| format!("{tier}_bytes = {BUDGET_BYTES}\n")).concat();
+    vault.write("icecore.toml", format!("{config}\n[budget]\n{budgets}"));
+    let mut day = jiff::civil::date(2026, 1, 5);
+    let (mut open, mut superseded): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut berth: Option<String> = None;
+    for n in 0..91_usize {
+        vault.at(&format!("{day}T18:00:00+01:00"));
+        if n == 2 {
+            let talk = "user: We decided to paint the pier green.\n\nassistant: The pier needs ten buckets.\n";
+            let taken = vault.feed(&["session", "add", "-", "--conversation", "pier", "--session", "s", "--no-primer"], talk.as_bytes());
+            assert_eq!(taken.code, Some(0), "{taken:?}");
+        }
+        let said = |arguments: &[&str]| text(&vault.json(arguments)["event"], "id").to_owned();
+        open.push(said(&["remember", &format!("Call the pilot of voyage {n}"), "--type", "commitment"]));
+        let lies = format!("The Aurora lies at berth {}", n + 1);
+        let mut arguments = vec!["remember", lies.as_str(), "--entity", "aurora", "--type", "fact"];
+        if let Some(before) = &berth {
+            arguments.extend(["--supersedes", before.as_str()]);
+        }
+        let now = said(&arguments);
+        superseded.extend(berth.replace(now));
+        // Most promises are kept within the week.
+        if n >= 5 && n % 7 != 0 {
+            vault.ok(&["close", &open.remove(open.len() - 5), "--note", "done"]);
+        }
+        day = day.tomorrow().unwrap();
+        vault.at(&format!("{day}T03:00:00+01:00"));
+        let ran = ask(&vault, &counter, &[], &["consolidate", "--json"]).json();
+        assert_eq!(list(&ran["consolidated"], "findings").len(), 0, "{day}: {ran}");
+        assert!(vault.read(&format!("knowledge/consolidation-reports/{day}.md")).contains("Integrity: ok"), "{day}");
+        let pack = vault.read("recall/pack.md");
+        assert!(pack.split_whitespace().count() <= 3_000, "{day}");
+        let named = open.iter().filter(|id| pack.contains(id.as_str())).count();
+        let more = pack.lines().find_map(|line| line.strip_prefix("- and ")?.strip_suffix(" more")?.parse::<usize>().ok()).unwrap_or(0);
+        assert!(named + more >= open.len(), "{day}: {} of {} open\n{pack}", named + more, open.len());
+        assert!(superseded.iter().all(|id| !pack.contains(id.as_str())), "{day}: {pack}");
+        assert!(vault.read("memory/ledger.jsonl").lines().count() <= 160, "{day}");
+    }
+    assert!(counter.requests() > 0);
+    assert!(vault.read("memory/ledger.jsonl").contains("paint the pier green"), "what was decided was learnt");
+    assert_eq!(vault.run(&["verify"]).code, Some(0));
+}
