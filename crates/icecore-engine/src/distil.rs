@@ -113,7 +113,13 @@ impl Memory {
         }
         let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
         let recent = self.events(&EventQuery { limit: Some(RECENT), ..EventQuery::default() }).await?;
-        let lines: Vec<String> = recent.iter().rev().take(SHOWN).map(|entry| plain::one_line(&entry.event.content)).collect();
+        let lines: Vec<String> = recent
+            .iter()
+            .rev()
+            .filter(|entry| !entry.is_quarantined())
+            .take(SHOWN)
+            .map(|entry| plain::one_line(&entry.event.content))
+            .collect();
         // What a stranger said must not keep a person's own words out.
         let known = recent.iter().filter(|entry| !entry.is_quarantined()).map(|entry| {
             let event = &entry.event;

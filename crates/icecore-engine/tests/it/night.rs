@@ -67,7 +67,7 @@ fn sources(user: &str) -> Vec<String> {
     let mut inside = false;
     for line in user.lines() {
         if line.starts_with("=== ") && line.contains(" ===") {
-            inside = !line.contains("end of");
+            inside = line.contains(" === source ");
             if inside {
                 found.push(String::new());
             }
@@ -690,4 +690,32 @@ fn what_is_said_again_is_learnt_again_and_strangers_do_not_speak_for_people() {
     let id = block_on(place.live(at(20, 9)).events(&waiting)).unwrap()[0].event.id;
     block_on(place.live(at(20, 9)).act(Act::Confirm, vec![id], None, Origin::Tool, None)).unwrap();
     assert_eq!(block_on(place.live(at(20, 9)).events(&waiting)).unwrap().len(), 1);
+}
+
+// L11
+#[test]
+fn a_night_handles_only_what_is_new() {
+    let place = berlin();
+    let llm = Scripted::new();
+    let at = |day: i8, hour: i8| place.moment(date(2026, 2, day), hour, 0);
+    let said = vec![say(&place, date(2026, 2, 12), 9, Role::User, "Please remember that the Aurora draws 7 metres.")];
+    block_on(place.live(at(12, 10)).add_messages(said, &Gaps::default())).unwrap();
+    block_on(place.live(at(12, 10)).remember(crate::said("The crane lifts 5 tons"))).unwrap();
+    let night = |day: i8| consolidate(&place.live(at(day, 3)), Some(&llm)).unwrap().consolidated.unwrap();
+    let told = night(13);
+    assert_eq!(told.distilled.learnt.len(), 1, "{:?}", told.distilled);
+    let checkpoint = || -> Value { serde_json::from_str(&place.read("memory/checkpoint.json")).unwrap() };
+    let first = checkpoint();
+    assert_eq!((first["events_processed"].as_u64(), first["last_processed_event_id"].as_str()), (Some(2), Some("EVT-20260213-001")));
+    let asked = llm.asked.load(Ordering::SeqCst);
+    let second = night(14);
+    assert_eq!((second.distilled.pieces, second.curated.pages.len(), second.curated.memories.len()), (0, 0, 0));
+    assert_eq!(llm.asked.load(Ordering::SeqCst), asked, "nothing new, nothing asked");
+    assert_eq!(checkpoint()["events_processed"], first["events_processed"]);
+    block_on(place.live(at(14, 10)).remember(crate::said("The crane is red"))).unwrap();
+    night(15);
+    assert_eq!(checkpoint()["events_processed"].as_u64(), Some(3));
+    // A lost checkpoint costs work, never memory: what was learnt is known again.
+    fs::remove_file(place.root.join("memory/checkpoint.json")).unwrap();
+    assert_eq!(night(16).distilled.learnt.len(), 0);
 }
