@@ -227,7 +227,7 @@ impl Memory {
             let text = self.store.document(&document).await?.unwrap_or_default();
             let name = format!("\"{id}\"");
             let at = icecore_domain::ledger::lines(&text, 1).find(|line| {
-                memchr_find(line.bytes, name.as_bytes())
+                has(line.bytes, name.as_bytes())
                     && icecore_domain::format::line::parse(line.bytes).events.iter().any(|event| event.id == id)
             });
             if let Some(line) = at {
@@ -445,7 +445,7 @@ impl Memory {
     }
 }
 
-fn memchr_find(text: &[u8], part: &[u8]) -> bool {
+fn has(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 

@@ -93,8 +93,8 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     }
     out.line(format!("{BOLD}Consolidated{BOLD:#}  {DIM}{}{DIM:#}", night.report))?;
     out.line(format!(
-        "  learnt     {learnt} {DIM}from {} and log lines; {} known already, {} refused{DIM:#}",
-        counted(distilled.pieces, "message"),
+        "  learnt     {learnt} {DIM}from {} things said or logged; {} known already, {} refused{DIM:#}",
+        distilled.pieces,
         distilled.duplicates,
         distilled.refused.len()
     ))?;
