@@ -21,6 +21,7 @@ pub mod migrate;
 pub mod packs;
 pub mod page;
 pub mod plain;
+pub mod rank;
 pub mod record;
 pub mod report;
 pub mod schedule;

@@ -164,7 +164,8 @@ impl Memory {
             let Some(bytes) = self.store.document(place).await? else { return Ok(Adopted::Taken) };
             let file = String::from_utf8_lossy(&bytes).into_owned();
             let position = self.store.events(&EventQuery { limit: Some(1), ..EventQuery::everything() }).await?.position;
-            let (entity, entries) = self.entries_of(key, &[], curated).await?;
+            let entity = self.thing_of(key, curated).await?;
+            let entries = self.entries_of(&BTreeSet::from([key.clone()]), &[], curated).await?.remove(key).unwrap_or_default();
             if page::render::render(key, &entries).text == file {
                 return Ok(Adopted::Nothing);
             }
@@ -323,42 +324,51 @@ impl Memory {
 
     /// These events and all that hangs on them, folded.
     async fn folded(&self, ids: &[EventId]) -> Result<Ledger> {
-        Ok(Ledger::of(self.store.tied(ids, None).await?))
+        Ok(Ledger::of(self.store.tied(ids, &[]).await?))
     }
 
-    /// The thing a page is about, and everything that is to be seen on it.
-    async fn entries_of(&self, key: &PageKey, near: &[EventId], curated: &mut Curated) -> Result<(Option<String>, Vec<Entry>)> {
-        let entity = match key.kind {
-            PageKind::Entity => {
-                if curated.things.is_none() {
-                    let names = self.store.entities().await?;
-                    curated.things = Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
-                }
-                let known = curated.things.as_ref().and_then(|things| things.get(&key.slug)).cloned();
-                Some(known.unwrap_or_else(|| plain::entity_key(&key.slug)))
-            }
-            _ => None,
-        };
+    /// The thing a page is about, if it is about one.
+    async fn thing_of(&self, key: &PageKey, curated: &mut Curated) -> Result<Option<String>> {
+        if key.kind != PageKind::Entity {
+            return Ok(None);
+        }
+        if curated.things.is_none() {
+            let names = self.store.entities().await?;
+            curated.things = Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
+        }
+        let known = curated.things.as_ref().and_then(|things| things.get(&key.slug)).cloned();
+        Ok(Some(known.unwrap_or_else(|| plain::entity_key(&key.slug))))
+    }
+
+    /// Everything that is to be seen on these pages. `near` are events that are known to stand on one of them.
+    async fn entries_of(&self, keys: &BTreeSet<PageKey>, near: &[EventId], curated: &mut Curated) -> Result<BTreeMap<PageKey, Vec<Entry>>> {
         let mut ids: BTreeSet<EventId> = near.iter().copied().collect();
-        if entity.is_none() {
-            // What the file itself names, and what was written into it.
-            let text = self.store.document(&key.path()).await?;
-            if text.is_none() {
-                // There may be more to it than what is at hand.
-                return Ok((entity, page::sorted(&self.all_events().await?).remove(key).unwrap_or_default()));
+        let mut things = Vec::new();
+        let mut whole = false;
+        for key in keys {
+            match self.thing_of(key, curated).await? {
+                Some(thing) => things.push(thing),
+                // What the file itself names; without one there may be more to it than what is at hand.
+                None => match self.store.document(&key.path()).await? {
+                    Some(text) => ids.extend(page::ids(&String::from_utf8_lossy(&text))),
+                    None => whole = true,
+                },
             }
-            ids.extend(page::ids(&String::from_utf8_lossy(&text.unwrap_or_default())));
+            ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
         }
-        ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
-        let ids: Vec<EventId> = ids.into_iter().collect();
-        let tied = Ledger::of(self.store.tied(&ids, entity.as_deref()).await?);
-        let found = page::sorted(&tied).remove(key).unwrap_or_default();
-        if !found.is_empty() || entity.is_some() {
-            return Ok((entity, found));
+        let shown = |ledger: &Ledger| -> BTreeMap<PageKey, Vec<Entry>> {
+            page::sorted(ledger).into_iter().filter(|(key, _)| keys.contains(key)).collect()
+        };
+        if !whole {
+            let ids: Vec<EventId> = ids.into_iter().collect();
+            let things: Vec<&str> = things.iter().map(String::as_str).collect();
+            let found = shown(&Ledger::of(self.store.tied(&ids, &things).await?));
+            // A page whose file says nothing any more: look at everything.
+            if keys.iter().all(|key| key.kind == PageKind::Entity || found.contains_key(key)) {
+                return Ok(found);
+            }
         }
-        // A page whose file says nothing any more: look at everything.
-        let found = page::sorted(&self.all_events().await?).remove(key).unwrap_or_default();
-        Ok((entity, found))
+        Ok(shown(&self.all_events().await?))
     }
 
     async fn ids(&self, which: &EventQuery) -> Result<Vec<EventId>> {
@@ -377,14 +387,10 @@ impl Memory {
         keys.extend(
             near.iter().filter(|(_, entries)| entries.iter().any(|entry| named.contains(&entry.event.id))).map(|(key, _)| key.clone()),
         );
-        let mut pages = Vec::new();
-        for key in keys {
-            let at_hand: Vec<EventId> = near.get(&key).into_iter().flatten().map(|entry| entry.event.id).collect();
-            let entries = self.entries_of(&key, &at_hand, curated).await?.1;
-            if !entries.is_empty() {
-                pages.push((key.path(), page::render::render(&key, &entries).text));
-            }
-        }
+        let at_hand: Vec<EventId> =
+            near.iter().filter(|(key, _)| keys.contains(key)).flat_map(|(_, entries)| entries.iter().map(|entry| entry.event.id)).collect();
+        let shown = self.entries_of(&keys, &at_hand, curated).await?;
+        let pages = shown.iter().map(|(key, entries)| (key.path(), page::render::render(key, entries).text)).collect();
         self.write_pages(pages, curated).await?;
         self.update_memories(&around, &named, curated).await
     }

@@ -173,10 +173,10 @@ impl Memory {
     /// The event and all that hangs on it, as of the clock if it was set by hand.
     async fn around(&self, id: EventId) -> Result<Ledger> {
         match self.horizon() {
-            None => Ok(Ledger::of(self.store.tied(&[id], None).await?)),
+            None => Ok(Ledger::of(self.store.tied(&[id], &[]).await?)),
             Some(until) => {
                 // What has left the ledger is still there to be asked about.
-                let mut events = self.store.tied(&[id], None).await?;
+                let mut events = self.store.tied(&[id], &[]).await?;
                 events.retain(|event| event.ts.at() <= until);
                 Ok(Ledger::of(events))
             }
@@ -188,7 +188,7 @@ impl Memory {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let ledger = Ledger::of(self.store.tied(ids, None).await?);
+        let ledger = Ledger::of(self.store.tied(ids, &[]).await?);
         Ok(ids.iter().filter_map(|&id| ledger.get(id).cloned()).collect())
     }
 

@@ -4,6 +4,7 @@
 //! what and which lines are sound is decided by `icecore-domain`, and a home at most remembers the answer.
 //! What "all of it" means for a home is written down as an exam in `testing`.
 
+pub mod passages;
 pub mod vault;
 
 #[cfg(feature = "testing")]
@@ -182,7 +183,7 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
 ///
 /// Every write is durable when its call returns, and either happened whole or not at all.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Store: passages::Passages {
     /// Appends events and gives them their ids: the next numbers of their local days. With `after`, only if
     /// the ledger still stands there.
     async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>>;
@@ -204,9 +205,9 @@ pub trait Store: Send + Sync {
     /// Events that left the ledger, by id. What became of them is not known here; of the query all but that counts.
     async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>>;
 
-    /// Everything that hangs together with these events, and with those about this thing, by what one does to another, wherever
-    /// it stands, in the order of the ledger.
-    async fn tied(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>>;
+    /// Everything that hangs together with these events, and with those about these things, by what one does to another,
+    /// wherever it stands, in the order of the ledger.
+    async fn tied(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>>;
 
     /// The things that events are about, those in archives included, by name.
     async fn entities(&self) -> Result<Vec<String>>;

@@ -248,9 +248,9 @@ async fn archives(store: &dyn Store) {
     }
     let none = EventQuery { source: Some("memory/2026-02-13.md".into()), ..EventQuery::everything() };
     assert!(store.archived(&none).await.unwrap().is_empty());
-    assert_eq!(found(store.tied(&[ids[2]], None).await.unwrap()), [ids[0], ids[2]]);
-    assert_eq!(found(store.tied(&[ids[6], ids[7]], None).await.unwrap()), [ids[1], ids[3], ids[6], ids[7]]);
-    assert_eq!(found(store.tied(&[ids[4]], Some("apollo")).await.unwrap()), [ids[0], ids[2], ids[4], ids[5]]);
+    assert_eq!(found(store.tied(&[ids[2]], &[]).await.unwrap()), [ids[0], ids[2]]);
+    assert_eq!(found(store.tied(&[ids[6], ids[7]], &[]).await.unwrap()), [ids[1], ids[3], ids[6], ids[7]]);
+    assert_eq!(found(store.tied(&[ids[4]], &["apollo", "nobody"]).await.unwrap()), [ids[0], ids[2], ids[4], ids[5]]);
     assert_eq!(store.entities().await.unwrap(), ["apollo"]);
     assert!(store.lost().await.unwrap().is_empty());
     assert_eq!(store.event_days().await.unwrap(), days);

@@ -68,7 +68,7 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.archived(which).await
     }
 
-    async fn tied(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>> {
+    async fn tied(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>> {
         self.inner.tied(ids, about).await
     }
 

@@ -145,7 +145,7 @@ impl Vault {
     }
 
     /// Everything that hangs together with these events, wherever it stands, by id.
-    pub(super) fn tied_events(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>> {
+    pub(super) fn tied_events(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>> {
         let tied = if self.refresh_archives()? { self.ask(|index| index.tied(ids, about))? } else { None };
         let (here, gone) = match tied {
             Some(ids) if ids.is_empty() => (Vec::new(), Vec::new()),
@@ -166,7 +166,8 @@ impl Vault {
                 let known: HashSet<EventId> = here.iter().map(|event| event.id).collect();
                 let mut all = here;
                 all.extend(self.events_in_archives()?.into_iter().filter(|event| !known.contains(&event.id)));
-                let own = all.iter().filter(|event| about.is_some() && event.entity.as_deref() == about).map(|event| event.id);
+                let own =
+                    all.iter().filter(|event| event.entity.as_deref().is_some_and(|thing| about.contains(&thing))).map(|event| event.id);
                 let ids: Vec<EventId> = ids.iter().copied().chain(own).collect();
                 ledger::tied(all, &ids).into_iter().partition(|event| known.contains(&event.id))
             }

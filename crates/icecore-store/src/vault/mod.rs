@@ -7,6 +7,7 @@ mod door;
 mod git;
 mod index;
 mod keep;
+mod search;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,7 @@ pub struct Vault {
     ledger: DocPath,
     index: Mutex<Handle>,
     mended: Mutex<Vec<String>>,
+    shelf: search::Shelf,
 }
 
 /// The index, once it is needed.
@@ -97,7 +99,13 @@ impl Vault {
     fn at(root: &Path) -> Result<Self> {
         index::check_sqlite()?;
         let root = std::path::absolute(root).map_err(|error| door::fault("finding", root, error))?;
-        Ok(Self { door: Door::new(root), ledger: layout::LEDGER.parse()?, index: Mutex::new(Handle::Unopened), mended: Mutex::default() })
+        Ok(Self {
+            door: Door::new(root),
+            ledger: layout::LEDGER.parse()?,
+            index: Mutex::new(Handle::Unopened),
+            mended: Mutex::default(),
+            shelf: search::Shelf::default(),
+        })
     }
 
     /// Its folder.
@@ -411,7 +419,7 @@ impl Store for Vault {
         self.archived_events(which)
     }
 
-    async fn tied(&self, ids: &[EventId], about: Option<&str>) -> Result<Vec<Event>> {
+    async fn tied(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>> {
         self.tied_events(ids, about)
     }
 

@@ -126,29 +126,12 @@ impl Index {
     }
 
     fn try_open(path: &Path) -> Outcome<Option<Self>> {
-        Self::open_with(path, if on_network(path) { "TRUNCATE" } else { "WAL" }, "NORMAL")
+        Self::open_with(path, journal(path), "NORMAL")
     }
 
     fn open_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Option<Self>> {
-        // The folder's own path may lead through links, the file must not be one.
-        let place = path
-            .parent()
-            .and_then(|folder| folder.canonicalize().ok())
-            .map_or(path.to_owned(), |folder| folder.join(path.file_name().unwrap_or_default()));
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        let connection = Connection::open_with_flags(place, flags)?;
-        connection.busy_timeout(PATIENCE)?;
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-        // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the log has grown.
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        let connection = connect_with(path, journal, synchronous)?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        connection.execute_batch(&format!(
-            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous}; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 0;"
-        ))?;
         let mut index = Self { connection, path: path.to_owned() };
         match version {
             VERSION => Ok(Some(index)),
@@ -437,16 +420,15 @@ impl Index {
             .collect()
     }
 
-    /// Everything that hangs together with these, and with those about this thing, by what one does to another, in the ledger
+    /// Everything that hangs together with these, and with those about these things, by what one does to another, in the ledger
     /// or not: their ids.
-    pub fn tied(&self, ids: &[EventId], about: Option<&str>) -> Outcome<Vec<EventId>> {
+    pub fn tied(&self, ids: &[EventId], about: &[&str]) -> Outcome<Vec<EventId>> {
         let state = self.connection.unchecked_transaction()?;
         let mut forwards = state.prepare_cached("SELECT target FROM effect WHERE source = ?1")?;
         let mut backwards = state.prepare_cached("SELECT source FROM effect WHERE target = ?1")?;
         let mut known: BTreeSet<EventId> = ids.iter().copied().collect();
-        if let Some(thing) = about {
-            let mut query =
-                state.prepare_cached("SELECT id FROM event WHERE entity = ?1 UNION SELECT id FROM archive WHERE entity = ?1")?;
+        let mut query = state.prepare_cached("SELECT id FROM event WHERE entity = ?1 UNION SELECT id FROM archive WHERE entity = ?1")?;
+        for thing in about {
             for id in query.query_map([thing], |row| row.get::<_, String>(0))? {
                 known.insert(id?.parse().map_err(|_| damaged())?);
             }
@@ -616,6 +598,37 @@ pub(super) fn is_overtaken<T>(outcome: &Outcome<T>) -> bool {
 }
 
 /// Write-ahead logging needs shared memory, which a network file system does not have.
+fn journal(path: &Path) -> &'static str {
+    if on_network(path) { "TRUNCATE" } else { "WAL" }
+}
+
+/// Opens a SQLite file that is ours alone, as carefully as it deserves.
+pub(super) fn connect(path: &Path) -> Outcome<Connection> {
+    connect_with(path, journal(path), "NORMAL")
+}
+
+fn connect_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Connection> {
+    // The folder's own path may lead through links, the file must not be one.
+    let place = path
+        .parent()
+        .and_then(|folder| folder.canonicalize().ok())
+        .map_or(path.to_owned(), |folder| folder.join(path.file_name().unwrap_or_default()));
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(place, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the log has grown.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous}; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 0;"
+    ))?;
+    Ok(connection)
+}
+
 fn on_network(path: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {

@@ -1,0 +1,147 @@
+//! The corpus: of every passage the few numbers that ranking needs, held in memory column by column.
+//!
+//! Passages have numbers from 1 on, given in the order they were taken in; a number whose passage is gone stays empty.
+//! Nothing of an answer depends on the numbers themselves.
+
+use super::passage::PassageKind;
+use crate::record::Role;
+
+/// What a row takes when it is kept.
+pub const ROW_BYTES: usize = 16;
+/// The group of a passage that stands alone.
+pub const ALONE: u32 = 0;
+
+/// What is known of one passage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// When it was said, in seconds since 1970; `i64::MIN` if that is not known.
+    pub at: i64,
+    /// The group it stands in; [`ALONE`] if in none.
+    pub group: u32,
+    /// How many terms it has.
+    pub length: u16,
+    /// What it is; `None` where there is no passage any more.
+    pub kind: Option<PassageKind>,
+    /// Who speaks.
+    pub role: Option<Role>,
+}
+
+impl Row {
+    /// The row of a passage that is gone.
+    pub const GONE: Self = Self { at: i64::MIN, group: ALONE, length: 0, kind: None, role: None };
+
+    /// As bytes, to be kept.
+    pub fn bytes(&self) -> [u8; ROW_BYTES] {
+        let mut bytes = [0; ROW_BYTES];
+        bytes[..8].copy_from_slice(&self.at.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.group.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.length.to_le_bytes());
+        let place = |at: Option<usize>| at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0);
+        bytes[14] = place(PassageKind::ALL.iter().position(|&kind| Some(kind) == self.kind));
+        bytes[15] = place(Role::ALL.iter().position(|&role| Some(role) == self.role));
+        bytes
+    }
+
+    /// Read back.
+    pub fn read(bytes: &[u8; ROW_BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, kind, role] = *bytes;
+        Self {
+            at: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            group: u32::from_le_bytes([i, j, k, l]),
+            length: u16::from_le_bytes([m, n]),
+            kind: usize::from(kind).checked_sub(1).and_then(|at| PassageKind::ALL.get(at).copied()),
+            role: usize::from(role).checked_sub(1).and_then(|at| Role::ALL.get(at).copied()),
+        }
+    }
+}
+
+/// Every passage's row, by number, and what they come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corpus {
+    rows: Vec<Row>,
+    /// How many passages there are.
+    pub passages: u32,
+    /// How many terms they have together.
+    pub length: u64,
+    group_lengths: Vec<u32>,
+    /// How many groups there are.
+    pub groups: u32,
+}
+
+impl Default for Corpus {
+    fn default() -> Self {
+        Self::of(&[])
+    }
+}
+
+impl Corpus {
+    /// The corpus of rows that stand one after the other, beginning with the one that no passage has.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut rows: Vec<Row> = bytes.as_chunks().0.iter().map(Row::read).collect();
+        if rows.is_empty() {
+            rows.push(Row::GONE);
+        }
+        let mut corpus = Self { passages: 0, length: 0, group_lengths: Vec::new(), groups: 0, rows };
+        let highest = corpus.rows.iter().map(|row| row.group).max().unwrap_or(0);
+        corpus.group_lengths = vec![0; highest as usize + 1];
+        for row in corpus.rows.iter().filter(|row| row.kind.is_some()) {
+            corpus.passages += 1;
+            corpus.length += u64::from(row.length);
+            if row.group != ALONE {
+                let length = &mut corpus.group_lengths[row.group as usize];
+                // A group without a word is one all the same.
+                *length = length.saturating_add(u32::from(row.length).max(1));
+            }
+        }
+        corpus.groups = u32::try_from(corpus.group_lengths.iter().filter(|&&length| length > 0).count()).unwrap_or(u32::MAX);
+        corpus
+    }
+
+    /// What is known of a passage; of one that is not there, that it is gone.
+    pub fn row(&self, passage: u32) -> Row {
+        self.rows.get(passage as usize).copied().unwrap_or(Row::GONE)
+    }
+
+    /// Every passage with its number.
+    pub fn all(&self) -> impl Iterator<Item = (u32, Row)> + '_ {
+        (0..).zip(self.rows.iter().copied()).filter(|(_, row)| row.kind.is_some())
+    }
+
+    /// One more than the highest number.
+    pub fn end(&self) -> u32 {
+        u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many terms a group has.
+    pub fn group_length(&self, group: u32) -> u32 {
+        self.group_lengths.get(group as usize).copied().unwrap_or(0)
+    }
+
+    /// One more than the highest number of a group.
+    pub fn group_end(&self) -> usize {
+        self.group_lengths.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Y9
+    #[test]
+    fn rows_are_kept_as_they_are() {
+        let rows = [
+            Row::GONE,
+            Row { at: -5, group: 2, length: 7, kind: Some(PassageKind::Message), role: Some(Role::Assistant) },
+            Row { at: 1_700_000_000, group: ALONE, length: u16::MAX, kind: Some(PassageKind::Artifact), role: None },
+            Row { at: 3, group: 2, length: 0, kind: Some(PassageKind::State), role: Some(Role::Tool) },
+            Row::GONE,
+        ];
+        let bytes: Vec<u8> = rows.iter().flat_map(Row::bytes).collect();
+        let corpus = Corpus::of(&bytes);
+        assert_eq!((0..6).map(|at| corpus.row(at)).collect::<Vec<_>>()[..5], rows);
+        assert_eq!((corpus.passages, corpus.length, corpus.groups, corpus.end()), (3, 7 + u64::from(u16::MAX), 1, 5));
+        assert_eq!((corpus.group_length(2), corpus.group_length(9)), (8, 0));
+        assert_eq!(corpus.all().map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}

@@ -1,0 +1,8 @@
+//! Finding: what can be looked up, what a question asks for, and which answer stands first.
+
+pub mod corpus;
+pub mod language;
+pub mod passage;
+pub mod posting;
+pub mod terms;
+pub mod vector;

@@ -1,0 +1,346 @@
+//! The passage: what search finds. A message, a saved state, an event, a summary, or a section of a page, log or artifact.
+//!
+//! Passages are cut out of the files of memory by rules that need nothing else, so a passage can be cut again from the
+//! bytes it came from, and an index of passages can always be made anew.
+
+use std::ops::Range;
+
+use jiff::civil::Date;
+
+use crate::calendar::Moment;
+use crate::format::line;
+use crate::hash::Hash;
+use crate::layout::{self, DocPath};
+use crate::record::{self, Captured, Role};
+use crate::summary::Summary;
+use crate::words::words;
+
+words! {
+    /// What a passage is.
+    PassageKind: "a kind of passage" {
+        /// Something said.
+        Message = "message",
+        /// A state that an assistant saved.
+        State = "state",
+        /// Something learnt.
+        Event = "event",
+        /// What a period came to.
+        Summary = "summary",
+        /// A part of a page of knowledge.
+        Page = "page",
+        /// A memory file.
+        Memory = "memory",
+        /// A part of a day's log.
+        Log = "log",
+        /// A part of a document or artifact of a conversation.
+        Artifact = "artifact",
+    }
+}
+
+/// A section of prose is cut where it passes so many bytes.
+const SECTION_BYTES: usize = 1_500;
+/// More of a text than this is not looked at: nobody wrote it.
+const MOST_BYTES: usize = 256 * 1024;
+
+/// Something that can be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passage {
+    /// What it is.
+    pub kind: PassageKind,
+    /// What it is known by: a message's or event's id, a period, a path.
+    pub id: String,
+    /// When it was said or written, as far as that is known.
+    pub ts: Option<Moment>,
+    /// The day it tells of.
+    pub day: Option<Date>,
+    /// The conversation it belongs to.
+    pub conversation: Option<String>,
+    /// The session within it.
+    pub session: Option<String>,
+    /// Who speaks, in a message.
+    pub role: Option<Role>,
+    /// By which name.
+    pub name: Option<String>,
+    /// Its words.
+    pub text: String,
+}
+
+/// A passage and where it stands in its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The bytes it was cut from.
+    pub bytes: Range<usize>,
+    /// Which of several in those bytes.
+    pub nth: u8,
+    /// The passage.
+    pub passage: Passage,
+}
+
+impl Passage {
+    /// What it is known by among all passages, as a number. A later passage with the same key takes its place.
+    pub fn key(&self) -> u64 {
+        let conversation = self.conversation.as_deref().unwrap_or_default();
+        let hash = Hash::of([self.kind.word(), conversation, &self.id].join("\0").as_bytes());
+        hash.bytes().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+    }
+
+    /// The passages it stands among: its session, page or log. `None` for one that stands alone.
+    pub fn group(&self) -> Option<String> {
+        match self.kind {
+            PassageKind::Message | PassageKind::State => {
+                let conversation = self.conversation.as_deref().unwrap_or_default();
+                let day = self.day.map(|day| day.to_string()).unwrap_or_default();
+                Some(format!("{conversation}\0{}", self.session.as_deref().unwrap_or(&day)))
+            }
+            PassageKind::Page | PassageKind::Log | PassageKind::Artifact => Some(self.id.split('#').next().unwrap_or_default().to_owned()),
+            PassageKind::Event | PassageKind::Summary | PassageKind::Memory => None,
+        }
+    }
+}
+
+/// Whether there are passages in a file of that name.
+pub fn is_source(path: &DocPath) -> bool {
+    form(path).is_some()
+}
+
+/// How a file is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Records,
+    Events,
+    Summaries,
+    Prose(PassageKind),
+}
+
+fn form(path: &DocPath) -> Option<Form> {
+    let text = path.as_str();
+    let is_text = |text: &str| [".md", ".txt"].iter().any(|ending| text.ends_with(ending));
+    if path.record_day().is_some() {
+        Some(Form::Records)
+    } else if text == layout::LEDGER || path.is_archive() {
+        Some(Form::Events)
+    } else if text == layout::SUMMARIES {
+        Some(Form::Summaries)
+    } else if path.log_day().is_some() {
+        Some(Form::Prose(PassageKind::Log))
+    } else if text.starts_with(layout::MEMORIES) && is_text(text) {
+        Some(Form::Prose(PassageKind::Memory))
+    } else if text.starts_with("knowledge/") && !text.starts_with(layout::REPORTS) && is_text(text) {
+        Some(Form::Prose(PassageKind::Page))
+    } else if text.starts_with("conversations/") && (text.contains("/artifacts/") || text.contains("/documents/")) {
+        Some(Form::Prose(PassageKind::Artifact))
+    } else {
+        None
+    }
+}
+
+/// Whether new lines of a file leave the passages of its old lines as they are.
+pub fn grows_by_lines(path: &DocPath) -> bool {
+    matches!(form(path), Some(Form::Records | Form::Events | Form::Summaries))
+}
+
+/// The passages of a file, or of some whole lines of one that grows by lines, in order.
+pub fn cut(path: &DocPath, text: &[u8]) -> Vec<Piece> {
+    match form(path) {
+        None => Vec::new(),
+        Some(Form::Prose(kind)) => prose(path, kind, text),
+        Some(form) => {
+            let mut found = Vec::new();
+            let mut at = 0;
+            for line in text.split_inclusive(|&byte| byte == b'\n') {
+                let bytes = at..at + line.trim_ascii_end().len();
+                at += line.len();
+                let passages = of_line(form, line.trim_ascii());
+                found.extend(passages.into_iter().zip(0..=u8::MAX).map(|(passage, nth)| Piece { bytes: bytes.clone(), nth, passage }));
+            }
+            found
+        }
+    }
+}
+
+/// The passage that was cut from these bytes of a file.
+pub fn again(path: &DocPath, bytes: &[u8], nth: u8) -> Option<Passage> {
+    match form(path)? {
+        Form::Prose(kind) => Some(section(path, kind, &String::from_utf8_lossy(bytes), nth)),
+        form => of_line(form, bytes.trim_ascii()).into_iter().nth(usize::from(nth)),
+    }
+}
+
+fn of_line(form: Form, line: &[u8]) -> Vec<Passage> {
+    match form {
+        Form::Records => record::read_file(line).0.into_iter().map(of_record).collect(),
+        Form::Events => line::parse(line).events.into_iter().filter(|event| event.is_statement()).map(|event| of_event(&event)).collect(),
+        Form::Summaries => Summary::read(line).map(|summary| of_summary(&summary)).into_iter().collect(),
+        Form::Prose(_) => Vec::new(),
+    }
+}
+
+fn of_record(record: record::Record) -> Passage {
+    let kind = match record.kind {
+        Captured::Message => PassageKind::Message,
+        Captured::State => PassageKind::State,
+    };
+    let text = match record.title {
+        Some(title) if kind == PassageKind::State => format!("{title}\n{}", record.text),
+        _ => record.text,
+    };
+    Passage {
+        kind,
+        id: record.id,
+        day: Some(record.ts.day()),
+        ts: Some(record.ts),
+        conversation: Some(record.conversation),
+        session: record.session,
+        role: Some(record.role),
+        name: record.name,
+        text,
+    }
+}
+
+fn of_event(event: &crate::event::Event) -> Passage {
+    Passage {
+        kind: PassageKind::Event,
+        id: event.id.to_string(),
+        ts: Some(event.ts),
+        day: Some(event.ts.day()),
+        conversation: None,
+        session: event.session.clone(),
+        role: None,
+        name: event.entity.clone(),
+        text: event.content.clone(),
+    }
+}
+
+fn of_summary(summary: &Summary) -> Passage {
+    let session = summary.session.as_ref();
+    Passage {
+        kind: PassageKind::Summary,
+        id: summary.period.to_string(),
+        ts: Some(summary.end),
+        day: Some(summary.period.days().first),
+        conversation: session.map(|key| key.conversation.clone()),
+        session: session.and_then(|key| key.session.clone()),
+        role: None,
+        name: None,
+        text: format!("{}\n{}", summary.headline, summary.body),
+    }
+}
+
+/// Sections of prose: at headings, and where one becomes too long at its paragraphs and bullets.
+fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
+    let text = &text[..text.len().min(MOST_BYTES)];
+    if text.contains(&0) {
+        // Not prose at all.
+        return Vec::new();
+    }
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    let (mut from, mut at) = (0, 0);
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        let is_heading = line.starts_with(b"#") && kind != PassageKind::Memory;
+        let is_block = line.trim_ascii().is_empty() || line.trim_ascii_start().starts_with(b"- ") || line.starts_with(b"* ");
+        if at > from && (is_heading || is_block && at - from + line.len() > SECTION_BYTES || at - from > 4 * SECTION_BYTES) {
+            ranges.push(from..at);
+            from = at;
+        }
+        at += line.len();
+    }
+    ranges.push(from..at);
+    let says_something = |range: &Range<usize>| {
+        text[range.clone()].split(|&byte| byte == b'\n').any(|line| !line.starts_with(b"#") && line.iter().any(u8::is_ascii_graphic))
+            || !text[range.clone()].is_ascii()
+    };
+    let ranges = ranges.into_iter().filter(says_something).zip(0..=u8::MAX);
+    ranges
+        .map(|(range, nth)| {
+            let passage = section(path, kind, &String::from_utf8_lossy(&text[range.clone()]), nth);
+            Piece { bytes: range, nth, passage }
+        })
+        .collect()
+}
+
+fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
+    let day = path.log_day().or_else(|| last_date(text));
+    let id = if nth == 0 { path.to_string() } else { format!("{path}#{}", nth + 1) };
+    Passage { kind, id, ts: None, day, conversation: None, session: None, role: None, name: None, text: text.trim().to_owned() }
+}
+
+/// The latest date that is written in a text.
+fn last_date(text: &str) -> Option<Date> {
+    let bytes = text.as_bytes();
+    let dates = bytes.windows(10).enumerate().filter(|(_, window)| window[4] == b'-' && window[7] == b'-');
+    dates.filter_map(|(at, _)| text.get(at..at + 10)?.parse().ok()).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> DocPath {
+        text.parse().unwrap()
+    }
+
+    // Y9
+    #[test]
+    fn prose_is_cut_at_headings_and_every_piece_can_be_cut_again() {
+        let page = path("knowledge/entities/harbour.md");
+        let long = "- a line about the harbour office and its opening hours [verified: 2026-02-03]\n".repeat(60);
+        let text = format!("# Harbour\n\n*Type*: place\n\n## Facts\n\n{long}\n## Empty\n\n## Notes\n\nWeißer Kai [verified: 2026-02-04]\n");
+        let pieces = cut(&page, text.as_bytes());
+        assert!(pieces.len() > 4, "{}", pieces.len());
+        assert_eq!(pieces[0].passage.id, "knowledge/entities/harbour.md");
+        assert!(pieces.iter().all(|piece| piece.bytes.len() <= SECTION_BYTES + 100));
+        assert!(pieces.iter().all(|piece| !piece.passage.text.starts_with("## Empty")));
+        let last = &pieces.last().unwrap().passage;
+        assert_eq!((last.day, last.text.as_str()), (Some(jiff::civil::date(2026, 2, 4)), "## Notes\n\nWeißer Kai [verified: 2026-02-04]"));
+        for piece in &pieces {
+            assert_eq!(again(&page, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(), Some(&piece.passage));
+        }
+    }
+
+    // Y9
+    #[test]
+    fn lines_are_passages_and_what_is_none_is_passed_over() {
+        let file = path("memory/messages/2026-02-13.jsonl");
+        let good = r#"{"ts":"2026-02-13T10:00:00+00:00","conversation":"c","session":"s","id":"m1","role":"user","text":"the key is under the mat"}"#;
+        let text = format!("{good}\nnot a line\n{}\n", good.replace("m1", "m2"));
+        let pieces = cut(&file, text.as_bytes());
+        let ids: Vec<&str> = pieces.iter().map(|piece| piece.passage.id.as_str()).collect();
+        assert_eq!(ids, ["m1", "m2"]);
+        assert_ne!(pieces[0].passage.key(), pieces[1].passage.key());
+        assert_eq!(pieces[0].passage.group(), Some("c\0s".into()));
+        for piece in &pieces {
+            assert_eq!(again(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(), Some(&piece.passage));
+        }
+    }
+
+    #[test]
+    fn only_files_of_memory_are_searched() {
+        for (name, is) in [
+            ("memory/ledger.jsonl", true),
+            ("memory/ledger-archive-2026.jsonl", true),
+            ("memory/2026-02-13.md", true),
+            ("memory/messages/2026-02-13.jsonl", true),
+            ("memory/summaries.jsonl", true),
+            ("knowledge/entities/harbour.md", true),
+            ("knowledge/consolidation-reports/2026-02-13.md", false),
+            ("memory/memories/20260203-0930-key.md", true),
+            ("recall/pack.md", false),
+            ("primers/daily/2026-02-13.md", false),
+            ("icecore.toml", false),
+        ] {
+            assert_eq!(is_source(&path(name)), is, "{name}");
+        }
+    }
+
+    proptest::proptest! {
+        // Y9
+        #[test]
+        fn any_bytes_are_cut_without_a_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+            for name in ["memory/messages/2026-02-13.jsonl", "memory/2026-02-13.md", "memory/ledger.jsonl", "memory/summaries.jsonl"] {
+                for piece in cut(&path(name), &bytes) {
+                    proptest::prop_assert!(piece.bytes.end <= bytes.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Postings: in which passages a term stands, and how often, packed small enough to be read whole.
+
+/// That a term stands in a passage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Posting {
+    /// The passage's number.
+    pub passage: u32,
+    /// How often.
+    pub count: u32,
+}
+
+/// A block is closed when it has so many bytes, so that adding to it stays cheap.
+pub const FULL_BYTES: usize = 4096;
+
+/// Postings that follow each other, packed. Passages ascend.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Block {
+    /// The packed bytes.
+    pub bytes: Vec<u8>,
+    /// The last passage in it; 0 in an empty one, as no passage has that number.
+    pub last: u32,
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u32) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take(bytes: &[u8], at: &mut usize) -> Option<u32> {
+    let mut number = 0_u32;
+    for shift in (0..35).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        number |= u32::from(byte & 0x7f).checked_shl(shift)?;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+impl Block {
+    /// Whether what follows belongs into another block.
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() >= FULL_BYTES
+    }
+
+    /// Adds what comes after everything in it.
+    pub fn push(&mut self, posting: Posting) {
+        put(&mut self.bytes, posting.passage.wrapping_sub(self.last));
+        put(&mut self.bytes, posting.count);
+        self.last = posting.passage;
+    }
+
+    /// What is in these bytes; what cannot be read ends it.
+    pub fn read(bytes: &[u8]) -> impl Iterator<Item = Posting> + '_ {
+        let (mut at, mut passage) = (0, 0_u32);
+        std::iter::from_fn(move || {
+            passage = passage.wrapping_add(take(bytes, &mut at)?);
+            Some(Posting { passage, count: take(bytes, &mut at)? })
+        })
+    }
+}
+
+impl FromIterator<Posting> for Block {
+    fn from_iter<I: IntoIterator<Item = Posting>>(postings: I) -> Self {
+        let mut block = Self::default();
+        postings.into_iter().for_each(|posting| block.push(posting));
+        block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        // Y9
+        #[test]
+        fn what_was_packed_is_read(mut passages in proptest::collection::btree_set(1_u32.., 0..200), counts in proptest::collection::vec(1_u32.., 200)) {
+            let postings: Vec<Posting> = std::mem::take(&mut passages).into_iter().zip(counts).map(|(passage, count)| Posting { passage, count }).collect();
+            let block: Block = postings.iter().copied().collect();
+            proptest::prop_assert_eq!(Block::read(&block.bytes).collect::<Vec<_>>(), postings);
+        }
+
+        // Y9
+        #[test]
+        fn damaged_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..100)) {
+            proptest::prop_assert!(Block::read(&bytes).count() <= bytes.len());
+        }
+    }
+}

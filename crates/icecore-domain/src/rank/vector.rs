@@ -1,0 +1,200 @@
+//! Meanings in few bytes: a vector packed to one byte for each number, and one of only signs for a first look.
+//!
+//! A million of them must be gone through while somebody waits. Packed, a vector takes a quarter of its room and two
+//! of them are compared in whole numbers; what that costs in accuracy is far below what makes one text rank before
+//! another.
+
+/// How many numbers a vector has.
+pub const DIMENSIONS: usize = 384;
+/// How many bytes a packed vector takes.
+pub const PACKED_BYTES: usize = DIMENSIONS + 4;
+/// How many words of bits its signs take.
+const SIGN_WORDS: usize = DIMENSIONS / 64;
+
+/// A vector with one byte for each number, and what to multiply the bytes with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Packed {
+    scale: f32,
+    bytes: [i8; DIMENSIONS],
+}
+
+/// Only the signs of a vector: a bit is set where a number is above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Signs(pub [u64; SIGN_WORDS]);
+
+/// Packs a vector. What is not finite counts as 0.
+pub fn pack(numbers: &[f32; DIMENSIONS]) -> Packed {
+    let numbers = numbers.map(|x| if x.is_finite() { x } else { 0.0 });
+    let greatest = numbers.iter().fold(0.0_f32, |greatest, x| greatest.max(x.abs()));
+    if greatest == 0.0 {
+        return Packed { scale: 0.0, bytes: [0; DIMENSIONS] };
+    }
+    // Divided first, because 127 / greatest may be more than a number can hold.
+    Packed { scale: greatest / 127.0, bytes: numbers.map(|x| (x / greatest * 127.0).round() as i8) }
+}
+
+/// The dot product: for vectors of length 1, how alike they are.
+#[inline]
+pub fn dot(a: &Packed, b: &Packed) -> f32 {
+    // At most 384 · 128², which is exact as an f32 too. The chunks are as long as it takes for the compiler to do each with a few
+    // instructions.
+    let mut sums = [0_i32; 8];
+    for (a, b) in a.bytes.as_chunks::<16>().0.iter().zip(b.bytes.as_chunks::<16>().0) {
+        for lane in 0..8 {
+            let (low, high) = (i32::from(a[2 * lane]) * i32::from(b[2 * lane]), i32::from(a[2 * lane + 1]) * i32::from(b[2 * lane + 1]));
+            sums[lane] += low + high;
+        }
+    }
+    sums.iter().sum::<i32>() as f32 * a.scale * b.scale
+}
+
+impl Packed {
+    /// The vector again, as near as it was kept.
+    pub fn unpack(&self) -> [f32; DIMENSIONS] {
+        self.bytes.map(|byte| f32::from(byte) * self.scale)
+    }
+
+    /// Its signs.
+    pub fn signs(&self) -> Signs {
+        Signs::of_bits(|at| self.bytes[at] > 0)
+    }
+
+    /// The form in which it is kept: the scale, lowest byte first, and the bytes.
+    pub fn to_bytes(&self) -> [u8; PACKED_BYTES] {
+        let mut kept = [0; PACKED_BYTES];
+        let (scale, bytes) = kept.split_at_mut(4);
+        scale.copy_from_slice(&self.scale.to_le_bytes());
+        bytes.iter_mut().zip(self.bytes).for_each(|(kept, byte)| *kept = byte.cast_unsigned());
+        kept
+    }
+
+    /// A vector as it was kept; `None` if that was not one.
+    pub fn from_bytes(kept: &[u8]) -> Option<Self> {
+        let kept: &[u8; PACKED_BYTES] = kept.try_into().ok()?;
+        let (scale, bytes) = kept.split_first_chunk::<4>()?;
+        let scale = f32::from_le_bytes(*scale);
+        let bytes: &[u8; DIMENSIONS] = bytes.try_into().ok()?;
+        (scale.is_finite() && scale >= 0.0).then(|| Self { scale, bytes: bytes.map(u8::cast_signed) })
+    }
+}
+
+impl Signs {
+    /// The signs of a vector.
+    pub fn of(numbers: &[f32; DIMENSIONS]) -> Self {
+        Self::of_bits(|at| numbers[at] > 0.0)
+    }
+
+    fn of_bits(set: impl Fn(usize) -> bool) -> Self {
+        let word = |word: usize| (0..64).fold(0, |bits, bit| bits | u64::from(set(64 * word + bit)) << bit);
+        Self(std::array::from_fn(word))
+    }
+
+    /// In how many places two differ: 0 for the same direction, 192 for such as have nothing to do with each other.
+    #[inline]
+    pub fn hamming(&self, other: &Self) -> u32 {
+        self.0.iter().zip(other.0).map(|(a, b)| (a ^ b).count_ones()).sum()
+    }
+
+    /// The form in which they are kept, lowest byte first.
+    pub fn to_bytes(&self) -> [u8; DIMENSIONS / 8] {
+        let mut kept = [0; DIMENSIONS / 8];
+        kept.as_chunks_mut::<8>().0.iter_mut().zip(self.0).for_each(|(kept, word)| *kept = word.to_le_bytes());
+        kept
+    }
+
+    /// Signs as they were kept; `None` if that was something else.
+    pub fn from_bytes(kept: &[u8]) -> Option<Self> {
+        let kept: &[u8; DIMENSIONS / 8] = kept.try_into().ok()?;
+        let words: &[[u8; 8]; SIGN_WORDS] = kept.as_chunks().0.try_into().ok()?;
+        Some(Self(words.map(u64::from_le_bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Vectors of length 1, in every direction alike: sums of many numbers are spread like a bell.
+    fn unit() -> impl Strategy<Value = [f32; DIMENSIONS]> {
+        prop::collection::vec(prop::collection::vec(-1.0_f32..1.0, 6), DIMENSIONS).prop_map(|numbers| {
+            let numbers: [f32; DIMENSIONS] = std::array::from_fn(|at| numbers[at].iter().sum());
+            let length = exact(&numbers, &numbers).sqrt();
+            numbers.map(|x| x / length as f32)
+        })
+    }
+
+    /// Another one, more or less near to the first.
+    fn pair() -> impl Strategy<Value = ([f32; DIMENSIONS], [f32; DIMENSIONS])> {
+        (unit(), unit(), 0.0_f32..1.0).prop_map(|(a, b, near)| {
+            let mixed: [f32; DIMENSIONS] = std::array::from_fn(|at| near * a[at] + (1.0 - near) * b[at]);
+            let length = exact(&mixed, &mixed).sqrt() as f32;
+            (a, mixed.map(|x| x / length))
+        })
+    }
+
+    fn exact(a: &[f32; DIMENSIONS], b: &[f32; DIMENSIONS]) -> f64 {
+        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_packed_vector_is_as_near_to_others_as_the_vector_is((a, b) in pair()) {
+            let right = exact(&a, &b);
+            prop_assert!((f64::from(dot(&pack(&a), &pack(&b))) - right).abs() < 0.01);
+            prop_assert!((exact(&pack(&a).unpack(), &b) - right).abs() < 0.01);
+            prop_assert!((dot(&pack(&a), &pack(&a)) - 1.0).abs() < 0.01);
+        }
+
+        #[test]
+        fn the_whole_numbers_add_up(a in prop::collection::vec(any::<i8>(), DIMENSIONS), b in prop::collection::vec(any::<i8>(), DIMENSIONS)) {
+            let packed = |bytes: &[i8]| Packed { scale: 1.0, bytes: bytes.try_into().unwrap() };
+            let right: i32 = a.iter().zip(&b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum();
+            prop_assert_eq!(dot(&packed(&a), &packed(&b)), right as f32);
+        }
+
+        #[test]
+        fn signs_differ_by_the_angle((a, b) in pair()) {
+            let (signs, others) = (Signs::of(&a), Signs::of(&b));
+            let right = (0..DIMENSIONS).filter(|at| (a[*at] > 0.0) != (b[*at] > 0.0)).count();
+            prop_assert_eq!(signs.hamming(&others) as usize, right);
+            prop_assert_eq!(signs.hamming(&signs), 0);
+            let angle = exact(&a, &b).clamp(-1.0, 1.0).acos() / std::f64::consts::PI;
+            prop_assert!((f64::from(signs.hamming(&others)) / DIMENSIONS as f64 - angle).abs() < 0.2);
+        }
+
+        #[test]
+        fn what_is_kept_comes_back(a in unit()) {
+            let (packed, signs) = (pack(&a), Signs::of(&a));
+            prop_assert_eq!(Packed::from_bytes(&packed.to_bytes()), Some(packed));
+            prop_assert_eq!(Signs::from_bytes(&signs.to_bytes()), Some(signs));
+            // Packing may make nothing of a very small number, but never turns one around.
+            prop_assert_eq!(packed.signs().0.iter().zip(signs.0).all(|(packed, whole)| packed & !whole == 0), true);
+        }
+
+        #[test]
+        fn no_bytes_and_no_numbers_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..500), number in any::<f32>(), other in any::<f32>()) {
+            let mut numbers = [number; DIMENSIONS];
+            numbers[7] = other;
+            let packed = pack(&numbers);
+            prop_assert!(packed.unpack().iter().all(|x| x.is_finite()));
+            prop_assert_eq!(Packed::from_bytes(&bytes).is_some(), bytes.len() == PACKED_BYTES && Packed::from_bytes(&bytes).is_some());
+            prop_assert_eq!(Signs::from_bytes(&bytes).is_some(), bytes.len() == DIMENSIONS / 8);
+        }
+    }
+
+    #[test]
+    fn odd_vectors_are_packed_too() {
+        assert_eq!(pack(&[0.0; DIMENSIONS]).unpack(), [0.0; DIMENSIONS]);
+        assert_eq!(dot(&pack(&[f32::NAN; DIMENSIONS]), &pack(&[1.0; DIMENSIONS])), 0.0);
+        assert!(pack(&[f32::MAX; DIMENSIONS]).unpack().iter().all(|x| x.is_finite()));
+        assert!(pack(&[1e-44; DIMENSIONS]).unpack().iter().all(|x| x.is_finite()));
+        let mut kept = pack(&[0.05; DIMENSIONS]).to_bytes();
+        kept[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+        assert_eq!(Packed::from_bytes(&kept), None);
+        assert_eq!(Packed::from_bytes(&kept[1..]), None);
+    }
+}

@@ -1,0 +1,681 @@
+//! The search index: a SQLite file beside the other, with every passage's terms, numbers and vectors.
+//!
+//! It is apart from the index of the ledger so that capturing never waits for it: it catches up when somebody searches.
+//! A file that grew by lines is taken in from where it was; any other change takes the whole file in again. Postings of
+//! passages that are gone stay until everything is made anew, and are passed over by whoever reads them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::rank::corpus::{ALONE, Corpus, ROW_BYTES, Row};
+use icecore_domain::rank::passage::{self, Passage};
+use icecore_domain::rank::posting::{Block, Posting};
+use icecore_domain::rank::terms::Reader;
+use icecore_domain::rank::vector::{DIMENSIONS, Packed, Signs};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::Vault;
+use super::door::{Door, Look};
+use super::index::{self, Outcome};
+use crate::passages::{Embedded, Passages, Placed, TakenIn};
+use crate::{Error, Progress, Result};
+
+/// Raised whenever the tables or what is put into them change; another version's index is made anew.
+const VERSION: i64 = 1;
+/// So many passages are taken in at once; then others get their turn.
+const BATCH: usize = 20_000;
+/// So many passages stand in one row of the tables that keep many.
+const PIECE: u32 = 1_024;
+const SIGN_BYTES: usize = DIMENSIONS / 8;
+/// Everything is made anew when there are more gone passages than this, and more of them than others.
+const MANY_GONE: u32 = 1_000;
+
+/// The open search index and what of it is held in memory.
+pub(super) struct Search {
+    connection: Connection,
+    reader: Reader,
+    corpus: Option<(i64, Arc<Corpus>)>,
+    signs: Option<(i64, Arc<Vec<Signs>>)>,
+}
+
+/// The search index, once it is needed.
+#[derive(Default)]
+pub(super) struct Shelf(Mutex<Option<Box<Search>>>);
+
+/// Passages on their way into the index.
+#[derive(Default)]
+struct Batch {
+    terms: HashMap<String, Vec<Posting>>,
+    rows: BTreeMap<u32, Row>,
+    passages: usize,
+}
+
+fn search_error(error: &rusqlite::Error) -> Error {
+    Error::Index(error.to_string())
+}
+
+fn number(key: u64) -> i64 {
+    key.cast_signed()
+}
+
+fn wording(text: &str) -> i64 {
+    Hash::of(text.as_bytes()).bytes().iter().take(8).fold(0, |number, &byte| number << 8 | i64::from(byte))
+}
+
+impl Search {
+    fn open(door: &Door, path: &Path) -> Outcome<Self> {
+        door.make_private_file(path);
+        match Self::try_open(path) {
+            Ok(Some(search)) => Ok(search),
+            Ok(None) => Self::anew(door, path),
+            Err(error) if index::is_damage(&error) => Self::anew(door, path),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn anew(door: &Door, path: &Path) -> Outcome<Self> {
+        door.remove_index(path);
+        door.make_private_file(path);
+        Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
+    }
+
+    fn try_open(path: &Path) -> Outcome<Option<Self>> {
+        Self::prepared(index::connect(path)?)
+    }
+
+    /// One that is gone with the process, for a vault that cannot be written to.
+    fn in_memory() -> Outcome<Self> {
+        Self::prepared(Connection::open_in_memory()?)?.ok_or(rusqlite::Error::InvalidQuery)
+    }
+
+    fn prepared(mut connection: Connection) -> Outcome<Option<Self>> {
+        match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
+            VERSION => {}
+            0 => {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? == 0 {
+                    transaction.execute_batch(include_str!("search.sql"))?;
+                    transaction.pragma_update(None, "user_version", VERSION)?;
+                }
+                transaction.commit()?;
+            }
+            _ => return Ok(None),
+        }
+        connection.execute_batch("PRAGMA cache_size = -65536")?;
+        Ok(Some(Self { connection, reader: Reader::default(), corpus: None, signs: None }))
+    }
+
+    /// The files that are known, with what they looked like.
+    fn known(&self) -> Outcome<HashMap<String, String>> {
+        self.connection.prepare_cached("SELECT path, stamp FROM file")?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    }
+
+    /// Forgets everything but the vectors.
+    fn clear(&mut self) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for table in ["file", "passage", "piece", "grouping", "term", "posting", "sign"] {
+            transaction.execute(&format!("DELETE FROM {table}"), [])?;
+        }
+        transaction.execute("UPDATE state SET next = 1, generation = generation + 1", [])?;
+        transaction.commit()
+    }
+
+    /// Takes in these files, as many as make a batch; how many files and passages that were.
+    fn take(&mut self, files: &[DocPath], read: &dyn Fn(&DocPath) -> Result<(Option<Look>, Vec<u8>)>) -> Result<Outcome<(usize, usize)>> {
+        let Self { connection, reader, .. } = self;
+        let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+            Ok(transaction) => transaction,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut batch = Batch::default();
+        let mut done = 0;
+        for path in files {
+            let (look, text) = match read(path) {
+                // A file that cannot be read is passed over until it can; `doctor` tells of it.
+                Err(Error::Denied { .. } | Error::Io { .. } | Error::NotAFile(_)) => (None, Vec::new()),
+                other => other?,
+            };
+            if let Err(error) = take_file(&transaction, reader, &mut batch, path, look, &text) {
+                return Ok(Err(error));
+            }
+            done += 1;
+            if batch.passages >= BATCH {
+                break;
+            }
+        }
+        let passages = batch.passages;
+        Ok(batch.write(&transaction).and_then(|()| transaction.commit()).map(|()| (done, passages)))
+    }
+
+    fn generation(&self) -> Outcome<i64> {
+        self.connection.prepare_cached("SELECT generation FROM state")?.query_row([], |row| row.get(0))
+    }
+
+    fn corpus(&mut self) -> Outcome<Arc<Corpus>> {
+        let generation = self.generation()?;
+        if let Some((known, corpus)) = &self.corpus
+            && *known == generation
+        {
+            return Ok(corpus.clone());
+        }
+        let mut bytes = Vec::new();
+        let mut query = self.connection.prepare_cached("SELECT rows FROM piece ORDER BY piece")?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            bytes.extend_from_slice(row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?);
+        }
+        let corpus = Arc::new(Corpus::of(&bytes));
+        self.corpus = Some((generation, corpus.clone()));
+        Ok(corpus)
+    }
+
+    fn signs(&mut self) -> Outcome<Arc<Vec<Signs>>> {
+        let generation = self.generation()?;
+        if let Some((known, signs)) = &self.signs
+            && *known == generation
+        {
+            return Ok(signs.clone());
+        }
+        let mut found = Vec::new();
+        let mut query = self.connection.prepare_cached("SELECT piece, signs FROM sign ORDER BY piece")?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let piece: usize = row.get(0)?;
+            found.resize(piece * PIECE as usize, Signs([0; SIGN_BYTES / 8]));
+            let bytes = row.get_ref(1)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?;
+            found.extend(bytes.as_chunks::<SIGN_BYTES>().0.iter().filter_map(|bytes| Signs::from_bytes(bytes)));
+        }
+        let signs = Arc::new(found);
+        self.signs = Some((generation, signs.clone()));
+        Ok(signs)
+    }
+
+    fn postings(&self, terms: &[String]) -> Outcome<Vec<Vec<Posting>>> {
+        let mut number = self.connection.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
+        let mut blocks = self.connection.prepare_cached("SELECT block FROM posting WHERE place BETWEEN ?1 AND ?2 ORDER BY place")?;
+        terms
+            .iter()
+            .map(|term| {
+                let mut found = Vec::new();
+                if let Some(number) = number.query_row([term], |row| row.get::<_, i64>(0)).optional()? {
+                    let mut rows = blocks.query([number << 32, number << 32 | 0xffff_ffff])?;
+                    while let Some(row) = rows.next()? {
+                        found.extend(Block::read(row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?));
+                    }
+                }
+                Ok(found)
+            })
+            .collect()
+    }
+
+    /// Where passages stand: the file, start, length and which of several.
+    fn places(&self, numbers: &[u32]) -> Outcome<Vec<Option<(String, u64, usize, u8)>>> {
+        let mut query = self
+            .connection
+            .prepare_cached("SELECT path, start, length, nth FROM passage JOIN file USING (file) WHERE passage.number = ?1")?;
+        let place = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        numbers.iter().map(|number| query.query_row([number], place).optional()).collect()
+    }
+
+    fn vectors(&self, numbers: &[u32]) -> Outcome<Vec<Option<Packed>>> {
+        let mut query = self.connection.prepare_cached("SELECT packed FROM passage JOIN vector USING (wording) WHERE number = ?1")?;
+        let packed = |row: &rusqlite::Row<'_>| Ok(row.get_ref(0)?.as_blob().ok().and_then(Packed::from_bytes));
+        numbers.iter().map(|number| Ok(query.query_row([number], packed).optional()?.flatten())).collect()
+    }
+
+    fn keep_vectors(&mut self, vectors: &[(u32, Packed)]) -> Outcome<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut signs: BTreeMap<u32, Signs> = BTreeMap::new();
+        {
+            let mut wording = transaction.prepare_cached("SELECT wording FROM passage WHERE number = ?1")?;
+            let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO vector VALUES (?1, ?2)")?;
+            for (number, packed) in vectors {
+                let Some(words) = wording.query_row([number], |row| row.get::<_, i64>(0)).optional()? else { continue };
+                put.execute(params![words, packed.to_bytes()])?;
+                signs.insert(*number, packed.signs());
+            }
+        }
+        write_signs(&transaction, &signs)?;
+        transaction.execute("UPDATE state SET generation = generation + 1", [])?;
+        transaction.commit()
+    }
+}
+
+/// Takes one file in: what it gained, or all of it.
+fn take_file(
+    transaction: &Transaction<'_>,
+    reader: &Reader,
+    batch: &mut Batch,
+    path: &DocPath,
+    look: Option<Look>,
+    text: &[u8],
+) -> Outcome<()> {
+    let known: Option<(i64, u64, Vec<u8>, String)> = transaction
+        .prepare_cached("SELECT file, bytes, running, stamp FROM file WHERE path = ?1")?
+        .query_row([path.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .optional()?;
+    if known.as_ref().is_some_and(|known| look.is_some_and(|look| look.stamp() == known.3)) {
+        // Somebody else was faster.
+        return Ok(());
+    }
+    let by_lines = passage::grows_by_lines(path);
+    // A last line without an end is still being written.
+    let whole = if by_lines { text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1) } else { text.len() };
+    let text = &text[..whole];
+    let mut from = 0;
+    if let Some((file, bytes, running, _)) = &known {
+        let covered = usize::try_from(*bytes).unwrap_or(usize::MAX);
+        if by_lines && text.get(..covered).is_some_and(|covered| Hash::of(covered).bytes().as_slice() == running.as_slice()) {
+            from = covered;
+        } else {
+            remove_file(transaction, batch, *file)?;
+        }
+    }
+    let Some(look) = look else {
+        transaction.prepare_cached("DELETE FROM file WHERE path = ?1")?.execute([path.as_str()])?;
+        return Ok(());
+    };
+    let file: i64 = transaction
+        .prepare_cached(
+            "INSERT INTO file (path, stamp, bytes, running) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (path)
+             DO UPDATE SET stamp = excluded.stamp, bytes = excluded.bytes, running = excluded.running RETURNING file",
+        )?
+        .query_row(params![path.as_str(), look.stamp(), text.len(), Hash::of(text).bytes().as_slice()], |row| row.get(0))?;
+    for piece in passage::cut(path, &text[from..]) {
+        let place = (file, from + piece.bytes.start, piece.bytes.len(), piece.nth);
+        batch.add(transaction, reader, &piece.passage, place)?;
+    }
+    Ok(())
+}
+
+fn remove_file(transaction: &Transaction<'_>, batch: &mut Batch, file: i64) -> Outcome<()> {
+    let mut query = transaction.prepare_cached("SELECT number FROM passage WHERE file = ?1")?;
+    for number in query.query_map([file], |row| row.get::<_, u32>(0))? {
+        batch.rows.insert(number?, Row::GONE);
+    }
+    transaction.prepare_cached("DELETE FROM passage WHERE file = ?1")?.execute([file])?;
+    Ok(())
+}
+
+impl Batch {
+    fn add(&mut self, transaction: &Transaction<'_>, reader: &Reader, passage: &Passage, place: (i64, usize, usize, u8)) -> Outcome<()> {
+        let key = number(passage.key());
+        let before: Option<u32> =
+            transaction.prepare_cached("SELECT number FROM passage WHERE key = ?1")?.query_row([key], |row| row.get(0)).optional()?;
+        if let Some(before) = before {
+            self.rows.insert(before, Row::GONE);
+            transaction.prepare_cached("DELETE FROM passage WHERE number = ?1")?.execute([before])?;
+        }
+        let number: u32 =
+            transaction.prepare_cached("UPDATE state SET next = next + 1 RETURNING next - 1")?.query_row([], |row| row.get(0))?;
+        let (file, start, length, nth) = place;
+        transaction.prepare_cached("INSERT INTO passage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?.execute(params![
+            number,
+            key,
+            file,
+            start,
+            length,
+            nth,
+            wording(&passage.text)
+        ])?;
+        let group = match passage.group() {
+            None => ALONE,
+            Some(name) => {
+                let known = transaction
+                    .prepare_cached("SELECT number FROM grouping WHERE name = ?1")?
+                    .query_row([&name], |row| row.get(0))
+                    .optional()?;
+                match known {
+                    Some(number) => number,
+                    None => {
+                        transaction
+                            .prepare_cached("INSERT INTO grouping (name, conversation) VALUES (?1, ?2)")?
+                            .execute(params![name, passage.conversation])?;
+                        u32::try_from(transaction.last_insert_rowid()).unwrap_or(ALONE)
+                    }
+                }
+            }
+        };
+        let terms = reader.terms(&passage.text);
+        for (term, count) in terms.counts {
+            self.terms.entry(term).or_default().push(Posting { passage: number, count });
+        }
+        let at = match (passage.ts, passage.day) {
+            (Some(ts), _) => ts.at().as_second(),
+            // Of a day only: its noon.
+            (None, Some(day)) => day.at(12, 0, 0, 0).in_tz("UTC").map_or(i64::MIN, |at| at.timestamp().as_second()),
+            (None, None) => i64::MIN,
+        };
+        let length = u16::try_from(terms.length).unwrap_or(u16::MAX);
+        self.rows.insert(number, Row { at, group, length, kind: Some(passage.kind), role: passage.role });
+        self.passages += 1;
+        Ok(())
+    }
+
+    fn write(self, transaction: &Transaction<'_>) -> Outcome<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        write_rows(transaction, &self.rows)?;
+        let fresh: Vec<u32> = self.rows.iter().filter(|(_, row)| row.kind.is_some()).map(|(&number, _)| number).collect();
+        let mut signs: BTreeMap<u32, Signs> =
+            self.rows.iter().filter(|(_, row)| row.kind.is_none()).map(|(&number, _)| (number, Signs([0; SIGN_BYTES / 8]))).collect();
+        {
+            // Words that were there before have their vector already.
+            let mut known = transaction.prepare_cached("SELECT packed FROM passage JOIN vector USING (wording) WHERE number = ?1")?;
+            for number in fresh {
+                let packed = known.query_row([number], |row| row.get::<_, Vec<u8>>(0)).optional()?;
+                if let Some(packed) = packed.as_deref().and_then(Packed::from_bytes) {
+                    signs.insert(number, packed.signs());
+                }
+            }
+        }
+        write_signs(transaction, &signs)?;
+        // In the order of the table, so that each page is visited once.
+        let mut terms: Vec<(i64, Vec<Posting>)> = Vec::with_capacity(self.terms.len());
+        {
+            let mut find = transaction.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
+            let mut put = transaction.prepare_cached("INSERT INTO term (term) VALUES (?1)")?;
+            let mut sorted: Vec<(String, Vec<Posting>)> = self.terms.into_iter().collect();
+            sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            for (term, postings) in sorted {
+                let number = match find.query_row([&term], |row| row.get(0)).optional()? {
+                    Some(number) => number,
+                    None => {
+                        put.execute([&term])?;
+                        transaction.last_insert_rowid()
+                    }
+                };
+                terms.push((number, postings));
+            }
+        }
+        terms.sort_unstable_by_key(|(number, _)| *number);
+        let mut last = transaction
+            .prepare_cached("SELECT place, last, block FROM posting WHERE place BETWEEN ?1 AND ?2 ORDER BY place DESC LIMIT 1")?;
+        let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO posting VALUES (?1, ?2, ?3)")?;
+        for (term, postings) in terms {
+            let open = last
+                .query_row([term << 32, term << 32 | 0xffff_ffff], |row| {
+                    Ok((row.get::<_, i64>(0)?, Block { last: row.get(1)?, bytes: row.get(2)? }))
+                })
+                .optional()?;
+            let (mut place, mut block) = open.unwrap_or((0, Block::default()));
+            for posting in postings {
+                if place == 0 || block.is_full() {
+                    if place != 0 {
+                        put.execute(params![place, block.last, block.bytes])?;
+                    }
+                    place = term << 32 | i64::from(posting.passage);
+                    block = Block::default();
+                }
+                block.push(posting);
+            }
+            put.execute(params![place, block.last, block.bytes])?;
+        }
+        transaction.execute("UPDATE state SET generation = generation + 1", [])?;
+        Ok(())
+    }
+}
+
+/// Writes into rows that hold many: `size` bytes for each number.
+fn write_many<const SIZE: usize>(
+    transaction: &Transaction<'_>,
+    (read, put): (&str, &str),
+    values: impl Iterator<Item = (u32, [u8; SIZE])>,
+) -> Outcome<()> {
+    let mut read = transaction.prepare_cached(read)?;
+    let mut put = transaction.prepare_cached(put)?;
+    let mut open: Option<(u32, Vec<u8>)> = None;
+    for (number, bytes) in values {
+        let piece = number / PIECE;
+        if open.as_ref().is_none_or(|(at, _)| *at != piece) {
+            if let Some((at, bytes)) = open.take() {
+                put.execute(params![at, bytes])?;
+            }
+            open = Some((piece, read.query_row([piece], |row| row.get(0)).optional()?.unwrap_or_default()));
+        }
+        if let Some((_, all)) = &mut open {
+            let at = (number % PIECE) as usize * SIZE;
+            if all.len() < at + SIZE {
+                all.resize(at + SIZE, 0);
+            }
+            all[at..at + SIZE].copy_from_slice(&bytes);
+        }
+    }
+    if let Some((at, bytes)) = open {
+        put.execute(params![at, bytes])?;
+    }
+    Ok(())
+}
+
+fn write_rows(transaction: &Transaction<'_>, rows: &BTreeMap<u32, Row>) -> Outcome<()> {
+    let rows = rows.iter().map(|(&number, row)| (number, row.bytes()));
+    write_many::<ROW_BYTES>(transaction, ("SELECT rows FROM piece WHERE piece = ?1", "INSERT OR REPLACE INTO piece VALUES (?1, ?2)"), rows)
+}
+
+fn write_signs(transaction: &Transaction<'_>, signs: &BTreeMap<u32, Signs>) -> Outcome<()> {
+    let signs = signs.iter().map(|(&number, signs)| (number, signs.to_bytes()));
+    write_many::<SIGN_BYTES>(transaction, ("SELECT signs FROM sign WHERE piece = ?1", "INSERT OR REPLACE INTO sign VALUES (?1, ?2)"), signs)
+}
+
+impl Vault {
+    fn shelf(&self) -> MutexGuard<'_, Option<Box<Search>>> {
+        self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the search index. One that turns out to be damaged is made anew and asked again; where none can be written, one in
+    /// memory stands in.
+    fn look_up<T>(&self, question: impl Fn(&mut Search) -> Outcome<T>) -> Result<T> {
+        let path = self.door.private("search.db");
+        let mut shelf = self.shelf();
+        for attempt in 0..3 {
+            let search = match &mut *shelf {
+                Some(search) => search,
+                None => {
+                    let made =
+                        self.door.make_folder(&self.root().join(layout::PRIVATE)).ok().and_then(|()| Search::open(&self.door, &path).ok());
+                    let search = match made {
+                        Some(search) if attempt < 2 => search,
+                        _ => Search::in_memory().map_err(|error| search_error(&error))?,
+                    };
+                    shelf.insert(Box::new(search))
+                }
+            };
+            match question(search) {
+                Ok(answer) => return Ok(answer),
+                Err(error) if index::is_damage(&error) && attempt == 0 => {
+                    *shelf = Search::anew(&self.door, &path).ok().map(Box::new);
+                    if let Some(search) = &mut *shelf {
+                        self.catch_up_search(search, &|_, _| {})?.map_err(|error| search_error(&error))?;
+                    }
+                }
+                Err(_) if attempt < 2 => *shelf = None,
+                Err(error) => return Err(search_error(&error)),
+            }
+        }
+        Err(Error::Index("the search index cannot be made".into()))
+    }
+
+    /// The files that have passages, with what the file system says of them.
+    fn sources(&self) -> Result<Vec<(DocPath, Look)>> {
+        let mut found = Vec::new();
+        for folder in ["memory", layout::MESSAGES, layout::SNAPSHOTS, layout::PRUNED.trim_end_matches('/'), layout::MEMORIES] {
+            found.extend(self.door.looks(folder)?);
+        }
+        for folder in ["knowledge", "conversations"] {
+            for path in self.door.documents(folder)? {
+                if let Some(look) = self.door.look(&path)? {
+                    found.push((path, look));
+                }
+            }
+        }
+        found.retain(|(path, _)| passage::is_source(path));
+        // What stands in two files counts as in the ledger, so that comes last.
+        found.sort_by(|a, b| (a.0.as_str() == layout::LEDGER).cmp(&(b.0.as_str() == layout::LEDGER)).then_with(|| a.0.cmp(&b.0)));
+        found.dedup_by(|a, b| a.0 == b.0);
+        Ok(found)
+    }
+
+    /// Brings the search index up to date with the files.
+    fn catch_up_search(&self, search: &mut Search, progress: Progress<'_>) -> Result<Outcome<TakenIn>> {
+        let sources = self.sources()?;
+        let mut known = match search.known() {
+            Ok(known) => known,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut stale: Vec<(DocPath, u64)> = sources
+            .into_iter()
+            .filter(|(path, look)| known.remove(path.as_str()).is_none_or(|stamp| stamp != look.stamp()))
+            .map(|(path, look)| (path, look.len))
+            .collect();
+        // Files that are gone go first: what moved to another file is taken in from there.
+        let gone: Vec<(DocPath, u64)> = known.keys().filter_map(|path| Some((path.parse().ok()?, 0))).collect();
+        stale.splice(0..0, gone);
+        let all: u64 = stale.iter().map(|(_, bytes)| bytes + 1).sum();
+        let paths: Vec<DocPath> = stale.iter().map(|(path, _)| path.clone()).collect();
+        let mut taken = TakenIn::default();
+        let mut done = 0;
+        while done < paths.len() {
+            let read = |path: &DocPath| -> Result<(Option<Look>, Vec<u8>)> {
+                let now = self.file_now(path)?;
+                Ok((now.look, now.text))
+            };
+            let (files, passages) = match search.take(&paths[done..], &read)? {
+                Ok(taken) => taken,
+                Err(error) => return Ok(Err(error)),
+            };
+            done += files;
+            taken.files += files as u64;
+            taken.new += passages as u64;
+            progress(stale[..done].iter().map(|(_, bytes)| bytes + 1).sum(), all);
+        }
+        Ok(Ok(taken))
+    }
+
+    fn take_in_passages(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
+        let failed = std::cell::RefCell::new(None);
+        let taken = self.look_up(|search| {
+            if anew {
+                search.clear()?;
+            }
+            match self.catch_up_search(search, progress) {
+                Ok(Ok(taken)) => {
+                    let corpus = search.corpus()?;
+                    let gone = corpus.end().saturating_sub(corpus.passages);
+                    if gone > MANY_GONE && gone > corpus.passages {
+                        search.clear()?;
+                        return match self.catch_up_search(search, progress) {
+                            Ok(again) => again,
+                            Err(error) => {
+                                *failed.borrow_mut() = Some(error);
+                                Ok(taken)
+                            }
+                        };
+                    }
+                    Ok(taken)
+                }
+                Ok(Err(error)) => Err(error),
+                Err(error) => {
+                    *failed.borrow_mut() = Some(error);
+                    Ok(TakenIn::default())
+                }
+            }
+        })?;
+        failed.into_inner().map_or(Ok(taken), Err)
+    }
+
+    fn placed(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
+        let places = self.look_up(|search| search.places(numbers))?;
+        let mut by_file: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (at, place) in places.iter().enumerate() {
+            if let Some((path, ..)) = place {
+                by_file.entry(path).or_default().push(at);
+            }
+        }
+        let mut found: Vec<Option<Placed>> = vec![None; numbers.len()];
+        for (path, which) in by_file {
+            let path: DocPath = path.parse()?;
+            let pieces: Vec<(u64, usize, u8)> =
+                which.iter().filter_map(|&at| places[at].as_ref().map(|&(_, start, length, nth)| (start, length, nth))).collect();
+            let ranges: Vec<(u64, usize)> = pieces.iter().map(|&(start, length, _)| (start, length)).collect();
+            // A file that changed since it was taken in gives nothing; the next taking in sees to it.
+            let Ok(read) = self.door.read_pieces(&path, &ranges) else { continue };
+            for ((at, bytes), (_, _, nth)) in which.iter().zip(read).zip(pieces) {
+                found[*at] = passage::again(&path, &bytes, nth).map(|passage| Placed { passage, source: path.clone() });
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Passages for Vault {
+    async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
+        self.take_in_passages(anew, progress)
+    }
+
+    async fn corpus(&self) -> Result<Arc<Corpus>> {
+        self.look_up(Search::corpus)
+    }
+
+    async fn postings(&self, terms: &[String]) -> Result<Vec<Vec<Posting>>> {
+        self.look_up(|search| search.postings(terms))
+    }
+
+    async fn terms_with(&self, part: &str, most: usize) -> Result<Vec<String>> {
+        self.look_up(|search| {
+            let mut query =
+                search.connection.prepare_cached("SELECT term FROM term WHERE instr(term, ?1) > 0 ORDER BY length(term), term LIMIT ?2")?;
+            query.query_map(params![part, most], |row| row.get(0))?.collect()
+        })
+    }
+
+    async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
+        self.placed(numbers)
+    }
+
+    async fn passage(&self, key: u64) -> Result<Option<u32>> {
+        self.look_up(|search| {
+            let mut query = search.connection.prepare_cached("SELECT number FROM passage WHERE key = ?1")?;
+            query.query_row([number(key)], |row| row.get(0)).optional()
+        })
+    }
+
+    async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>> {
+        self.look_up(|search| {
+            let mut query = search.connection.prepare_cached("SELECT number FROM grouping WHERE conversation = ?1")?;
+            query.query_map([conversation], |row| row.get(0))?.collect()
+        })
+    }
+
+    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>> {
+        self.look_up(|search| search.vectors(numbers))
+    }
+
+    async fn signs(&self) -> Result<Arc<Vec<Signs>>> {
+        self.look_up(Search::signs)
+    }
+
+    async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()> {
+        self.look_up(|search| search.keep_vectors(vectors))
+    }
+
+    async fn without_vector(&self, most: usize) -> Result<Vec<u32>> {
+        let (corpus, signs) = (self.corpus().await?, self.signs().await?);
+        let has = |number: u32| signs.get(number as usize).is_some_and(|signs| signs.0.iter().any(|&word| word != 0));
+        let mut missing: Vec<(i64, u32)> = corpus.all().filter(|(number, _)| !has(*number)).map(|(number, row)| (row.at, number)).collect();
+        missing.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(missing.into_iter().take(most).map(|(_, number)| number).collect())
+    }
+
+    async fn embedded(&self) -> Result<Embedded> {
+        let (corpus, signs) = (self.corpus().await?, self.signs().await?);
+        let has = |number: u32| signs.get(number as usize).is_some_and(|signs| signs.0.iter().any(|&word| word != 0));
+        let have = corpus.all().filter(|(number, _)| has(*number)).count() as u64;
+        Ok(Embedded { have, of: u64::from(corpus.passages) })
+    }
+}
