@@ -1,5 +1,6 @@
 //! A store that stops working after so many writes, as if the process had died there.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
@@ -12,10 +13,14 @@ use icecore_domain::ledger::LineFault;
 use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::rank::corpus::Corpus;
+use icecore_domain::rank::posting::Posting;
+use icecore_domain::rank::vector::{Packed, Signs};
 use icecore_domain::record::{BadLine, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
+use crate::passages::{Embedded, Passages, Placed, TakenIn};
 use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
 
 /// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes
@@ -35,6 +40,58 @@ impl<S> StopAfter<S> {
     fn write(&self) -> Result<()> {
         let taken = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         taken.map(|_| ()).map_err(|_| Error::Stopped(self.allowed + 1))
+    }
+}
+
+/// What is only derived is not among the writes that are counted.
+#[async_trait]
+impl<S: Store> Passages for StopAfter<S> {
+    async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
+        self.inner.take_in(anew, progress).await
+    }
+
+    async fn corpus(&self) -> Result<Arc<Corpus>> {
+        self.inner.corpus().await
+    }
+
+    async fn postings(&self, terms: &[String]) -> Result<Vec<Vec<Posting>>> {
+        self.inner.postings(terms).await
+    }
+
+    async fn terms_with(&self, part: &str, most: usize) -> Result<Vec<String>> {
+        self.inner.terms_with(part, most).await
+    }
+
+    async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
+        self.inner.passages(numbers).await
+    }
+
+    async fn passage(&self, key: u64) -> Result<Option<u32>> {
+        self.inner.passage(key).await
+    }
+
+    async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>> {
+        self.inner.groups_of(conversation).await
+    }
+
+    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>> {
+        self.inner.vectors(numbers).await
+    }
+
+    async fn signs(&self) -> Result<Arc<Vec<Signs>>> {
+        self.inner.signs().await
+    }
+
+    async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()> {
+        self.inner.keep_vectors(vectors).await
+    }
+
+    async fn without_vector(&self, most: usize) -> Result<Vec<u32>> {
+        self.inner.without_vector(most).await
+    }
+
+    async fn embedded(&self) -> Result<Embedded> {
+        self.inner.embedded().await
     }
 }
 
