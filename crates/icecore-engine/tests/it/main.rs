@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 mod cascade;
+mod embed;
 mod llm;
 mod night;
 mod prompts;

@@ -3,6 +3,7 @@
 mod capture;
 mod care;
 mod demo;
+mod find;
 mod ledger;
 mod night;
 pub mod out;
@@ -198,6 +199,11 @@ enum Command {
         after_help = "Examples:\n  icecore zoom yesterday\n  icecore zoom last tuesday --summary\n  icecore zoom 2026-W07 --conversation app\n  icecore zoom feb 2026 --json"
     )]
     Zoom(packs::Zoom),
+    /// Find anything that was ever said, learnt or written
+    #[command(
+        after_help = "Examples:\n  icecore search where did we keep the spare key\n  icecore search postgres --when \"last month\" --kind message --kind event\n  icecore search '\"the very words\"' --context 2\n  icecore search --queries questions.jsonl --limit 20 > answers.jsonl\n\nBy words alone until `icecore model fetch` has brought the model that compares meanings. -v shows how to zoom to each hit."
+    )]
+    Search(find::Search),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -224,8 +230,10 @@ enum Command {
     )]
     Doctor(care::Doctor),
     /// Make everything derived anew from the files
-    #[command(after_help = "Example:\n  icecore reindex        the index and open-loops.json; nothing else changes")]
-    Reindex,
+    #[command(
+        after_help = "Examples:\n  icecore reindex            the index, open-loops.json and what search needs; nothing else changes\n  icecore reindex --words    without the vectors, which take longest"
+    )]
+    Reindex(care::Reindex),
     /// Show or check the vault's settings
     #[command(subcommand, after_help = "Examples:\n  icecore config show\n  icecore config check")]
     Config(care::Config),
@@ -328,13 +336,14 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Mark(mark) => press::mark(&open, mark, out).await,
         Command::Pack(kind) => packs::pack(&open, kind, out).await,
         Command::Zoom(zoom) => packs::zoom(&open, zoom, out).await,
+        Command::Search(search) => find::search(&open, search, out).await,
         Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
         Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
         Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
         Command::Runs(runs) => press::runs(&open, runs, out).await,
         Command::Verify => care::verify(&open, out).await,
         Command::Doctor(doctor) => care::doctor(&open, doctor, out).await,
-        Command::Reindex => care::reindex(&open, out).await,
+        Command::Reindex(reindex) => care::reindex(&open, reindex, out).await,
         Command::Config(config) => care::config(&open, config, out),
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,
