@@ -7,10 +7,11 @@ use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::{Ledger, Standing};
 use icecore_domain::rank::corpus::{Corpus, Row};
-use icecore_domain::rank::passage::{self, Passage, PassageKind};
+use icecore_domain::rank::passage::{Passage, PassageKind};
 use icecore_domain::rank::question::{self, Question};
-use icecore_domain::rank::score::{self, BY_MEANING, BY_WORDS, Side, Sought};
+use icecore_domain::rank::score::{self, BY_MEANING, BY_WORDS, Candidate, Side, Sought};
 use icecore_domain::rank::terms::Reader;
+use icecore_domain::rank::update::{self, Told};
 use icecore_domain::rank::vector::{self, Packed, Signs};
 use icecore_store::Progress;
 use icecore_store::passages::{Embedded, Placed, TakenIn as PassagesTaken};
@@ -123,39 +124,29 @@ impl Memory {
     /// Gives passages their vectors, the newest first, at most so many. Each batch is kept as soon as it is made.
     pub async fn embed_passages(&self, embed: &dyn Embed, most: usize, progress: Progress<'_>) -> Result<Embedded> {
         self.store.take_in(false, &|_, _| {}).await?;
-        let corpus = self.store.corpus().await?;
         let mut waiting = self.store.without_vector(most).await?;
         let all = waiting.len();
         while !waiting.is_empty() {
             let batch: Vec<u32> = waiting.drain(..waiting.len().min(EMBED_BATCH)).collect();
-            self.embed_these(embed, &corpus, &batch).await?;
+            self.embed_these(embed, &batch).await?;
             progress((all - waiting.len()) as u64, all as u64);
         }
         Ok(self.store.embedded().await?)
     }
 
     /// Gives these passages their vectors and keeps them.
-    async fn embed_these(&self, embed: &dyn Embed, corpus: &Corpus, numbers: &[u32]) -> Result<HashMap<u32, Packed>> {
+    async fn embed_these(&self, embed: &dyn Embed, numbers: &[u32]) -> Result<HashMap<u32, Packed>> {
         let known = self.store.vectors(numbers).await?;
         let mut vectors: HashMap<u32, Packed> = numbers.iter().zip(known).filter_map(|(&number, packed)| Some((number, packed?))).collect();
         let missing: Vec<u32> = numbers.iter().copied().filter(|number| !vectors.contains_key(number)).collect();
-        let before: Vec<Option<u32>> = missing.iter().map(|&number| corpus.beside(number, -1)).collect();
-        let wanted: Vec<u32> = missing.iter().copied().chain(before.iter().flatten().copied()).collect();
-        let texts: HashMap<u32, Passage> = wanted
+        let texts: Vec<(u32, String)> = missing
             .iter()
             .copied()
-            .zip(self.store.passages(&wanted).await?)
-            .filter_map(|(number, placed)| Some((number, placed?.passage)))
+            .zip(self.store.passages(&missing).await?)
+            .filter_map(|(number, placed)| Some((number, placed?.passage.text)))
             .collect();
-        let meant: Vec<(u32, String)> = missing
-            .iter()
-            .zip(&before)
-            .filter_map(|(number, before)| {
-                Some((*number, passage::meaning(texts.get(number)?, before.and_then(|before| texts.get(&before)))))
-            })
-            .collect();
-        let list: Vec<&str> = meant.iter().map(|(_, text)| text.as_str()).collect();
-        for ((number, _), vector) in meant.iter().zip(embed.embed(&list)?) {
+        let list: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+        for ((number, _), vector) in texts.iter().zip(embed.embed(&list)?) {
             vectors.insert(*number, vector::pack(vector.numbers()));
         }
         let kept: Vec<(u32, Packed)> = vectors.iter().map(|(&number, &packed)| (number, packed)).collect();
@@ -219,7 +210,7 @@ impl Finder<'_> {
             if let (true, Some(embed)) = (looking.rerank, self.embed) {
                 let best = pool.clone().ranked(corpus, &BY_WORDS).into_iter().map(|(_, candidate)| candidate.passage);
                 let missing: Vec<u32> = best.take(ON_DEMAND).filter(|number| !nearness.contains_key(number)).collect();
-                let made = memory.embed_these(embed, corpus, &missing).await?;
+                let made = memory.embed_these(embed, &missing).await?;
                 nearness.extend(made.iter().map(|(&number, packed)| (number, vector::dot(vector, packed))));
             }
             pool.compare(corpus, &nearness);
@@ -235,7 +226,7 @@ impl Finder<'_> {
                 let said = question::sameness(&placed.passage.text);
                 if question.phrases.iter().all(|phrase| said.contains(phrase.as_str())) {
                     hits.push((
-                        candidate.passage,
+                        *candidate,
                         Hit { score: *score, why: candidate.features.explained(&weights), placed, replaced_by: None, around: Vec::new() },
                     ));
                 }
@@ -244,11 +235,14 @@ impl Finder<'_> {
                 break;
             }
         }
+        if question.for_newest {
+            hits = self.newest_first(hits, vector.is_some()).await?;
+        }
         let mut hits = self.settled(hits).await?;
         hits.truncate(looking.limit);
         if looking.context > 0 {
-            for (number, hit) in &mut hits {
-                hit.around = self.around(*number, looking.context).await?;
+            for (candidate, hit) in &mut hits {
+                hit.around = self.around(candidate.passage, looking.context).await?;
             }
         }
         let hits = hits.into_iter().map(|(_, hit)| hit).collect();
@@ -287,8 +281,35 @@ impl Finder<'_> {
         Ok(numbers.iter().zip(vectors).filter_map(|(&number, packed)| Some((number, vector::dot(to, &packed?)))).collect())
     }
 
+    /// What was said later above what it changed.
+    async fn newest_first(&self, hits: Vec<(Candidate, Hit)>, by_meaning: bool) -> Result<Vec<(Candidate, Hit)>> {
+        let numbers: Vec<u32> = hits.iter().take(update::AMONG).map(|(candidate, _)| candidate.passage).collect();
+        let mut vectors = if by_meaning { self.memory.store.vectors(&numbers).await? } else { Vec::new() };
+        vectors.resize(hits.len(), None);
+        let told: Vec<Told<'_>> = hits
+            .iter()
+            .zip(vectors)
+            .map(|((candidate, hit), vector)| {
+                let row = self.corpus.row(candidate.passage);
+                let text = hit.placed.passage.text.as_str();
+                Told {
+                    score: hit.score,
+                    at: row.at,
+                    speaker: (row.voice, row.role),
+                    asks: row.asks,
+                    matched: candidate.matched,
+                    text,
+                    vector,
+                }
+            })
+            .collect();
+        let order = update::order(&told);
+        let mut hits: Vec<Option<(Candidate, Hit)>> = hits.into_iter().map(Some).collect();
+        Ok(order.into_iter().filter_map(|at| hits[at].take()).collect())
+    }
+
     /// Events as the ledger has them: none that was taken back, and what replaces another above it.
-    async fn settled(&self, hits: Vec<(u32, Hit)>) -> Result<Vec<(u32, Hit)>> {
+    async fn settled(&self, hits: Vec<(Candidate, Hit)>) -> Result<Vec<(Candidate, Hit)>> {
         let ids: Vec<EventId> = hits
             .iter()
             .filter(|(_, hit)| hit.placed.passage.kind == PassageKind::Event)
@@ -303,14 +324,14 @@ impl Finder<'_> {
         }
         let standing: HashMap<String, Standing> =
             Ledger::of(events).entries().iter().map(|entry| (entry.event.id.to_string(), entry.standing)).collect();
-        let mut settled: Vec<(u32, Hit)> = Vec::with_capacity(hits.len());
-        for (number, mut hit) in hits {
+        let mut settled: Vec<(Candidate, Hit)> = Vec::with_capacity(hits.len());
+        for (candidate, mut hit) in hits {
             match standing.get(&hit.placed.passage.id) {
                 Some(Standing::Retracted { .. }) if hit.placed.passage.kind == PassageKind::Event => continue,
                 Some(Standing::Superseded { by, .. }) => hit.replaced_by = Some(*by),
                 _ => {}
             }
-            settled.push((number, hit));
+            settled.push((candidate, hit));
         }
         // What replaces takes the better of the two places; a chain of them needs several rounds.
         for _ in 0..settled.len().min(8) {

@@ -7,4 +7,5 @@ pub mod posting;
 pub mod question;
 pub mod score;
 pub mod terms;
+pub mod update;
 pub mod vector;

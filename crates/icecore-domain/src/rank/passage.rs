@@ -98,19 +98,6 @@ impl Passage {
     }
 }
 
-/// The text that stands for a passage when meanings are compared: an answer is understood with its question.
-pub fn meaning(passage: &Passage, before: Option<&Passage>) -> String {
-    let asked = before.and_then(|before| last_question(&before.text)).unwrap_or_default();
-    format!("{asked} {}", passage.text).trim().to_owned()
-}
-
-/// The last sentence of a text that asks something.
-fn last_question(text: &str) -> Option<&str> {
-    let end = text.rfind('?')? + 1;
-    let start = text[..end - 1].rfind(['.', '!', '?', '\n']).map_or(0, |at| at + 1);
-    Some(text[start..end].trim())
-}
-
 /// Whether there are passages in a file of that name.
 pub fn is_source(path: &DocPath) -> bool {
     form(path).is_some()
@@ -324,20 +311,6 @@ mod tests {
         for piece in &pieces {
             assert_eq!(again(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(), Some(&piece.passage));
         }
-    }
-
-    // Y9
-    #[test]
-    fn an_answer_is_understood_with_its_question() {
-        let said = |text: &str| Passage { text: text.into(), ..section(&path("memory/2026-02-13.md"), PassageKind::Log, "", 0) };
-        for (before, text, whole) in [
-            ("Nice! What is his name? ", "Oscar.", "What is his name? Oscar."),
-            ("Where? When? Anyway.", "Soon", "When? Soon"),
-            ("No question here.", "Yes", "Yes"),
-        ] {
-            assert_eq!(meaning(&said(text), Some(&said(before))), whole);
-        }
-        assert_eq!(meaning(&said("Alone"), None), "Alone");
     }
 
     #[test]

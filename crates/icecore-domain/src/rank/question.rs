@@ -12,7 +12,7 @@ use crate::when::{self, When};
 /// The longest question that is read; what comes after is not looked for.
 pub const MOST_BYTES: usize = 8 * 1024;
 /// The most words that are looked for.
-const MOST_TERMS: usize = 64;
+const MOST_TERMS: usize = 256;
 /// The most words of a time, such as `in the first week of february 2026`.
 const MOST_TIME_WORDS: usize = 6;
 
@@ -91,6 +91,37 @@ const NEWEST: &[&str] = &[
     "jetzt",
     "zuletzt",
     "neueste",
+];
+/// Verbs by which one asks how things are.
+const PRESENT: &[&str] = &[
+    "am", "are", "can", "do", "does", "has", "have", "is", "must", "what's", "where's", "who's", "bin", "habe", "hat", "heißt", "ist",
+    "sind",
+];
+/// Words by which one asks how things were.
+const PAST: &[&str] = &[
+    "ago",
+    "been",
+    "before",
+    "did",
+    "earlier",
+    "ever",
+    "first",
+    "former",
+    "had",
+    "initially",
+    "originally",
+    "previous",
+    "previously",
+    "used",
+    "was",
+    "were",
+    "damals",
+    "früher",
+    "hatte",
+    "hatten",
+    "war",
+    "waren",
+    "zuerst",
 ];
 /// Words that name a time only together with others.
 const NO_TIME_ALONE: &[&str] =
@@ -182,9 +213,22 @@ impl Question {
         let opens = lower.first().is_some_and(|first| OPENERS.contains(first));
         let sentences = text.split_inclusive(['.', '!', '?']).filter(|sentence| sentence.chars().any(char::is_alphanumeric)).count();
         // A few bare words are looked up, not gone on with.
-        let is_lookup = lower.len() <= 4;
+        let is_lookup = lower.len() <= 12 && sentences <= 1;
         question.for_fact = is_lookup || text.trim_end().ends_with('?') && (recalls || (lower.len() <= 30 && opens && sentences <= 2));
-        question.for_newest = lower.iter().any(|word| NEWEST.contains(word)) || says(&["right", "now"]) || says(&["these", "days"]);
+        let asks_state = question.for_fact
+            && text.trim_end().ends_with('?')
+            && (lower.iter().take(6).any(|word| PRESENT.contains(word))
+                || all.first().is_some_and(|first| first.lower.ends_with("'s"))
+                || lower.first().is_some_and(|first| ["how", "what", "where", "which", "who", "whom", "whose"].contains(first)))
+            && !lower.iter().any(|word| PAST.contains(word) || word.len() > 4 && word.ends_with("ed"))
+            && question.times.is_empty();
+        question.for_newest =
+            asks_state || lower.iter().any(|word| NEWEST.contains(word)) || says(&["right", "now"]) || says(&["these", "days"]);
+        if !question.for_fact {
+            // Who goes on with some work speaks of now; a time in that is not one to look in, and quotes are those of prose.
+            question.times.clear();
+            question.phrases.clear();
+        }
         question.spoken = spoken(text, &all, |word| called(word).is_some());
         question
     }

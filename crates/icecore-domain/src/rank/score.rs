@@ -59,6 +59,8 @@ pub struct Candidate {
     pub passage: u32,
     /// What speaks for it.
     pub features: Features,
+    /// Which of the first asked words stand in it, a bit for each.
+    pub matched: u64,
 }
 
 /// An asked word: how much it weighs, and where it stands.
@@ -188,7 +190,11 @@ pub fn candidates(
             (-BESIDE..=BESIDE).filter_map(|steps| if steps == 0 { Some(number) } else { corpus.beside(number, steps) }).collect();
         let length: f32 = near.iter().map(|&near| f32::from(corpus.row(near).length)).sum();
         let mut features = Features { words: own[number as usize], group: grouped[row.group as usize], ..Features::default() };
-        for (one, weight) in sought.iter().zip(&weights) {
+        let mut matched = 0_u64;
+        for (at, (one, weight)) in sought.iter().zip(&weights).enumerate() {
+            if at < 64 && one.count(number) > 0.0 {
+                matched |= 1 << at;
+            }
             let count: f32 = near.iter().map(|&near| one.count(near)).sum();
             features.window += weight * bm25(count, length, window_average);
         }
@@ -197,7 +203,7 @@ pub fn candidates(
         }
         best_window = best_window.max(features.window);
         best_answer = best_answer.max(features.answers);
-        pool.candidates.push(Candidate { passage: number, features });
+        pool.candidates.push(Candidate { passage: number, features, matched });
     }
     for candidate in &mut pool.candidates {
         let row = corpus.row(candidate.passage);
