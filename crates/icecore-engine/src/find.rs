@@ -25,7 +25,7 @@ const NEAR: usize = 400;
 /// So many of the nearest are candidates whatever their words.
 const NEAREST: usize = 50;
 /// So many of the best candidates are embedded on demand.
-const ON_DEMAND: usize = 60;
+const ON_DEMAND: usize = 100;
 /// So many more than asked for are looked at, as some may fall away.
 const SPARE: usize = 40;
 /// So many passages are embedded before they are kept.
@@ -173,14 +173,15 @@ impl Finder<'_> {
         };
         // What was not yet said cannot be found by somebody who asks as of then.
         let as_of = memory.horizon().map(|horizon| horizon.as_second().saturating_add(1));
-        let before = [looking.before.map(Timestamp::as_second), as_of].into_iter().flatten().min();
+        let before = looking.before.map(Timestamp::as_second);
         let when = looking.when.map(|days| {
             let end = days.last.tomorrow().unwrap_or(days.last);
             (memory.zone.start_of(days.first).as_second(), memory.zone.start_of(end).as_second())
         });
         let admits = |_: u32, row: &Row| {
             row.kind.is_some_and(|kind| looking.kinds.is_empty() || looking.kinds.contains(&kind))
-                && before.is_none_or(|before| row.at < before)
+                && as_of.is_none_or(|as_of| row.at < as_of)
+                && before.is_none_or(|before| row.at != i64::MIN && row.at < before)
                 && when.is_none_or(|(first, end)| first <= row.at && row.at < end)
                 && groups.as_ref().is_none_or(|groups| groups.contains(&row.group))
         };

@@ -10,7 +10,7 @@ pub const AMONG: usize = 10;
 const GOOD_ENOUGH: f32 = 0.5;
 /// From so near on two passages speak of the same thing: a long one, which may speak of several things, and a short one.
 const SAYS_SAME: f32 = 0.8;
-const SAYS_SAME_SHORT: f32 = 0.35;
+const SAYS_SAME_SHORT: f32 = 0.4;
 /// Likewise where the later one tells of a change.
 const SAYS_CHANGED: f32 = 0.6;
 const SAYS_CHANGED_SHORT: f32 = 0.2;
@@ -94,7 +94,7 @@ impl Told<'_> {
         if self.at <= other.at || self.speaker != other.speaker || self.asks {
             return false;
         }
-        let has_words = other.matched != 0 && other.matched & !self.matched == 0;
+        let has_words = 2 * (other.matched & self.matched).count_ones() >= other.matched.count_ones().max(1);
         match (&self.vector, &other.vector) {
             (Some(own), Some(others)) => {
                 let is_short = |text: &str| words(text).len() <= SHORT_WORDS;

