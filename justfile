@@ -29,6 +29,12 @@ sweep:
 bench:
     cargo bench -p icecore --bench speed
 
+# Measure search on the evaluation sets and write docs/evaluation.md. About half an hour on two cores.
+eval *sets:
+    tests/model/install
+    cargo build --release -p icecore --bin icecore
+    tests/eval/run.py {{sets}}
+
 # Accept changed snapshots of what the program prints, after looking at them.
 accept:
     INSTA_UPDATE=always cargo nextest run -p icecore -E 'test(first_screens) or test(demo_plays)'

@@ -47,6 +47,11 @@ pub(super) struct Search {
 #[derive(Default)]
 pub(super) struct Shelf(Mutex<Option<Box<Search>>>);
 
+/// How a file is looked at.
+type Read<'a> = dyn Fn(&DocPath) -> Result<(Option<Look>, Vec<u8>)> + 'a;
+/// Where a passage stands: the file, start, length and which of several.
+type Place = (String, u64, usize, u8);
+
 /// Passages on their way into the index.
 #[derive(Default)]
 struct Batch {
@@ -126,7 +131,7 @@ impl Search {
     }
 
     /// Takes in these files, as many as make a batch; how many files and passages that were.
-    fn take(&mut self, files: &[DocPath], read: &dyn Fn(&DocPath) -> Result<(Option<Look>, Vec<u8>)>) -> Result<Outcome<(usize, usize)>> {
+    fn take(&mut self, files: &[DocPath], read: &Read<'_>) -> Result<Outcome<(usize, usize)>> {
         let Self { connection, reader, .. } = self;
         let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
             Ok(transaction) => transaction,
@@ -214,7 +219,7 @@ impl Search {
     }
 
     /// Where passages stand: the file, start, length and which of several.
-    fn places(&self, numbers: &[u32]) -> Outcome<Vec<Option<(String, u64, usize, u8)>>> {
+    fn places(&self, numbers: &[u32]) -> Outcome<Vec<Option<Place>>> {
         let mut query = self
             .connection
             .prepare_cached("SELECT path, start, length, nth FROM passage JOIN file USING (file) WHERE passage.number = ?1")?;

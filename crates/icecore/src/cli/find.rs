@@ -134,7 +134,9 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
         show(hit, &marked, search.explain, out)?;
     }
     if !answer.by_meaning && !search.words {
-        out.whisper("words were compared, not meanings; `icecore model fetch` gets the model for that");
+        let how =
+            if embed.is_some() { "`icecore reindex` makes the vectors for that" } else { "`icecore model fetch` gets the model for that" };
+        out.say(format!("{DIM}words were compared, not meanings; {how}{DIM:#}"));
     }
     Ok(())
 }

@@ -74,6 +74,10 @@ pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) 
     let ran = open.memory.consolidate(asking.as_ref(), &press::moves(&bar)).await;
     bar.finish_and_clear();
     let ran = ran?;
+    // The night is over; that this fails must not make it look undone.
+    if let Err(error) = press::embed_new(open, press::IN_A_NIGHT).await {
+        out.warn(format!("new words could not be compared by meaning: {error}"));
+    }
     if out.is_json() {
         return out.json(&ran);
     }

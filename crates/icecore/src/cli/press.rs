@@ -489,7 +489,22 @@ async fn round(global: &super::Global) -> Result<icecore_engine::Ran> {
     let open = wire::open(global).await?;
     let models = wire::models()?;
     let asking: Option<Asking<'_>> = models.asking();
-    Ok(open.memory.run_due(asking.as_ref(), &|_, _, _| {}).await?)
+    let ran = open.memory.run_due(asking.as_ref(), &|_, _, _| {}).await?;
+    embed_new(&open, AT_A_TIME).await?;
+    Ok(ran)
+}
+
+/// So many passages get their vector in a round of the daemon.
+const AT_A_TIME: usize = 500;
+/// So many get it in a night that somebody waits for.
+pub const IN_A_NIGHT: usize = 2_000;
+
+/// Gives new passages their vectors, if the model for that is there: what was said today is searched by meaning tomorrow.
+pub async fn embed_new(open: &Open, most: usize) -> Result<()> {
+    if let Some(model) = wire::embedder()? {
+        open.memory.embed_passages(&model, most, &|_, _| {}).await?;
+    }
+    Ok(())
 }
 
 pub async fn model(model: &Model, out: &mut Out) -> Result<()> {
