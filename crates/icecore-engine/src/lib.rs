@@ -10,6 +10,7 @@ pub mod llm;
 pub mod prompts;
 pub mod settings;
 
+mod across;
 mod assemble;
 mod capture;
 mod checkpoint;
@@ -31,6 +32,7 @@ mod tend;
 mod trail;
 mod views;
 
+pub use across::{Alike, LookedBack, Trended};
 pub use assemble::{Before, Zoomed};
 pub use capture::{Gaps, OWN_CONVERSATION, SessionTaken, StateSaved, Taken};
 pub use compact::Compacted;
@@ -89,6 +91,9 @@ pub enum Error {
     /// The vault is not whole.
     #[error("{0}")]
     Damaged(String),
+    /// What was asked for says nothing.
+    #[error("{0}")]
+    Unclear(String),
     /// There is nothing of that kind.
     #[error("{0}")]
     Nothing(String),
