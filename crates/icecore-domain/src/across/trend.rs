@@ -17,8 +17,8 @@ use crate::rank::language::Language;
 use crate::record::SessionKey;
 use crate::summary::Period;
 
-/// So many words may two words of a pair be apart.
-const REACH: u32 = 3;
+/// So many words may stand between the two words of a pair.
+const BETWEEN: u32 = 3;
 /// What came up on fewer occasions has not come up again and again.
 const LEAST_OCCASIONS: usize = 3;
 /// With fewer occasions than this in all, twice is often.
@@ -285,7 +285,7 @@ impl Counter {
             }
             add((token.term, ALONE), token.capital, false, Written::default());
             for other in &tokens[at + 1..] {
-                if other.stretch != token.stretch || other.at - token.at > REACH {
+                if other.stretch != token.stretch || other.at - token.at > BETWEEN + 1 {
                     break;
                 }
                 if other.worth == Worth::Number || other.term == token.term {
