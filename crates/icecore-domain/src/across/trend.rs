@@ -24,13 +24,21 @@ const LEAST_OCCASIONS: usize = 3;
 /// With fewer occasions than this in all, twice is often.
 const FEW_OCCASIONS: usize = 8;
 /// What comes up in a larger share of all occasions says nothing about any of them.
-const LARGEST_SHARE: f64 = 0.8;
+const LARGEST_SHARE: f64 = 0.4;
+/// Where there are few occasions it may be as large as this,
+const LARGEST_SHARE_OF_FEW: f64 = 0.8;
+/// but on no more occasions than so many.
+const MOST_OF_FEW: f64 = 32.0;
 /// A share of so few occasions says nothing.
 const SHARE_FROM: usize = 8;
 /// A pair belongs together if so many of the mentions of its rarer word stand in it.
 const TOGETHER: f64 = 0.2;
 /// Likewise, if one of its words is a common one.
 const TOGETHER_WITH_COMMON: f64 = 0.25;
+/// A pair must be so many times as frequent as chance makes it,
+const MORE_THAN_CHANCE: f64 = 3.0;
+/// where so many words were said that chance can be told.
+const CHANCE_FROM: f64 = 5_000.0;
 /// A word of which so many occasions are those of a pair is told by the pair.
 const SWALLOWED: f64 = 0.67;
 /// A pair of which so many occasions are those of another with one of its words is told by that.
@@ -389,6 +397,9 @@ impl Counter {
     }
 
     fn phrases(&self, least: usize, all: usize) -> Vec<Found> {
+        let said: f64 = self.terms.values().map(|tally| f64::from(tally.mentions)).sum();
+        // Each word has so many others beside it.
+        let beside = f64::from(2 * (BETWEEN + 1));
         let fits = |(&key, tally): (&Key, &Tally)| {
             if (tally.occasions as usize) < least || too_usual(tally, all) {
                 return None;
@@ -403,7 +414,9 @@ impl Counter {
                 [false, true] => share(tally.mentions as usize, one.mentions as usize) >= TOGETHER_WITH_COMMON,
                 [true, true] => share(tally.mentions as usize, one.mentions.min(other.mentions) as usize) >= TOGETHER,
             };
-            (self.known.contains(&key) || (together && !speaks)).then(|| self.found(key, *tally))
+            let chance = f64::from(one.mentions) * f64::from(other.mentions) * beside / said.max(1.0);
+            let by_chance = said >= CHANCE_FROM && f64::from(tally.mentions) < chance * MORE_THAN_CHANCE;
+            (self.known.contains(&key) || (together && !speaks && !by_chance)).then(|| self.found(key, *tally))
         };
         let mut found: Vec<Found> = self.pairs.iter().filter_map(fits).collect();
         found.sort_by(|a, b| {
@@ -412,14 +425,17 @@ impl Counter {
         });
         // Of three words that stand together, one pair tells.
         let mut kept: Vec<Found> = Vec::new();
+        let mut having: HashMap<u32, Vec<usize>> = HashMap::new();
         for one in found {
-            let told = kept.iter().any(|other| {
-                let shares = [one.key.0, one.key.1].iter().any(|term| *term == other.key.0 || *term == other.key.1);
-                shares && overlap(&one.occasions, &other.occasions) >= OVERLAP
-            });
-            if !told {
-                kept.push(one);
+            let terms = [one.key.0, one.key.1];
+            let mut others = terms.iter().filter_map(|term| having.get(term)).flatten();
+            if others.any(|&at| overlap(&one.occasions, &kept[at].occasions) >= OVERLAP) {
+                continue;
             }
+            for term in terms {
+                having.entry(term).or_default().push(kept.len());
+            }
+            kept.push(one);
         }
         kept
     }
@@ -499,7 +515,10 @@ fn share(part: usize, whole: usize) -> f64 {
 }
 
 fn too_usual(tally: &Tally, all: usize) -> bool {
-    all >= SHARE_FROM && share(tally.occasions as usize, all) > LARGEST_SHARE
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let all_of_them = all as f64;
+    let most = (all_of_them * LARGEST_SHARE).max((all_of_them * LARGEST_SHARE_OF_FEW).min(MOST_OF_FEW));
+    all >= SHARE_FROM && f64::from(tally.occasions) > most
 }
 
 /// Which share of the fewer occasions is among the others.
@@ -677,6 +696,28 @@ mod tests {
         ])
         .trends(5);
         assert_eq!(named(&trends), [("Genehmigungen", 3)]);
+    }
+
+    // Y11
+    #[test]
+    fn what_stands_together_by_chance_is_no_phrase() {
+        // Twelve words in every order there is, over and over, and two of them always together.
+        let words = ["amber", "birch", "copper", "drum", "ember", "fjord", "gravel", "heron", "iris", "jasper", "kelp", "lantern"];
+        let said: Vec<String> = (0..60_usize)
+            .map(|week| {
+                let text =
+                    |n: usize| words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned() + if n % 31 == 0 { ". Quartz mine." } else { "" };
+                if week % 4 == 0 { (0..400).map(text).collect::<Vec<_>>().join(" ") } else { format!("Nothing {week}") }
+            })
+            .collect();
+        let mut counter = Counter::new(YEAR, &[], None);
+        for (n, text) in (0_i32..).zip(&said) {
+            counter.take(session(date(2026, 1, 5).checked_add((n * 2).days()).unwrap(), "s"), [(Voice::Own, text.as_str())]);
+        }
+        let trends = counter.trends(50);
+        let phrases: Vec<&str> =
+            trends.topics.iter().filter(|topic| topic.shape == Shape::Phrase).map(|topic| topic.name.as_str()).collect();
+        assert_eq!(phrases, ["Quartz mine"], "{:?}", named(&trends));
     }
 
     // Y11
