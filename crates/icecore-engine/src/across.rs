@@ -11,9 +11,10 @@ use icecore_domain::across::told_on;
 use icecore_domain::across::trend::{Counter, Place, Trends, Voice};
 use icecore_domain::calendar::Days;
 use icecore_domain::event::Event;
+use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
-use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::record::{Captured, Record, Role, SessionKey};
 use icecore_domain::summary::{Period, Summary, SummaryQuery, Tier};
 use jiff::ToSpan;
@@ -62,7 +63,23 @@ pub struct Alike {
 impl Memory {
     /// Every statement that is known, whatever became of it, but for what was taken back.
     async fn statements(&self) -> Result<Vec<Entry>> {
-        let mut entries = self.events(&EventQuery::everything()).await?;
+        let mut entries = match self.horizon() {
+            None => self.events(&EventQuery::everything()).await?,
+            Some(until) => {
+                // What had expired by then was in the archive, and was nevertheless known.
+                let ledger = self.ledger().await?;
+                let mut gone = self.store.archived(&EventQuery::everything()).await?;
+                gone.retain(|event| event.ts.at() <= until && ledger.get(event.id).is_none());
+                let ids: Vec<EventId> = gone.iter().map(|event| event.id).collect();
+                let mut tied = if ids.is_empty() { Vec::new() } else { self.store.tied(&ids, &[]).await? };
+                tied.retain(|event| event.ts.at() <= until);
+                let tied = Ledger::of(tied);
+                let mut entries: Vec<Entry> = ids.iter().filter_map(|&id| tied.get(id).cloned()).collect();
+                entries.extend(ledger.entries().iter().cloned());
+                entries.sort_by_key(|entry| entry.event.id);
+                entries
+            }
+        };
         entries.retain(|entry| entry.event.is_statement() && entry.standing.word() != "retracted");
         Ok(entries)
     }

@@ -414,9 +414,16 @@ impl Counter {
                 [false, true] => share(tally.mentions as usize, one.mentions as usize) >= TOGETHER_WITH_COMMON,
                 [true, true] => share(tally.mentions as usize, one.mentions.min(other.mentions) as usize) >= TOGETHER,
             };
+            // `Mirabel called` is about Mirabel; in `New York` both words have a capital.
+            let named = |tally: Tally| tally.marked * 2 > tally.mentions;
+            let of_a_name = match common {
+                [true, false] => named(other) && !self.is_capital(key.0, tally),
+                [false, true] => named(one) && !self.is_capital(key.1, tally),
+                _ => false,
+            };
             let chance = f64::from(one.mentions) * f64::from(other.mentions) * beside / said.max(1.0);
             let by_chance = said >= CHANCE_FROM && f64::from(tally.mentions) < chance * MORE_THAN_CHANCE;
-            (self.known.contains(&key) || (together && !speaks && !by_chance)).then(|| self.found(key, *tally))
+            (self.known.contains(&key) || (together && !speaks && !of_a_name && !by_chance)).then(|| self.found(key, *tally))
         };
         let mut found: Vec<Found> = self.pairs.iter().filter_map(fits).collect();
         found.sort_by(|a, b| {
@@ -438,6 +445,11 @@ impl Counter {
             kept.push(one);
         }
         kept
+    }
+
+    /// Whether a word of a pair is mostly written with a capital in it.
+    fn is_capital(&self, term: u32, pair: &Tally) -> bool {
+        pair.written.iter().any(|&(of, form)| of == term && self.lexicon.written(form, term).starts_with(char::is_uppercase))
     }
 
     fn found(&self, key: Key, tally: Tally) -> Found {
@@ -622,7 +634,7 @@ mod tests {
         let trends = counter.trends(20);
         assert_eq!(
             trends.topics.iter().map(|topic| (topic.name.as_str(), topic.occasions, topic.shape)).collect::<Vec<_>>(),
-            [("Apollo", 10, Shape::Entity), ("New York", 4, Shape::Phrase), ("met Mirabel", 4, Shape::Phrase),]
+            [("Apollo", 10, Shape::Entity), ("Mirabel", 4, Shape::Name), ("New York", 4, Shape::Phrase),]
         );
     }
 
@@ -705,8 +717,9 @@ mod tests {
         let words = ["amber", "birch", "copper", "drum", "ember", "fjord", "gravel", "heron", "iris", "jasper", "kelp", "lantern"];
         let said: Vec<String> = (0..60_usize)
             .map(|week| {
-                let text =
-                    |n: usize| words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned() + if n % 31 == 0 { ". Quartz mine." } else { "" };
+                let text = |n: usize| {
+                    words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned() + if n.is_multiple_of(31) { ". Quartz mine." } else { "" }
+                };
                 if week % 4 == 0 { (0..400).map(text).collect::<Vec<_>>().join(" ") } else { format!("Nothing {week}") }
             })
             .collect();

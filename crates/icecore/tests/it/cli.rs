@@ -616,7 +616,7 @@ fn looking_across_time_is_as_reviewed() {
     }
     vault.write("history.jsonl", &lines);
     vault.ok(&["import", vault.path("history.jsonl").to_str().unwrap(), "-q"]);
-    std::fs::remove_file(vault.path("history.jsonl")).unwrap();
+    fs::remove_file(vault.path("history.jsonl")).unwrap();
     vault.at("2025-02-12T10:00:00+01:00");
     vault.remember(&["Decided on oak for the quay", "--type", "decision"]);
     vault.remember(&["Send the plans to the harbour office", "--type", "commitment"]);
