@@ -40,6 +40,22 @@ impl Hash {
     }
 }
 
+/// A hash of something that comes piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct Hashing(Sha256);
+
+impl Hashing {
+    /// Takes the next piece.
+    pub fn take(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The hash of all pieces, one after the other.
+    pub fn finish(self) -> Hash {
+        Hash(self.0.finalize().into())
+    }
+}
+
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

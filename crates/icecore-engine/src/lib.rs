@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod embed;
 pub mod llm;
 pub mod prompts;
 pub mod settings;
@@ -18,6 +19,7 @@ mod compact;
 mod consolidate;
 mod curate;
 mod distil;
+mod find;
 mod history;
 mod jobs;
 mod log;
@@ -39,6 +41,7 @@ pub use compact::Compacted;
 pub use consolidate::{Consolidated, NightOutlook};
 pub use curate::Curated;
 pub use distil::Distilled;
+pub use find::{Answer, Finder, Hit, Looking};
 pub use history::{Undone, UndoneFile};
 pub use jobs::{Ran, Run};
 pub use log::{Logged, Noticed, TakenIn};
@@ -91,6 +94,9 @@ pub enum Error {
     /// The vault is not whole.
     #[error("{0}")]
     Damaged(String),
+    /// Meanings could not be compared.
+    #[error(transparent)]
+    Embed(#[from] embed::EmbedError),
     /// What was asked for says nothing.
     #[error("{0}")]
     Unclear(String),
@@ -150,6 +156,11 @@ impl Memory {
         let newest = EventQuery { limit: Some(1), ..EventQuery::everything() };
         let newest = self.store.events(&newest).await?.entries.pop();
         Ok(newest.is_some_and(|entry| entry.event.ts.at() > until))
+    }
+
+    /// When a local day begins.
+    pub fn start_of(&self, day: jiff::civil::Date) -> jiff::Timestamp {
+        self.zone.start_of(day)
     }
 
     /// The moment beyond which nothing is known, if the clock was set by hand.

@@ -5,6 +5,7 @@
 //! What "all of it" means for a home is written down as an exam in `testing`.
 
 pub mod passages;
+pub mod shelf;
 pub mod vault;
 
 #[cfg(feature = "testing")]

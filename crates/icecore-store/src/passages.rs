@@ -63,13 +63,16 @@ pub trait Passages: Send + Sync {
     /// The groups of a conversation.
     async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>>;
 
+    /// The names under which people speak, with the numbers that passages refer to.
+    async fn voices(&self) -> Result<Vec<(u16, String)>>;
+
     /// The vectors of these passages, where there are any.
     async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>>;
 
     /// The signs of every passage's vector, by number; all zero where there is none.
     async fn signs(&self) -> Result<Arc<Vec<Signs>>>;
 
-    /// Keeps vectors of passages. They belong to the words: another passage with the same words has them too.
+    /// Keeps vectors of passages, for as long as their words stay the same.
     async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()>;
 
     /// Passages that have no vector yet, at most so many, the newest first.

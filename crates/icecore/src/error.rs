@@ -80,6 +80,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         Some(EngineError::Unfit(_) | EngineError::TooMuch(_) | EngineError::Unclear(_)) => Exit::Usage,
         Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
         Some(EngineError::Config(_)) => Exit::Damaged,
+        Some(EngineError::Embed(_)) => Exit::Failure,
         None => error.downcast_ref::<StoreError>().map_or(Exit::Failure, of_store),
     }
 }

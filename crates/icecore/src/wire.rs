@@ -11,6 +11,7 @@ use etcetera::BaseStrategy;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::layout;
 use icecore_engine::clock::{Clock, FixedClock, SystemClock, system_zone_name};
+use icecore_engine::embed::MiniLm;
 use icecore_engine::llm::{self, Llm};
 use icecore_engine::settings::Settings;
 use icecore_engine::{Asking, Error as EngineError, Memory};
@@ -84,6 +85,26 @@ pub fn models() -> Result<Models> {
         .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
     let summarizer = llm::open(&settings.summarizer).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
     Ok(Models { settings, place, summarizer })
+}
+
+/// Where the embedding model is, or would be.
+pub fn model_folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os("ICECORE_MODEL_DIR").filter(|folder| !folder.is_empty()) {
+        return PathBuf::from(folder);
+    }
+    match etcetera::choose_base_strategy() {
+        Ok(folders) => folders.data_dir().join("icecore").join("models").join("all-MiniLM-L6-v2"),
+        Err(_) => PathBuf::from("all-MiniLM-L6-v2"),
+    }
+}
+
+/// The embedding model, if it was fetched.
+pub fn embedder() -> Result<Option<MiniLm>> {
+    let folder = model_folder();
+    if !folder.join("model.safetensors").exists() {
+        return Ok(None);
+    }
+    MiniLm::load(&folder).map(Some).map_err(|error| Stop::new(Exit::Failure, error.to_string()).into())
 }
 
 /// A complaint about the settings, with the place of the file named once.

@@ -7,7 +7,9 @@ use super::passage::PassageKind;
 use crate::record::Role;
 
 /// What a row takes when it is kept.
-pub const ROW_BYTES: usize = 16;
+pub const ROW_BYTES: usize = 20;
+/// The voice of a passage that nobody put a name to.
+pub const NAMELESS: u16 = 0;
 /// The group of a passage that stands alone.
 pub const ALONE: u32 = 0;
 
@@ -24,11 +26,15 @@ pub struct Row {
     pub kind: Option<PassageKind>,
     /// Who speaks.
     pub role: Option<Role>,
+    /// The number of the name under which they speak; [`NAMELESS`] if there is none.
+    pub voice: u16,
+    /// Whether it asks something.
+    pub asks: bool,
 }
 
 impl Row {
     /// The row of a passage that is gone.
-    pub const GONE: Self = Self { at: i64::MIN, group: ALONE, length: 0, kind: None, role: None };
+    pub const GONE: Self = Self { at: i64::MIN, group: ALONE, length: 0, kind: None, role: None, voice: NAMELESS, asks: false };
 
     /// As bytes, to be kept.
     pub fn bytes(&self) -> [u8; ROW_BYTES] {
@@ -39,18 +45,22 @@ impl Row {
         let place = |at: Option<usize>| at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0);
         bytes[14] = place(PassageKind::ALL.iter().position(|&kind| Some(kind) == self.kind));
         bytes[15] = place(Role::ALL.iter().position(|&role| Some(role) == self.role));
+        bytes[16..18].copy_from_slice(&self.voice.to_le_bytes());
+        bytes[18] = u8::from(self.asks);
         bytes
     }
 
     /// Read back.
     pub fn read(bytes: &[u8; ROW_BYTES]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, kind, role] = *bytes;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, kind, role, o, p, asks, _] = *bytes;
         Self {
             at: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
             group: u32::from_le_bytes([i, j, k, l]),
             length: u16::from_le_bytes([m, n]),
             kind: usize::from(kind).checked_sub(1).and_then(|at| PassageKind::ALL.get(at).copied()),
             role: usize::from(role).checked_sub(1).and_then(|at| Role::ALL.get(at).copied()),
+            voice: u16::from_le_bytes([o, p]),
+            asks: asks != 0,
         }
     }
 }
@@ -66,6 +76,10 @@ pub struct Corpus {
     group_lengths: Vec<u32>,
     /// How many groups there are.
     pub groups: u32,
+    /// Passages by group, and in it by time.
+    order: Vec<u32>,
+    /// Where each passage stands in that order.
+    places: Vec<u32>,
 }
 
 impl Default for Corpus {
@@ -81,7 +95,7 @@ impl Corpus {
         if rows.is_empty() {
             rows.push(Row::GONE);
         }
-        let mut corpus = Self { passages: 0, length: 0, group_lengths: Vec::new(), groups: 0, rows };
+        let mut corpus = Self { passages: 0, length: 0, group_lengths: Vec::new(), groups: 0, order: Vec::new(), places: Vec::new(), rows };
         let highest = corpus.rows.iter().map(|row| row.group).max().unwrap_or(0);
         corpus.group_lengths = vec![0; highest as usize + 1];
         for row in corpus.rows.iter().filter(|row| row.kind.is_some()) {
@@ -94,7 +108,55 @@ impl Corpus {
             }
         }
         corpus.groups = u32::try_from(corpus.group_lengths.iter().filter(|&&length| length > 0).count()).unwrap_or(u32::MAX);
+        corpus.put_in_order();
         corpus
+    }
+
+    /// Passages come in nearly the order they were said in, so this is hardly more than laying them out.
+    fn put_in_order(&mut self) {
+        let mut starts = vec![0_u32; self.group_lengths.len() + 1];
+        for row in self.rows.iter().filter(|row| row.kind.is_some() && row.group != ALONE) {
+            starts[row.group as usize + 1] += 1;
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        self.order = vec![0; starts.last().copied().unwrap_or(0) as usize];
+        let mut next = starts.clone();
+        for (number, row) in (0..).zip(&self.rows).filter(|(_, row)| row.kind.is_some() && row.group != ALONE) {
+            let place = &mut next[row.group as usize];
+            self.order[*place as usize] = number;
+            *place += 1;
+        }
+        for bounds in starts.windows(2) {
+            let group = &mut self.order[bounds[0] as usize..bounds[1] as usize];
+            if !group.is_sorted_by_key(|&number| self.rows[number as usize].at) {
+                group.sort_by_key(|&number| self.rows[number as usize].at);
+            }
+        }
+        self.places = vec![u32::MAX; self.rows.len()];
+        for (place, &number) in (0..).zip(&self.order) {
+            self.places[number as usize] = place;
+        }
+    }
+
+    /// The passage so many places after (or before) this one in its group.
+    pub fn beside(&self, passage: u32, steps: i32) -> Option<u32> {
+        let place = self.places.get(passage as usize).copied().filter(|&place| place != u32::MAX)?;
+        let other = *self.order.get(place.checked_add_signed(steps)? as usize)?;
+        (self.rows[other as usize].group == self.rows[passage as usize].group).then_some(other)
+    }
+
+    /// The passages of a group, by time.
+    pub fn of_group(&self, passage: u32) -> &[u32] {
+        let Some(place) = self.places.get(passage as usize).map(|&place| place as usize).filter(|&place| place < self.order.len()) else {
+            return &[];
+        };
+        let group = self.rows[passage as usize].group;
+        let is_same = |number: &u32| self.rows[*number as usize].group == group;
+        let first = place - self.order[..place].iter().rev().take_while(|number| is_same(number)).count();
+        let last = place + self.order[place..].iter().take_while(|number| is_same(number)).count();
+        &self.order[first..last]
     }
 
     /// What is known of a passage; of one that is not there, that it is gone.
@@ -130,11 +192,21 @@ mod tests {
     // Y9
     #[test]
     fn rows_are_kept_as_they_are() {
+        let message =
+            Row { at: -5, group: 2, length: 7, kind: Some(PassageKind::Message), role: Some(Role::Assistant), voice: 3, asks: true };
         let rows = [
             Row::GONE,
-            Row { at: -5, group: 2, length: 7, kind: Some(PassageKind::Message), role: Some(Role::Assistant) },
-            Row { at: 1_700_000_000, group: ALONE, length: u16::MAX, kind: Some(PassageKind::Artifact), role: None },
-            Row { at: 3, group: 2, length: 0, kind: Some(PassageKind::State), role: Some(Role::Tool) },
+            message,
+            Row {
+                at: 1_700_000_000,
+                group: ALONE,
+                length: u16::MAX,
+                kind: Some(PassageKind::Artifact),
+                role: None,
+                voice: NAMELESS,
+                asks: false,
+            },
+            Row { at: -9, length: 0, kind: Some(PassageKind::State), role: Some(Role::Tool), ..message },
             Row::GONE,
         ];
         let bytes: Vec<u8> = rows.iter().flat_map(Row::bytes).collect();
@@ -143,5 +215,8 @@ mod tests {
         assert_eq!((corpus.passages, corpus.length, corpus.groups, corpus.end()), (3, 7 + u64::from(u16::MAX), 1, 5));
         assert_eq!((corpus.group_length(2), corpus.group_length(9)), (8, 0));
         assert_eq!(corpus.all().map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3]);
+        // By time, not by number.
+        assert_eq!(corpus.of_group(1), [3, 1]);
+        assert_eq!((corpus.beside(1, -1), corpus.beside(3, 1), corpus.beside(1, 1), corpus.beside(2, 1)), (Some(3), Some(1), None, None));
     }
 }

@@ -4,5 +4,8 @@ pub mod corpus;
 pub mod language;
 pub mod passage;
 pub mod posting;
+pub mod question;
+pub mod score;
 pub mod terms;
+pub mod update;
 pub mod vector;

@@ -20,7 +20,7 @@ const MOST_CHARS: usize = 64;
 pub struct Terms {
     /// Each term with how often it stands there, sorted.
     pub counts: Vec<(String, u32)>,
-    /// How many there are in all, function words left out: the length of the text.
+    /// How many words there are in all.
     pub length: u32,
     /// The language it was read in, where that could be told.
     pub language: Option<Language>,
@@ -145,9 +145,7 @@ impl Reader {
         let mut counts: HashMap<String, u32> = HashMap::new();
         let mut length = 0;
         for word in &words {
-            if !language.unwrap_or(Language::English).is_function_word(&word.lower) {
-                length += 1;
-            }
+            length += 1;
             self.each_term(word, language.unwrap_or(Language::English), &mut |term| *counts.entry(term).or_default() += 1);
         }
         let mut counts: Vec<(String, u32)> = counts.into_iter().collect();
@@ -202,7 +200,6 @@ mod tests {
             ("Café Zürich", "cafe zurich"),
             ("das Haus in der Straße", "strasse"),
             ("see OrderContext.userTags", "order context"),
-            ("ordercontext", "OrderContext"),
             ("that cost 1,500,000 won", "1500000"),
             ("Melanie's painting", "melanie paint"),
             ("the file memory/ledger.jsonl", "ledger"),

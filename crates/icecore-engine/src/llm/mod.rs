@@ -12,6 +12,8 @@ mod openai;
 mod retry;
 mod wire;
 
+pub(crate) use self::wire::causes;
+
 use std::time::Duration;
 
 use async_trait::async_trait;

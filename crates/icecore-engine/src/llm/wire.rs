@@ -330,7 +330,7 @@ impl Wire {
 }
 
 /// An error and what caused it, without the address: it is told already.
-fn causes(error: &reqwest::Error) -> String {
+pub(crate) fn causes(error: &reqwest::Error) -> String {
     let mut said = Vec::new();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -4,6 +4,7 @@
 
 mod across;
 mod cascade;
+mod embed;
 mod llm;
 mod night;
 mod prompts;

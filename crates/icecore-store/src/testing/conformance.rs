@@ -14,6 +14,7 @@ use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::conflict;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
 use icecore_domain::record::{self, Captured, Record, Role};
 use icecore_domain::summary::{Cost, Importance, Maker, Summary, SummaryQuery, Tier};
 
@@ -39,6 +40,8 @@ pub const QUESTIONS: &[(&str, Question)] = &[
     ("sessions come to the same whatever the order", |store| Box::pin(sessions(store))),
     ("the newest version of a summary is given, as of any moment", |store| Box::pin(summaries(store))),
     ("answers are kept, and work is claimed by one", |store| Box::pin(answers(store))),
+    ("whatever is kept can be found, in its last wording", |store| Box::pin(passages(store))),
+    ("vectors stay with their words", |store| Box::pin(vectors(store))),
     ("what is derived can be made anew and agrees", |store| Box::pin(derived(store))),
 ];
 
@@ -423,6 +426,85 @@ fn summary(period: &str, version: u32, recorded: &str, headline: &str) -> Summar
         cost: Cost::default(),
         similar: None,
     }
+}
+
+/// Every passage that a term stands in, as text, sorted.
+async fn standing_in(store: &dyn Store, term: &str) -> Vec<String> {
+    let corpus = store.corpus().await.unwrap();
+    let postings = store.postings(&[term.to_owned()]).await.unwrap().remove(0);
+    let numbers: Vec<u32> = postings.iter().map(|posting| posting.passage).filter(|&number| corpus.row(number).kind.is_some()).collect();
+    let placed = store.passages(&numbers).await.unwrap();
+    let mut texts: Vec<String> = placed.into_iter().map(|placed| placed.unwrap().passage.text).collect();
+    texts.sort();
+    texts
+}
+
+// Y9
+async fn passages(store: &dyn Store) {
+    let taken = async |anew: bool| store.take_in(anew, &|_, _| {}).await.unwrap();
+    assert_eq!(taken(false).await.new, 0);
+    store.add_records(vec![said("a", FRIDAY, "the harbour is frozen"), said("b", SATURDAY, "nothing here")]).await.unwrap();
+    store.append(vec![fact(FRIDAY, "Harbours freeze in winter")], None).await.unwrap();
+    store.add_summaries(&[summary("2026-02-13", 1, FRIDAY, "a day at the harbour")], None).await.unwrap();
+    store.put(&path("memory/2026-02-13.md"), b"# Friday\n\n- walked to the harbour\n").await.unwrap();
+    store.put(&path("knowledge/entities/harbour.md"), b"# Harbour\n\n- the harbour has two piers\n").await.unwrap();
+    assert_eq!(taken(false).await.new, 6);
+    assert_eq!(taken(false).await.new, 0);
+    let found = standing_in(store, "harbour").await;
+    assert_eq!(found.len(), 5, "{found:?}");
+    assert!(standing_in(store, "frozen").await == ["the harbour is frozen"]);
+    assert_eq!(store.terms_with("arbou", 5).await.unwrap(), ["harbour"]);
+    assert!(standing_in(store, "nowhere").await.is_empty());
+
+    // Only the last wording counts, of a message, of a summary and of a page; what is gone is not found.
+    store.add_records(vec![said("a", FRIDAY, "the harbour is open again")]).await.unwrap();
+    store.add_summaries(&[summary("2026-02-13", 2, SATURDAY, "a day at sea")], None).await.unwrap();
+    store.put(&path("knowledge/entities/harbour.md"), b"# Harbour\n\n- it has three piers\n").await.unwrap();
+    store.remove(&path("memory/2026-02-13.md")).await.unwrap();
+    taken(false).await;
+    let found = standing_in(store, "harbour").await;
+    assert_eq!(found, ["# Harbour\n\n- it has three piers", "Harbours freeze in winter", "the harbour is open again"]);
+
+    // Made anew, everything is as it was.
+    let corpus = store.corpus().await.unwrap();
+    assert_eq!(taken(true).await.new, u64::from(corpus.passages));
+    assert_eq!(standing_in(store, "harbour").await, found);
+    let anew = store.corpus().await.unwrap();
+    assert_eq!((anew.passages, anew.length, anew.groups), (corpus.passages, corpus.length, corpus.groups));
+    assert_eq!(store.groups_of("work").await.unwrap().len(), 2);
+    assert!(store.groups_of("elsewhere").await.unwrap().is_empty());
+    assert_eq!(store.passages(&[9_999]).await.unwrap(), [None]);
+}
+
+// Y9
+async fn vectors(store: &dyn Store) {
+    let named = |id: &str, name: &str, text: &str| Record { name: Some(name.into()), ..said(id, FRIDAY, text) };
+    store.add_records(vec![named("a", "Ann", "one"), named("b", "Bo", "two"), named("c", "Ann", "three")]).await.unwrap();
+    store.take_in(false, &|_, _| {}).await.unwrap();
+    let voices: Vec<String> = store.voices().await.unwrap().into_iter().map(|(_, name)| name).collect();
+    assert_eq!(voices, ["Ann", "Bo"]);
+    let waiting = store.without_vector(10).await.unwrap();
+    assert_eq!(waiting.len(), 3);
+    assert_eq!(store.without_vector(2).await.unwrap().len(), 2);
+    let vector = |at: usize| {
+        let mut numbers = [0.01; DIMENSIONS];
+        numbers[at] = -1.0;
+        vector::pack(&numbers)
+    };
+    let kept: Vec<(u32, Packed)> = waiting.iter().enumerate().map(|(at, &number)| (number, vector(at))).collect();
+    store.keep_vectors(&kept).await.unwrap();
+    let found = store.vectors(&waiting).await.unwrap();
+    assert_eq!(found, kept.iter().map(|(_, packed)| Some(*packed)).collect::<Vec<_>>());
+    let signs = store.signs().await.unwrap();
+    assert!(kept.iter().all(|(number, packed)| signs[*number as usize] == packed.signs()));
+    let all = store.embedded().await.unwrap();
+    assert_eq!((all.have, all.of), (3, 3));
+    // Making everything anew costs no vector; other words do.
+    store.take_in(true, &|_, _| {}).await.unwrap();
+    assert_eq!(store.embedded().await.unwrap(), all);
+    store.add_records(vec![named("a", "Ann", "other words")]).await.unwrap();
+    store.take_in(false, &|_, _| {}).await.unwrap();
+    assert_eq!(store.without_vector(10).await.unwrap().len(), 1);
 }
 
 // Y7

@@ -74,6 +74,10 @@ impl<S: Store> Passages for StopAfter<S> {
         self.inner.groups_of(conversation).await
     }
 
+    async fn voices(&self) -> Result<Vec<(u16, String)>> {
+        self.inner.voices().await
+    }
+
     async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>> {
         self.inner.vectors(numbers).await
     }

@@ -723,7 +723,7 @@ fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The system's error as ours.
-pub(super) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error {
+pub(crate) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { path },

@@ -3,7 +3,7 @@
 //! The files are the truth. The index beside them is derived: every question can be answered without it,
 //! only slower, so a broken or missing index never stops a read or a write.
 
-mod door;
+pub(crate) mod door;
 mod git;
 mod index;
 mod keep;

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::rank::corpus::{ALONE, Corpus, ROW_BYTES, Row};
+use icecore_domain::rank::corpus::{ALONE, Corpus, NAMELESS, ROW_BYTES, Row};
 use icecore_domain::rank::passage::{self, Passage};
 use icecore_domain::rank::posting::{Block, Posting};
+use icecore_domain::rank::question;
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::vector::{DIMENSIONS, Packed, Signs};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -117,7 +118,7 @@ impl Search {
     /// Forgets everything but the vectors.
     fn clear(&mut self) -> Outcome<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for table in ["file", "passage", "piece", "grouping", "term", "posting", "sign"] {
+        for table in ["file", "passage", "piece", "grouping", "voice", "term", "posting", "sign"] {
             transaction.execute(&format!("DELETE FROM {table}"), [])?;
         }
         transaction.execute("UPDATE state SET next = 1, generation = generation + 1", [])?;
@@ -222,7 +223,7 @@ impl Search {
     }
 
     fn vectors(&self, numbers: &[u32]) -> Outcome<Vec<Option<Packed>>> {
-        let mut query = self.connection.prepare_cached("SELECT packed FROM passage JOIN vector USING (wording) WHERE number = ?1")?;
+        let mut query = self.connection.prepare_cached("SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1")?;
         let packed = |row: &rusqlite::Row<'_>| Ok(row.get_ref(0)?.as_blob().ok().and_then(Packed::from_bytes));
         numbers.iter().map(|number| Ok(query.query_row([number], packed).optional()?.flatten())).collect()
     }
@@ -231,12 +232,13 @@ impl Search {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut signs: BTreeMap<u32, Signs> = BTreeMap::new();
         {
-            let mut wording = transaction.prepare_cached("SELECT wording FROM passage WHERE number = ?1")?;
-            let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO vector VALUES (?1, ?2)")?;
+            let mut put =
+                transaction.prepare_cached("INSERT OR REPLACE INTO vector SELECT key, wording, ?2 FROM passage WHERE number = ?1")?;
             for (number, packed) in vectors {
-                let Some(words) = wording.query_row([number], |row| row.get::<_, i64>(0)).optional()? else { continue };
-                put.execute(params![words, packed.to_bytes()])?;
-                signs.insert(*number, packed.signs());
+                // One that is gone meanwhile needs none.
+                if put.execute(params![number, packed.to_bytes()])? > 0 {
+                    signs.insert(*number, packed.signs());
+                }
             }
         }
         write_signs(&transaction, &signs)?;
@@ -325,19 +327,26 @@ impl Batch {
         let group = match passage.group() {
             None => ALONE,
             Some(name) => {
-                let known = transaction
-                    .prepare_cached("SELECT number FROM grouping WHERE name = ?1")?
-                    .query_row([&name], |row| row.get(0))
-                    .optional()?;
-                match known {
+                let find = "SELECT number FROM grouping WHERE name = ?1";
+                let put = "INSERT INTO grouping (name, conversation) VALUES (?1, ?2) RETURNING number";
+                match transaction.prepare_cached(find)?.query_row([&name], |row| row.get(0)).optional()? {
                     Some(number) => number,
-                    None => {
-                        transaction
-                            .prepare_cached("INSERT INTO grouping (name, conversation) VALUES (?1, ?2)")?
-                            .execute(params![name, passage.conversation])?;
-                        u32::try_from(transaction.last_insert_rowid()).unwrap_or(ALONE)
-                    }
+                    None => transaction.prepare_cached(put)?.query_row(params![name, passage.conversation], |row| row.get(0))?,
                 }
+            }
+        };
+        let voice = match passage.name.as_deref().filter(|name| passage.role.is_some() && question::is_persons(name)) {
+            None => NAMELESS,
+            Some(name) => {
+                let find = "SELECT number FROM voice WHERE name = ?1";
+                let put = "INSERT INTO voice (name) VALUES (?1) RETURNING number";
+                let known = transaction.prepare_cached(find)?.query_row([name], |row| row.get::<_, i64>(0)).optional()?;
+                let number = match known {
+                    Some(number) => number,
+                    None => transaction.prepare_cached(put)?.query_row([name], |row| row.get(0))?,
+                };
+                // More names than that are not people.
+                u16::try_from(number).unwrap_or(NAMELESS)
             }
         };
         let terms = reader.terms(&passage.text);
@@ -351,7 +360,10 @@ impl Batch {
             (None, None) => i64::MIN,
         };
         let length = u16::try_from(terms.length).unwrap_or(u16::MAX);
-        self.rows.insert(number, Row { at, group, length, kind: Some(passage.kind), role: passage.role });
+        self.rows.insert(
+            number,
+            Row { at, group, length, kind: Some(passage.kind), role: passage.role, voice, asks: passage.text.contains('?') },
+        );
         self.passages += 1;
         Ok(())
     }
@@ -366,7 +378,7 @@ impl Batch {
             self.rows.iter().filter(|(_, row)| row.kind.is_none()).map(|(&number, _)| (number, Signs([0; SIGN_BYTES / 8]))).collect();
         {
             // Words that were there before have their vector already.
-            let mut known = transaction.prepare_cached("SELECT packed FROM passage JOIN vector USING (wording) WHERE number = ?1")?;
+            let mut known = transaction.prepare_cached("SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1")?;
             for number in fresh {
                 let packed = known.query_row([number], |row| row.get::<_, Vec<u8>>(0)).optional()?;
                 if let Some(packed) = packed.as_deref().and_then(Packed::from_bytes) {
@@ -649,6 +661,13 @@ impl Passages for Vault {
         self.look_up(|search| {
             let mut query = search.connection.prepare_cached("SELECT number FROM grouping WHERE conversation = ?1")?;
             query.query_map([conversation], |row| row.get(0))?.collect()
+        })
+    }
+
+    async fn voices(&self) -> Result<Vec<(u16, String)>> {
+        self.look_up(|search| {
+            let mut query = search.connection.prepare_cached("SELECT number, name FROM voice WHERE number <= 65535 ORDER BY number")?;
+            query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
         })
     }
 

@@ -47,6 +47,12 @@ CREATE TABLE grouping (
 
 CREATE INDEX grouping_conversation ON grouping (conversation) WHERE conversation IS NOT NULL;
 
+-- The names under which people speak.
+CREATE TABLE voice (
+    number INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL UNIQUE
+) STRICT;
+
 CREATE TABLE term (
     number INTEGER PRIMARY KEY,
     term   TEXT NOT NULL UNIQUE
@@ -59,10 +65,12 @@ CREATE TABLE posting (
     block BLOB    NOT NULL
 ) STRICT;
 
--- Vectors, by the hash of the words they stand for.
+-- Vectors, by the key of the passage and the hash of the words they stand for. They outlive the passages, so that making
+-- everything anew does not cost them.
 CREATE TABLE vector (
-    wording INTEGER PRIMARY KEY,
-    packed  BLOB NOT NULL
+    key     INTEGER PRIMARY KEY,
+    wording INTEGER NOT NULL,
+    packed  BLOB    NOT NULL
 ) STRICT;
 
 -- The signs of the vectors, many passages to a row, as in `piece`.

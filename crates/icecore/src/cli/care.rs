@@ -261,19 +261,43 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
     if repairs.verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
 }
 
-pub async fn reindex(open: &Open, out: &mut Out) -> Result<()> {
-    let bar = out.bar("Reading the ledger");
-    let progress = |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
+#[derive(Debug, Args)]
+pub struct Reindex {
+    /// Leave out what takes longest: the vectors by which meanings are compared
+    #[arg(long)]
+    words: bool,
+}
+
+pub async fn reindex(open: &Open, reindex: &Reindex, out: &mut Out) -> Result<()> {
+    let moves = |bar: indicatif::ProgressBar| {
+        move |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+        }
     };
-    let (events, open_loops, noticed) = open.memory.reindex(&progress).await?;
+    let bar = out.bar("Reading the ledger");
+    let (events, open_loops, noticed) = open.memory.reindex(&moves(bar.clone())).await?;
     bar.finish_and_clear();
+    let bar = out.bar("Reading memory");
+    let passages = open.memory.renew_passages(&moves(bar.clone())).await?.new;
+    bar.finish_and_clear();
+    let mut embedded = open.memory.embedded().await?;
+    if let Some(model) = if reindex.words { None } else { wire::embedder()? } {
+        let bar = out.steps("Comparing meanings");
+        embedded = open.memory.embed_passages(&model, usize::MAX, &moves(bar.clone())).await?;
+        bar.finish_and_clear();
+    }
     ledger::tell_noticed(&noticed, out);
     if out.is_json() {
-        return out.json(&json!({ "events": events, "open_loops": open_loops }));
+        return out.json(&json!({ "events": events, "open_loops": open_loops, "passages": passages, "vectors": embedded.have }));
     }
-    out.line(format!("Made anew: the index ({events} event{}), open-loops.json ({open_loops} open)", if events == 1 { "" } else { "s" }))
+    out.line(format!(
+        "Made anew: the index ({events} event{}), open-loops.json ({open_loops} open), search ({passages} passage{}, {} of {} with a vector)",
+        if events == 1 { "" } else { "s" },
+        if passages == 1 { "" } else { "s" },
+        embedded.have,
+        embedded.of
+    ))
 }
 
 pub fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {

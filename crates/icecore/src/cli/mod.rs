@@ -4,6 +4,7 @@ mod across;
 mod capture;
 mod care;
 mod demo;
+mod find;
 mod ledger;
 mod night;
 pub mod out;
@@ -199,6 +200,11 @@ enum Command {
         after_help = "Examples:\n  icecore zoom yesterday\n  icecore zoom last tuesday --summary\n  icecore zoom 2026-W07 --conversation app\n  icecore zoom feb 2026 --json"
     )]
     Zoom(packs::Zoom),
+    /// Find anything that was ever said, learnt or written
+    #[command(
+        after_help = "Examples:\n  icecore search where did we keep the spare key\n  icecore search postgres --when \"last month\" --kind message --kind event\n  icecore search '\"the very words\"' --context 2\n  icecore search --queries questions.jsonl --limit 20 > answers.jsonl\n\nBy words alone until `icecore model fetch` has brought the model that compares meanings. -v shows how to zoom to each hit."
+    )]
+    Search(find::Search),
     /// Show what came up again and again, on how many occasions, and when
     #[command(
         after_help = "Examples:\n  icecore trends                     the last twelve months\n  icecore trends --when 2026 --limit 40\n  icecore trends --about auth        what comes up together with it\n  icecore trends --json | jq -r '.topics[] | \"\\(.occasions) \\(.topic)\"'\n\nAn occasion is a session, or a day on which something was logged or learnt outside of one."
@@ -240,8 +246,10 @@ enum Command {
     )]
     Doctor(care::Doctor),
     /// Make everything derived anew from the files
-    #[command(after_help = "Example:\n  icecore reindex        the index and open-loops.json; nothing else changes")]
-    Reindex,
+    #[command(
+        after_help = "Examples:\n  icecore reindex            the index, open-loops.json and what search needs; nothing else changes\n  icecore reindex --words    without the vectors, which take longest"
+    )]
+    Reindex(care::Reindex),
     /// Show or check the vault's settings
     #[command(subcommand, after_help = "Examples:\n  icecore config show\n  icecore config check")]
     Config(care::Config),
@@ -344,6 +352,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Mark(mark) => press::mark(&open, mark, out).await,
         Command::Pack(kind) => packs::pack(&open, kind, out).await,
         Command::Zoom(zoom) => packs::zoom(&open, zoom, out).await,
+        Command::Search(search) => find::search(&open, search, out).await,
         Command::Trends(trends) => across::trends(&open, trends, out).await,
         Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
         Command::Similar(similar) => across::similar(&open, similar, out).await,
@@ -353,7 +362,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Runs(runs) => press::runs(&open, runs, out).await,
         Command::Verify => care::verify(&open, out).await,
         Command::Doctor(doctor) => care::doctor(&open, doctor, out).await,
-        Command::Reindex => care::reindex(&open, out).await,
+        Command::Reindex(reindex) => care::reindex(&open, reindex, out).await,
         Command::Config(config) => care::config(&open, config, out),
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,

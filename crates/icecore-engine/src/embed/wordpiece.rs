@@ -1,0 +1,270 @@
+//! Cuts a text into the pieces of words that the model knows, exactly as it was taught.
+//!
+//! Agreement is all that counts here: a piece that is cut differently is another word to the model. So what a mark, a
+//! control character or punctuation is, is asked of the same old tables that the model's makers use, not of newer ones.
+
+use std::path::Path;
+
+use unicode_categories::UnicodeCategories as _;
+use unicode_normalization::UnicodeNormalization as _;
+
+use super::weights::WORDS;
+use super::{EmbedError, TOKENIZER_FILE, VOCABULARY_FILE};
+
+/// How many tokens of a text are read, the two around it included.
+pub const MOST_TOKENS: usize = 256;
+/// A word of more characters is not looked up.
+const MOST_WORD_CHARS: usize = 100;
+/// No list of words is nearly as long.
+const MOST_BYTES: u64 = 16 << 20;
+/// Words that stand for something else, recognised as they are written, with their numbers.
+const SPECIAL: [(&str, u32); 5] = [("[PAD]", 0), ("[UNK]", 100), ("[CLS]", 101), ("[SEP]", 102), ("[MASK]", 103)];
+const UNKNOWN: u32 = 100;
+const BEGIN: u32 = 101;
+const END: u32 = 102;
+/// A power of two, and more than twice the number of words.
+const SLOTS: usize = 1 << 16;
+const EMPTY: u32 = u32::MAX;
+
+/// The pieces that the model knows, each with its number.
+pub struct Vocabulary {
+    text: String,
+    /// Where each word ends in the text; it begins after the line break behind the one before.
+    ends: Vec<u32>,
+    /// The words' numbers by their hashes, the next free place being taken where two meet.
+    slots: Vec<u32>,
+}
+
+impl Vocabulary {
+    /// Reads `vocab.txt` or, if there is none, `tokenizer.json` in that folder.
+    pub fn open(folder: &Path) -> Result<Self, EmbedError> {
+        let path = folder.join(VOCABULARY_FILE);
+        if let Some(text) = read(&path)? {
+            return Self::of_lines(text).map_err(|what| EmbedError::OtherModel { file: path, what });
+        }
+        let path = folder.join(TOKENIZER_FILE);
+        match read(&path)? {
+            Some(text) => Self::of_json(&text).map_err(|what| EmbedError::OtherModel { file: path, what }),
+            None => Err(EmbedError::Missing { folder: folder.to_owned(), file: VOCABULARY_FILE }),
+        }
+    }
+
+    /// A list with one word on each line. The error says what is wrong with it.
+    pub fn of_lines(mut text: String) -> Result<Self, String> {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let ends: Vec<u32> = memchr::memchr_iter(b'\n', text.as_bytes()).filter_map(|at| u32::try_from(at).ok()).collect();
+        if ends.len() != WORDS {
+            return Err(format!("it has {} words and not {WORDS}", ends.len()));
+        }
+        let mut vocabulary = Self { text, ends, slots: vec![EMPTY; SLOTS] };
+        for (number, slot_of) in (0..).zip(0..WORDS) {
+            let word = vocabulary.word(slot_of);
+            let mut slot = slot(word.as_bytes());
+            while let Some(found) = vocabulary.slots.get(slot).filter(|found| **found != EMPTY) {
+                if vocabulary.word(*found as usize) == word {
+                    return Err(format!("the word {word:?} is in it twice"));
+                }
+                slot = (slot + 1) % SLOTS;
+            }
+            vocabulary.slots[slot] = number;
+        }
+        match SPECIAL.iter().find(|(word, number)| vocabulary.number(word.as_bytes()) != Some(*number)) {
+            Some((word, number)) => Err(format!("{word} is not its word {number}")),
+            None => Ok(vocabulary),
+        }
+    }
+
+    /// The words of a `tokenizer.json`.
+    pub fn of_json(json: &str) -> Result<Self, String> {
+        Self::of_lines(lines_of_json(json)?)
+    }
+
+    fn word(&self, number: usize) -> &str {
+        let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end as usize + 1);
+        let end = self.ends.get(number).map_or(start, |end| *end as usize);
+        self.text.get(start..end).unwrap_or_default()
+    }
+
+    fn number(&self, word: &[u8]) -> Option<u32> {
+        let mut slot = slot(word);
+        loop {
+            let number = *self.slots.get(slot)?;
+            if number == EMPTY {
+                return None;
+            }
+            if self.word(number as usize).as_bytes() == word {
+                return Some(number);
+            }
+            slot = (slot + 1) % SLOTS;
+        }
+    }
+
+    /// The numbers of a text's pieces between those of its begin and end, at most [`MOST_TOKENS`] of them.
+    pub fn tokens(&self, text: &str) -> Vec<u32> {
+        let mut tokens = vec![BEGIN];
+        self.between(text, &mut tokens);
+        tokens.truncate(MOST_TOKENS - 1);
+        tokens.push(END);
+        tokens
+    }
+
+    fn between(&self, mut text: &str, tokens: &mut Vec<u32>) {
+        let mut word = Word::default();
+        loop {
+            let special = memchr::memchr_iter(b'[', text.as_bytes()).find_map(|at| {
+                let (number, rest) = SPECIAL.iter().find_map(|(word, number)| Some((number, text.get(at..)?.strip_prefix(word)?)))?;
+                Some((at, *number, rest))
+            });
+            let plain = special.map_or(text, |(at, ..)| text.get(..at).unwrap_or(text));
+            self.plain(plain, &mut word, tokens);
+            match special {
+                Some((_, number, rest)) if tokens.len() < MOST_TOKENS => {
+                    tokens.push(number);
+                    text = rest;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// A text without special words. It is read no further than its tokens are wanted.
+    fn plain(&self, text: &str, word: &mut Word, tokens: &mut Vec<u32>) {
+        // Marks are put in order before they are dropped, and that looks ahead; but the start of a text is the same
+        // whatever follows, so this can be done on the go.
+        let cleaned = text.chars().filter(|c| !is_dropped(*c)).flat_map(spaced);
+        for c in cleaned.nfd().filter(|c| !(*c as u32 >= 0x300 && c.is_mark_nonspacing())).flat_map(char::to_lowercase) {
+            let (space, punctuation) = (c.is_whitespace(), is_punctuation(c));
+            if space || punctuation {
+                self.pieces(word, tokens);
+            }
+            if punctuation {
+                word.push(c);
+                self.pieces(word, tokens);
+            } else if !space {
+                word.push(c);
+            }
+            if tokens.len() >= MOST_TOKENS {
+                break;
+            }
+        }
+        self.pieces(word, tokens);
+    }
+
+    /// Cuts a word into the longest pieces there are, from its start on, and makes it empty.
+    fn pieces(&self, word: &mut Word, tokens: &mut Vec<u32>) {
+        let before = tokens.len();
+        let mut start = 0;
+        if word.chars > MOST_WORD_CHARS {
+            tokens.push(UNKNOWN);
+            start = word.text.len();
+        }
+        let mut piece = [b'#'; 2 + 4 * MOST_WORD_CHARS];
+        while start < word.text.len() {
+            let rest = &word.text[start..];
+            // What continues a word is known by two marks before it.
+            let marks = if start == 0 { 0 } else { 2 };
+            piece[marks..marks + rest.len()].copy_from_slice(rest.as_bytes());
+            let ends = rest.char_indices().rev().map(|(at, c)| at + c.len_utf8());
+            let found = ends.into_iter().find_map(|end| Some((end, self.number(&piece[..marks + end])?)));
+            piece[..2].fill(b'#');
+            match found {
+                Some((end, number)) => {
+                    tokens.push(number);
+                    start += end;
+                }
+                None => {
+                    tokens.truncate(before);
+                    tokens.push(UNKNOWN);
+                    break;
+                }
+            }
+        }
+        word.text.clear();
+        word.chars = 0;
+    }
+}
+
+/// A word that is being read. More characters than are looked up are only counted.
+#[derive(Default)]
+struct Word {
+    text: String,
+    chars: usize,
+}
+
+impl Word {
+    fn push(&mut self, c: char) {
+        self.chars += 1;
+        if self.chars <= MOST_WORD_CHARS {
+            self.text.push(c);
+        }
+    }
+}
+
+/// The words of a `tokenizer.json`, in the form that `vocab.txt` has.
+pub(super) fn lines_of_json(json: &str) -> Result<String, String> {
+    #[derive(serde::Deserialize)]
+    struct Tokenizer {
+        model: Model,
+    }
+    #[derive(serde::Deserialize)]
+    struct Model {
+        vocab: std::collections::HashMap<String, u32>,
+    }
+    let Tokenizer { model } = serde_json::from_str(json).map_err(|error| format!("it is not a list of words ({error})"))?;
+    let mut words: Vec<(u32, String)> = model.vocab.into_iter().map(|(word, number)| (number, word)).collect();
+    words.sort_unstable();
+    if words.len() != WORDS || words.iter().zip(0..).any(|((number, word), at)| *number != at || word.contains('\n')) {
+        return Err(format!("it does not number {WORDS} words one by one"));
+    }
+    Ok(words.into_iter().fold(String::new(), |text, (_, word)| text + &word + "\n"))
+}
+
+/// The text of a file; `None` if there is none.
+fn read(path: &Path) -> Result<Option<String>, EmbedError> {
+    use std::io::Read as _;
+    let unreadable = |reason| EmbedError::Unreadable { file: path.to_owned(), reason };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    let text = String::from_utf8(bytes).map_err(|_| EmbedError::Damaged { file: path.to_owned(), what: "it is not text".into() })?;
+    Ok(Some(text))
+}
+
+/// Where a word is looked for first (FNV-1a).
+fn slot(word: &[u8]) -> usize {
+    let hash = word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    ((hash ^ hash >> 32) as usize) % SLOTS
+}
+
+fn is_dropped(c: char) -> bool {
+    match c {
+        '\t' | '\n' | '\r' | ' '..='~' => false,
+        '\0' | '\u{fffd}' => true,
+        _ => c.is_other(),
+    }
+}
+
+/// Each sign of a script that writes no spaces is a word of its own.
+fn spaced(c: char) -> impl Iterator<Item = char> {
+    let around = is_ideograph(c).then_some(' ');
+    // Every kind of space becomes the plain one here, before anything is taken apart.
+    let c = if c.is_whitespace() { ' ' } else { c };
+    around.into_iter().chain([c]).chain(around)
+}
+
+fn is_ideograph(c: char) -> bool {
+    // The last but two begins where the makers have it, not where the block does.
+    matches!(c,
+        '\u{4e00}'..='\u{9fff}' | '\u{3400}'..='\u{4dbf}' | '\u{20000}'..='\u{2a6df}' | '\u{2a700}'..='\u{2b73f}'
+        | '\u{2b740}'..='\u{2b81f}' | '\u{2b920}'..='\u{2ceaf}' | '\u{f900}'..='\u{faff}' | '\u{2f800}'..='\u{2fa1f}')
+}
+
+fn is_punctuation(c: char) -> bool {
+    if c.is_ascii() { c.is_ascii_punctuation() } else { c.is_punctuation() }
+}

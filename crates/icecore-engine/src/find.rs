@@ -1,0 +1,360 @@
+//! Finding (Y9, K9): a question is answered from every message, event, summary, page and log there ever was.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::id::EventId;
+use icecore_domain::ledger::{Ledger, Standing};
+use icecore_domain::rank::corpus::{Corpus, Row};
+use icecore_domain::rank::passage::{Passage, PassageKind};
+use icecore_domain::rank::question::{self, Question};
+use icecore_domain::rank::score::{self, BY_MEANING, BY_WORDS, Candidate, Side, Sought};
+use icecore_domain::rank::terms::Reader;
+use icecore_domain::rank::update::{self, Told};
+use icecore_domain::rank::vector::{self, Packed, Signs};
+use icecore_store::Progress;
+use icecore_store::passages::{Embedded, Placed, TakenIn as PassagesTaken};
+use jiff::Timestamp;
+
+use crate::embed::Embed;
+use crate::{Memory, Result};
+
+/// So many of the nearest by signs are compared in full.
+const NEAR: usize = 400;
+/// So many of the nearest are candidates whatever their words.
+const NEAREST: usize = 50;
+/// So many of the best candidates are embedded on demand.
+const ON_DEMAND: usize = 60;
+/// So many more than asked for are looked at, as some may fall away.
+const SPARE: usize = 40;
+/// So many passages are embedded before they are kept.
+const EMBED_BATCH: usize = 256;
+/// So many hits stand by their score alone; from then on up to so many each brings another session.
+const BY_SCORE: usize = 10;
+const SPREAD: usize = 20;
+/// Terms that a word without any passage may be a part of.
+const PARTS_OF: usize = 12;
+
+/// What is looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Looking {
+    /// The question.
+    pub text: String,
+    /// How many hits at most.
+    pub limit: usize,
+    /// Only of these days.
+    pub when: Option<Days>,
+    /// Only what is older than this.
+    pub before: Option<Timestamp>,
+    /// The moment that `yesterday` and the like are read at.
+    pub now: Option<Moment>,
+    /// Only these kinds; all if there is none.
+    pub kinds: Vec<PassageKind>,
+    /// Only of this conversation.
+    pub conversation: Option<String>,
+    /// So many neighbours on each side of a hit.
+    pub context: usize,
+    /// Whether the best candidates that have no vector get one now.
+    pub rerank: bool,
+}
+
+/// A passage that was found.
+#[derive(Debug, Clone)]
+pub struct Hit {
+    /// How good an answer it is; only to be compared within one search.
+    pub score: f32,
+    /// The passage and where it stands.
+    pub placed: Placed,
+    /// Why it stands where it stands.
+    pub why: Vec<Side>,
+    /// What replaced it, if it is an event that was replaced.
+    pub replaced_by: Option<EventId>,
+    /// Its neighbours, in order, with itself among them; empty if none were asked for.
+    pub around: Vec<Passage>,
+}
+
+/// What a search came to.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The hits, best first.
+    pub hits: Vec<Hit>,
+    /// How the question was understood.
+    pub question: Question,
+    /// Words that stand nowhere.
+    pub unknown: Vec<String>,
+    /// Whether meanings were compared.
+    pub by_meaning: bool,
+}
+
+/// A memory that is ready to be searched again and again.
+pub struct Finder<'a> {
+    memory: &'a Memory,
+    embed: Option<&'a dyn Embed>,
+    reader: Reader,
+    voices: Vec<(u16, String)>,
+    corpus: Arc<Corpus>,
+    signs: Arc<Vec<Signs>>,
+}
+
+impl Memory {
+    /// Takes in what is new and makes ready for searching.
+    pub async fn finder<'a>(&'a self, embed: Option<&'a dyn Embed>, progress: Progress<'_>) -> Result<Finder<'a>> {
+        self.store.take_in(false, progress).await?;
+        Ok(Finder {
+            memory: self,
+            embed,
+            reader: Reader::default(),
+            voices: self.store.voices().await?,
+            corpus: self.store.corpus().await?,
+            signs: if embed.is_some() { self.store.signs().await? } else { Arc::default() },
+        })
+    }
+
+    /// Takes everything in again.
+    pub async fn renew_passages(&self, progress: Progress<'_>) -> Result<PassagesTaken> {
+        Ok(self.store.take_in(true, progress).await?)
+    }
+
+    /// How many passages have a vector.
+    pub async fn embedded(&self) -> Result<Embedded> {
+        Ok(self.store.embedded().await?)
+    }
+
+    /// Gives passages their vectors, the newest first, at most so many. Each batch is kept as soon as it is made.
+    pub async fn embed_passages(&self, embed: &dyn Embed, most: usize, progress: Progress<'_>) -> Result<Embedded> {
+        self.store.take_in(false, &|_, _| {}).await?;
+        let mut waiting = self.store.without_vector(most).await?;
+        let all = waiting.len();
+        while !waiting.is_empty() {
+            let batch: Vec<u32> = waiting.drain(..waiting.len().min(EMBED_BATCH)).collect();
+            self.embed_these(embed, &batch).await?;
+            progress((all - waiting.len()) as u64, all as u64);
+        }
+        Ok(self.store.embedded().await?)
+    }
+
+    /// Gives these passages their vectors and keeps them.
+    async fn embed_these(&self, embed: &dyn Embed, numbers: &[u32]) -> Result<HashMap<u32, Packed>> {
+        let known = self.store.vectors(numbers).await?;
+        let mut vectors: HashMap<u32, Packed> = numbers.iter().zip(known).filter_map(|(&number, packed)| Some((number, packed?))).collect();
+        let missing: Vec<u32> = numbers.iter().copied().filter(|number| !vectors.contains_key(number)).collect();
+        let texts: Vec<(u32, String)> = missing
+            .iter()
+            .copied()
+            .zip(self.store.passages(&missing).await?)
+            .filter_map(|(number, placed)| Some((number, placed?.passage.text)))
+            .collect();
+        let list: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+        for ((number, _), vector) in texts.iter().zip(embed.embed(&list)?) {
+            vectors.insert(*number, vector::pack(vector.numbers()));
+        }
+        let kept: Vec<(u32, Packed)> = vectors.iter().map(|(&number, &packed)| (number, packed)).collect();
+        self.store.keep_vectors(&kept).await?;
+        Ok(vectors)
+    }
+}
+
+impl Finder<'_> {
+    /// Whether there is anything to compare meanings with.
+    fn has_vectors(&self) -> bool {
+        self.signs.iter().any(|signs| signs.0.iter().any(|&word| word != 0))
+    }
+
+    /// Answers a question.
+    pub async fn search(&self, looking: &Looking) -> Result<Answer> {
+        let (memory, corpus) = (self.memory, self.corpus.as_ref());
+        // Who asks only for what is older asks as of then.
+        let now = looking.now.or_else(|| looking.before.map(|before| memory.zone.moment(before))).unwrap_or_else(|| memory.now());
+        let question = Question::read(&looking.text, &self.voices, now.day(), &self.reader);
+        let groups: Option<HashSet<u32>> = match &looking.conversation {
+            Some(conversation) => Some(memory.store.groups_of(conversation).await?.into_iter().collect()),
+            None => None,
+        };
+        // What was not yet said cannot be found by somebody who asks as of then.
+        let as_of = memory.horizon().map(|horizon| horizon.as_second().saturating_add(1));
+        let before = [looking.before.map(Timestamp::as_second), as_of].into_iter().flatten().min();
+        let when = looking.when.map(|days| {
+            let end = days.last.tomorrow().unwrap_or(days.last);
+            (memory.zone.start_of(days.first).as_second(), memory.zone.start_of(end).as_second())
+        });
+        let admits = |_: u32, row: &Row| {
+            row.kind.is_some_and(|kind| looking.kinds.is_empty() || looking.kinds.contains(&kind))
+                && before.is_none_or(|before| row.at < before)
+                && when.is_none_or(|(first, end)| first <= row.at && row.at < end)
+                && groups.as_ref().is_none_or(|groups| groups.contains(&row.group))
+        };
+        let (sought, unknown) = self.sought(&question).await?;
+        let vector = match self.embed {
+            Some(embed) if !question.spoken.is_empty() && (looking.rerank || self.has_vectors()) => {
+                embed.embed(&[&question.spoken])?.pop().map(|vector| vector::pack(vector.numbers()))
+            }
+            _ => None,
+        };
+        let mut nearness: HashMap<u32, f32> = HashMap::new();
+        let mut near = Vec::new();
+        if let Some(vector) = &vector {
+            near = score::nearest(&self.signs, &vector.signs(), corpus, &admits, NEAR);
+            nearness.extend(self.compared(vector, &near).await?);
+            near.sort_by(|a, b| {
+                let of = |number: &u32| nearness.get(number).copied().unwrap_or(0.0);
+                of(b).total_cmp(&of(a))
+            });
+            near.truncate(NEAREST);
+        }
+        let mut pool = score::candidates(corpus, &question, &sought, &admits, now.at().as_second(), &near);
+        if let Some(vector) = &vector {
+            let mut numbers: Vec<u32> = pool.candidates.iter().map(|candidate| candidate.passage).collect();
+            numbers.retain(|number| !nearness.contains_key(number));
+            nearness.extend(self.compared(vector, &numbers).await?);
+            if let (true, Some(embed)) = (looking.rerank, self.embed) {
+                let best = pool.clone().ranked(corpus, &BY_WORDS).into_iter().map(|(_, candidate)| candidate.passage);
+                let missing: Vec<u32> = best.take(ON_DEMAND).filter(|number| !nearness.contains_key(number)).collect();
+                let made = memory.embed_these(embed, &missing).await?;
+                nearness.extend(made.iter().map(|(&number, packed)| (number, vector::dot(vector, packed))));
+            }
+            pool.compare(corpus, &nearness);
+        }
+        let weights = if vector.is_some() { BY_MEANING } else { BY_WORDS };
+        let ranked = score::spread(pool.ranked(corpus, &weights), corpus, BY_SCORE, SPREAD);
+        let mut hits = Vec::new();
+        for chunk in ranked.chunks(looking.limit + SPARE) {
+            let numbers: Vec<u32> = chunk.iter().map(|(_, candidate)| candidate.passage).collect();
+            let placed = memory.store.passages(&numbers).await?;
+            for ((score, candidate), placed) in chunk.iter().zip(placed) {
+                let Some(placed) = placed else { continue };
+                let said = question::sameness(&placed.passage.text);
+                if question.phrases.iter().all(|phrase| said.contains(phrase.as_str())) {
+                    hits.push((
+                        *candidate,
+                        Hit { score: *score, why: candidate.features.explained(&weights), placed, replaced_by: None, around: Vec::new() },
+                    ));
+                }
+            }
+            if hits.len() >= looking.limit || question.phrases.is_empty() {
+                break;
+            }
+        }
+        if question.for_newest {
+            hits = self.newest_first(hits, vector.is_some()).await?;
+        }
+        let mut hits = self.settled(hits).await?;
+        hits.truncate(looking.limit);
+        if looking.context > 0 {
+            for (candidate, hit) in &mut hits {
+                hit.around = self.around(candidate.passage, looking.context).await?;
+            }
+        }
+        let hits = hits.into_iter().map(|(_, hit)| hit).collect();
+        Ok(Answer { hits, question, unknown, by_meaning: vector.is_some() })
+    }
+
+    /// The asked words with where they stand, and those that stand nowhere. A word that stands nowhere is looked for within
+    /// longer ones.
+    async fn sought(&self, question: &Question) -> Result<(Vec<Sought>, Vec<String>)> {
+        let store = &self.memory.store;
+        let mut forms: Vec<Vec<String>> = question.asked.iter().map(|asked| asked.terms.clone()).collect();
+        let terms: Vec<String> = forms.iter().flatten().cloned().collect();
+        let mut found = store.postings(&terms).await?.into_iter();
+        let mut unknown = Vec::new();
+        let mut sought = Vec::new();
+        for (asked, forms) in question.asked.iter().zip(&mut forms) {
+            let mut postings: Vec<_> = found.by_ref().take(forms.len()).collect();
+            if postings.iter().all(Vec::is_empty) {
+                let longest = forms.iter().max_by_key(|form| form.chars().count()).cloned().unwrap_or_default();
+                if longest.chars().count() >= 3 {
+                    postings = store.postings(&store.terms_with(&longest, PARTS_OF).await?).await?;
+                }
+            }
+            let one = Sought::of(postings, asked.count, &self.corpus);
+            if one.postings.is_empty() {
+                unknown.push(asked.word.clone());
+            } else {
+                sought.push(one);
+            }
+        }
+        Ok((sought, unknown))
+    }
+
+    async fn compared(&self, to: &Packed, numbers: &[u32]) -> Result<Vec<(u32, f32)>> {
+        let vectors = self.memory.store.vectors(numbers).await?;
+        Ok(numbers.iter().zip(vectors).filter_map(|(&number, packed)| Some((number, vector::dot(to, &packed?)))).collect())
+    }
+
+    /// What was said later above what it changed.
+    async fn newest_first(&self, hits: Vec<(Candidate, Hit)>, by_meaning: bool) -> Result<Vec<(Candidate, Hit)>> {
+        let numbers: Vec<u32> = hits.iter().take(update::AMONG).map(|(candidate, _)| candidate.passage).collect();
+        let mut vectors = if by_meaning { self.memory.store.vectors(&numbers).await? } else { Vec::new() };
+        vectors.resize(hits.len(), None);
+        let told: Vec<Told<'_>> = hits
+            .iter()
+            .zip(vectors)
+            .map(|((candidate, hit), vector)| {
+                let row = self.corpus.row(candidate.passage);
+                let text = hit.placed.passage.text.as_str();
+                Told {
+                    score: hit.score,
+                    at: row.at,
+                    speaker: (row.voice, row.role),
+                    asks: row.asks,
+                    matched: candidate.matched,
+                    text,
+                    vector,
+                }
+            })
+            .collect();
+        let order = update::order(&told);
+        let mut hits: Vec<Option<(Candidate, Hit)>> = hits.into_iter().map(Some).collect();
+        Ok(order.into_iter().filter_map(|at| hits[at].take()).collect())
+    }
+
+    /// Events as the ledger has them: none that was taken back, and what replaces another above it.
+    async fn settled(&self, hits: Vec<(Candidate, Hit)>) -> Result<Vec<(Candidate, Hit)>> {
+        let ids: Vec<EventId> = hits
+            .iter()
+            .filter(|(_, hit)| hit.placed.passage.kind == PassageKind::Event)
+            .filter_map(|(_, hit)| hit.placed.passage.id.parse().ok())
+            .collect();
+        if ids.is_empty() {
+            return Ok(hits);
+        }
+        let mut events = self.memory.store.tied(&ids, &[]).await?;
+        if let Some(horizon) = self.memory.horizon() {
+            events.retain(|event| event.ts.at() <= horizon);
+        }
+        let standing: HashMap<String, Standing> =
+            Ledger::of(events).entries().iter().map(|entry| (entry.event.id.to_string(), entry.standing)).collect();
+        let mut settled: Vec<(Candidate, Hit)> = Vec::with_capacity(hits.len());
+        for (candidate, mut hit) in hits {
+            match standing.get(&hit.placed.passage.id) {
+                Some(Standing::Retracted { .. }) if hit.placed.passage.kind == PassageKind::Event => continue,
+                Some(Standing::Superseded { by, .. }) => hit.replaced_by = Some(*by),
+                _ => {}
+            }
+            settled.push((candidate, hit));
+        }
+        // What replaces takes the better of the two places; a chain of them needs several rounds.
+        for _ in 0..settled.len().min(8) {
+            let mut moved = false;
+            for at in 0..settled.len() {
+                let Some(by) = settled[at].1.replaced_by.map(|by| by.to_string()) else { continue };
+                if let Some(later) = (at + 1..settled.len()).find(|&later| settled[later].1.placed.passage.id == by) {
+                    let hit = settled.remove(later);
+                    settled.insert(at, hit);
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        Ok(settled)
+    }
+
+    async fn around(&self, number: u32, many: usize) -> Result<Vec<Passage>> {
+        let many = i32::try_from(many.min(100)).unwrap_or(100);
+        let numbers: Vec<u32> =
+            (-many..=many).filter_map(|steps| if steps == 0 { Some(number) } else { self.corpus.beside(number, steps) }).collect();
+        Ok(self.memory.store.passages(&numbers).await?.into_iter().flatten().map(|placed| placed.passage).collect())
+    }
+}

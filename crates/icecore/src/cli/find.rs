@@ -1,0 +1,298 @@
+//! Finding: search, one question or a file of them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use icecore_domain::calendar::Moment;
+use icecore_domain::plain;
+use icecore_domain::rank::passage::{Passage, PassageKind};
+use icecore_domain::rank::terms::{self, Reader};
+use icecore_engine::{Answer, Finder, Hit, Looking};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
+use super::read;
+use crate::error::{Exit, Stop};
+use crate::wire::{self, Open};
+
+/// The most hits of one search.
+const MOST_HITS: usize = 1_000;
+/// How much of a passage a person is shown.
+const SHOWN_CHARS: usize = 400;
+
+#[derive(Debug, Args)]
+pub struct Search {
+    /// The question, or a few words; "in quotes" for the very words
+    #[arg(value_name = "QUERY", required_unless_present = "queries")]
+    query: Vec<String>,
+    /// Only of this time: yesterday, last month, 2026-W07, feb 2026 …
+    #[arg(long, value_name = "WHEN")]
+    when: Option<String>,
+    /// Only what is older than this day or moment
+    #[arg(long, value_name = "WHEN")]
+    before: Option<String>,
+    /// Only this kind: message, state, event, summary, page, memory, log, artifact; may be given more than once
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    kind: Vec<PassageKind>,
+    /// Only of this conversation
+    #[arg(long, value_name = "NAME")]
+    conversation: Option<String>,
+    /// At most so many hits
+    #[arg(long, value_name = "N", default_value = "10", value_parser = read::amount)]
+    limit: usize,
+    /// Show so many neighbours on each side of a hit
+    #[arg(long, value_name = "N", default_value = "0")]
+    context: usize,
+    /// Say why each hit stands where it stands
+    #[arg(long)]
+    explain: bool,
+    /// Compare the meanings of the best candidates even where that takes a moment
+    #[arg(long)]
+    rerank: bool,
+    /// Compare words only
+    #[arg(long, conflicts_with = "rerank")]
+    words: bool,
+    /// Answer every line of a file: {"id","query","limit"?,"when"?,"before"?,"now"?,"conversation"?}; - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["query", "explain"])]
+    queries: Option<PathBuf>,
+}
+
+fn kind(text: &str) -> std::result::Result<PassageKind, String> {
+    text.parse().map_err(|error: icecore_domain::words::NotAWord| error.to_string())
+}
+
+/// A line of a file of questions; what else is in it is passed over.
+#[derive(Debug, Deserialize)]
+struct Line {
+    id: Value,
+    query: String,
+    limit: Option<usize>,
+    when: Option<String>,
+    before: Option<String>,
+    now: Option<String>,
+    conversation: Option<String>,
+}
+
+/// A moment or the beginning of a day.
+fn before(open: &Open, text: &str, now: Moment) -> Result<Timestamp> {
+    if let Some(read) = Moment::read(text) {
+        return Ok(read.moment.at());
+    }
+    let when = read::when(text, now.day())?;
+    Ok(open.memory.start_of(when.span().first))
+}
+
+impl Search {
+    fn looking(&self, open: &Open) -> Result<Looking> {
+        let now = open.memory.now();
+        Ok(Looking {
+            text: self.query.join(" "),
+            limit: self.limit.min(MOST_HITS),
+            when: self.when.as_deref().map(|text| read::when(text, now.day())).transpose()?.map(|when| when.span()),
+            before: self.before.as_deref().map(|text| before(open, text, now)).transpose()?,
+            now: None,
+            kinds: self.kind.clone(),
+            conversation: self.conversation.clone(),
+            context: self.context,
+            rerank: self.rerank,
+        })
+    }
+}
+
+pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
+    let looking = search.looking(open)?;
+    let embed = if search.words { None } else { wire::embedder()? };
+    let bar = out.bar("Reading memory");
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let finder = open.memory.finder(embed.as_ref().map(|model| model as _), &progress).await?;
+    bar.finish_and_clear();
+    if let Some(file) = &search.queries {
+        return in_bulk(open, &finder, &looking, file, out).await;
+    }
+    let answer = finder.search(&looking).await?;
+    if out.is_json() {
+        return out.json(&told(&answer, search.explain));
+    }
+    if answer.question.is_empty() {
+        return Err(Stop::new(Exit::Usage, "there is no word in that to look for; ask a question or give a few words").into());
+    }
+    if !answer.unknown.is_empty() && !answer.hits.is_empty() {
+        let words: Vec<String> = answer.unknown.iter().map(|word| plain::one_line(word)).collect();
+        out.say(format!("{DIM}nowhere: {}{DIM:#}", words.join(", ")));
+    }
+    if answer.hits.is_empty() {
+        return Err(Stop::new(Exit::NotFound, "nothing was found; try fewer or other words, or a wider time").into());
+    }
+    let marked = Marked::of(&answer);
+    for hit in &answer.hits {
+        show(hit, &marked, search.explain, out)?;
+    }
+    if !answer.by_meaning && !search.words {
+        out.whisper("words were compared, not meanings; `icecore model fetch` gets the model for that");
+    }
+    Ok(())
+}
+
+async fn in_bulk(open: &Open, finder: &Finder<'_>, common: &Looking, file: &Path, out: &mut Out) -> Result<()> {
+    let text = if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    let text = text.map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", file.display())))?;
+    let bar = out.steps("Searching");
+    bar.set_length(text.lines().filter(|line| !line.trim().is_empty()).count() as u64);
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |why: String| Stop::new(Exit::Usage, format!("{}, line {}: {why}", file.display(), at + 1));
+        let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        let now = match &line.now {
+            Some(text) => Some(Moment::read(text).ok_or_else(|| wrong(format!("`now` is no moment: {}", plain::one_line(text))))?.moment),
+            None => None,
+        };
+        let today = now.unwrap_or_else(|| open.memory.now());
+        let wish = |error: anyhow::Error| wrong(error.to_string());
+        let looking = Looking {
+            text: line.query,
+            limit: line.limit.unwrap_or(common.limit).min(MOST_HITS),
+            when: match &line.when {
+                Some(text) => Some(read::when(text, today.day()).map_err(wish)?.span()),
+                None => common.when,
+            },
+            before: match &line.before {
+                Some(text) => Some(before(open, text, today).map_err(wish)?),
+                None => common.before,
+            },
+            now,
+            conversation: line.conversation.or_else(|| common.conversation.clone()),
+            ..common.clone()
+        };
+        let answer = finder.search(&looking).await?;
+        let hits: Vec<Value> = answer.hits.iter().map(|hit| told_hit(hit, false)).collect();
+        out.json(&json!({ "id": line.id, "hits": hits }))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn told(answer: &Answer, explain: bool) -> Value {
+    let hits: Vec<Value> = answer.hits.iter().map(|hit| told_hit(hit, explain)).collect();
+    json!({ "hits": hits, "unknown": answer.unknown, "by": if answer.by_meaning { "meaning" } else { "words" } })
+}
+
+fn told_passage(passage: &Passage) -> Value {
+    json!({
+        "id": passage.id,
+        "kind": passage.kind,
+        "ts": when(passage),
+        "conversation": passage.conversation,
+        "session": passage.session,
+        "name": passage.name,
+        "text": passage.text,
+    })
+}
+
+fn told_hit(hit: &Hit, explain: bool) -> Value {
+    let mut told = told_passage(&hit.placed.passage);
+    if let Some(fields) = told.as_object_mut() {
+        fields.insert("score".into(), json!((hit.score * 10_000.0).round() / 10_000.0));
+        fields.insert("source".into(), json!(hit.placed.source.as_str()));
+        if let Some(by) = hit.replaced_by {
+            fields.insert("replaced_by".into(), json!(by.to_string()));
+        }
+        if !hit.around.is_empty() {
+            fields.insert("around".into(), hit.around.iter().map(told_passage).collect());
+        }
+        if explain {
+            let sides = hit.why.iter().map(|side| json!({ "what": side.name, "value": side.value, "adds": side.adds }));
+            fields.insert("why".into(), sides.collect());
+        }
+    }
+    told
+}
+
+fn when(passage: &Passage) -> Option<String> {
+    passage.ts.map(|ts| ts.to_string()).or_else(|| passage.day.map(|day| day.to_string()))
+}
+
+/// The words of a question, to be marked where they stand.
+struct Marked {
+    terms: Vec<String>,
+    reader: Reader,
+}
+
+impl Marked {
+    fn of(answer: &Answer) -> Self {
+        Self { terms: answer.question.asked.iter().flat_map(|asked| asked.terms.iter().cloned()).collect(), reader: Reader::default() }
+    }
+
+    /// The part of a text around its first asked word, at most so many characters, with the asked words marked.
+    fn within(&self, text: &str) -> String {
+        let text = plain::visible(text);
+        let words = terms::words(&text);
+        let language = self.reader.terms(&text).language.unwrap_or(icecore_domain::rank::language::Language::English);
+        let asked: Vec<&terms::Word<'_>> =
+            words.iter().filter(|word| self.reader.of_word(word, language).iter().any(|term| self.terms.contains(term))).collect();
+        let first = asked.first().map_or(0, |word| word.at);
+        let mut start = 0;
+        if text.chars().count() > SHOWN_CHARS && text[..first].chars().count() > SHOWN_CHARS / 2 {
+            start = words
+                .iter()
+                .map(|word| word.at)
+                .rfind(|&at| at <= first && text[at..first].chars().count() >= SHOWN_CHARS / 4)
+                .unwrap_or(0);
+        }
+        let end = text[start..].char_indices().nth(SHOWN_CHARS).map_or(text.len(), |(at, _)| start + at);
+        let mut shown = String::from(if start > 0 { "… " } else { "" });
+        let mut from = start;
+        for word in asked.into_iter().filter(|word| word.at >= start && word.at + word.text.len() <= end) {
+            shown.push_str(&text[from..word.at]);
+            shown.push_str(&format!("{BOLD}{YELLOW}{}{YELLOW:#}{BOLD:#}", word.text));
+            from = word.at + word.text.len();
+        }
+        shown.push_str(&text[from..end]);
+        if end < text.len() {
+            shown.push_str(" …");
+        }
+        shown
+    }
+}
+
+fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> {
+    let passage = &hit.placed.passage;
+    let at = when(passage).map_or(String::new(), |when| format!("{} ", when.get(..16).unwrap_or(&when).replace('T', " ")));
+    let place = [passage.conversation.as_deref(), passage.session.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" / ");
+    let place = if place.is_empty() { String::new() } else { format!("  {DIM}{}{DIM:#}", plain::one_line(&place)) };
+    let replaced = hit.replaced_by.map_or(String::new(), |by| format!("  {YELLOW}replaced by {by}{YELLOW:#}"));
+    out.line(format!("{BOLD}{at}{BOLD:#}{CYAN}{} {}{CYAN:#}{place}{replaced}", passage.kind, plain::one_line(&passage.id)))?;
+    let lines: Vec<Passage> = if hit.around.is_empty() { vec![passage.clone()] } else { hit.around.clone() };
+    for line in &lines {
+        let is_hit = line.id == passage.id;
+        let text = if is_hit {
+            marked.within(line.text.trim())
+        } else {
+            icecore_domain::budget::shortened(&plain::visible(line.text.trim()), SHOWN_CHARS)
+        };
+        let name = line.name.clone().or_else(|| line.role.map(|role| role.to_string())).filter(|_| line.role.is_some());
+        let name = name.map_or(String::new(), |name| format!("{}: ", plain::one_line(&name)));
+        let mark = if lines.len() > 1 && is_hit { "▸" } else { " " };
+        let mut rows = text.lines();
+        out.line(format!(" {mark} {DIM}{name}{DIM:#}{}", rows.next().unwrap_or_default()).trim_end())?;
+        rows.try_for_each(|row| out.line(format!("   {row}").trim_end()))?;
+    }
+    if explain {
+        let sides: Vec<String> = hit.why.iter().map(|side| format!("{} {:.2}", side.name, side.adds)).collect();
+        out.line(format!("   {DIM}{:.2} = {}{DIM:#}", hit.score, sides.join(" + ")))?;
+    }
+    if passage.kind == PassageKind::Message
+        && let Some(day) = passage.day
+    {
+        let name = passage.conversation.as_deref().unwrap_or_default();
+        let quoted = if name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) { name.to_owned() } else { format!("{name:?}") };
+        out.whisper(format!("icecore zoom {day} --conversation {}", plain::one_line(&quoted)));
+    }
+    out.line("")?;
+    Ok(())
+}
