@@ -4,6 +4,7 @@
 //! model on this floor; a day, a zone or a budget that a rule needs is passed in. That is what lets a
 //! test run a year in a second and lets two machines come to the same bytes.
 
+pub mod across;
 pub mod budget;
 pub mod calendar;
 pub mod cascade;

@@ -231,6 +231,28 @@ pub struct Cost {
     pub millis: u64,
 }
 
+/// An earlier summary of the same tier that is about the same things (Y11).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Similar {
+    /// Which.
+    pub period: Period,
+    /// The words that both have, most telling first.
+    pub shared: Vec<String>,
+}
+
+impl fmt::Display for Similar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whoever wrote the line it was read from, it stays short and on one line.
+        let shared = crate::plain::one_line(&self.shared.join(", "));
+        let shared = shared.get(..shared.floor_char_boundary(SHARED_BYTES)).unwrap_or_default();
+        write!(f, "{}", self.period)?;
+        if shared.is_empty() { Ok(()) } else { write!(f, " ({shared})") }
+    }
+}
+
+/// The longest list of shared words that is shown.
+const SHARED_BYTES: usize = 76;
+
 /// A summary, in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
@@ -270,6 +292,8 @@ pub struct Summary {
     pub left_out: Vec<LeftOut>,
     /// What making it took.
     pub cost: Cost,
+    /// An earlier one like it. No part of what it says: neither a budget nor a hash knows of it.
+    pub similar: Option<Similar>,
 }
 
 /// A summary without its text: what planning needs to know.
@@ -333,6 +357,15 @@ struct Line {
     left_out: Vec<(String, String)>,
     #[serde(default)]
     cost: Cost,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    similar: Option<SimilarLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SimilarLine {
+    period: String,
+    #[serde(default)]
+    shared: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
@@ -388,6 +421,10 @@ impl Summary {
             importance: (self.importance != Importance::Ordinary).then(|| self.importance.word().into()),
             left_out: self.left_out.iter().map(|left| (left.what.clone(), left.why.clone())).collect(),
             cost: self.cost,
+            similar: self
+                .similar
+                .as_ref()
+                .map(|similar| SimilarLine { period: similar.period.to_string(), shared: similar.shared.clone() }),
         };
         serde_json::to_string(&line).unwrap_or_default() + "\n"
     }
@@ -427,6 +464,7 @@ impl Summary {
             importance: line.importance.and_then(|word| word.parse().ok()).unwrap_or(Importance::Ordinary),
             left_out: line.left_out.into_iter().map(|(what, why)| LeftOut { what, why }).collect(),
             cost: line.cost,
+            similar: line.similar.and_then(|similar| Some(Similar { period: similar.period.parse().ok()?, shared: similar.shared })),
         })
     }
 
@@ -463,13 +501,22 @@ impl Summary {
         if self.provisional {
             text.push_str("provisional: true\n");
         }
+        if let Some(similar) = &self.similar {
+            let _ = writeln!(text, "similar: {}", similar.period);
+        }
         let _ = write!(text, "---\n# {}\n\n{}\n", self.period.title(), self.headline);
         if !self.body.is_empty() {
             let _ = write!(text, "\n{}\n", self.body.trim_end());
         }
+        if let Some(similar) = &self.similar {
+            let _ = write!(text, "\n{SIMILAR}{similar}\n");
+        }
         text
     }
 }
+
+/// What stands before the reference to an earlier summary in the file of one.
+const SIMILAR: &str = "Similar: ";
 
 fn content(headline: &str, body: &str) -> Hash {
     Hash::of(format!("{headline}\0{body}").as_bytes())
@@ -516,10 +563,11 @@ pub fn header_bytes(session: Option<&SessionKey>) -> usize {
 /// Headline and body as a person left them in the file.
 pub fn read_view(text: &str) -> Option<(String, String)> {
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-    let rest = match text.strip_prefix("---\n") {
-        Some(inner) => inner.split_once("\n---\n").map(|(_, rest)| rest)?,
-        None => &text,
+    let (header, rest) = match text.strip_prefix("---\n") {
+        Some(inner) => inner.split_once("\n---\n")?,
+        None => ("", text.as_str()),
     };
+    let rest = without_reference(header, rest);
     let rest = rest.trim_start();
     let rest = match rest.split_once('\n') {
         Some((title, rest)) if title.starts_with("# ") => rest,
@@ -530,6 +578,18 @@ pub fn read_view(text: &str) -> Option<(String, String)> {
     let (headline, body) = rest.split_once("\n\n").unwrap_or((rest, ""));
     let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
     (!headline.is_empty()).then(|| (headline, body.trim().to_owned()))
+}
+
+/// What a file says without the reference that icecore put behind it; the header tells whether it did.
+fn without_reference(header: &str, rest: &str) -> String {
+    let referred = header.lines().find_map(|line| line.trim().strip_prefix("similar: "));
+    let ours = referred.map(|period| format!("{SIMILAR}{}", period.trim()));
+    let is_ours = |line: &str| ours.as_ref().is_some_and(|ours| line.trim_end() == ours || line.starts_with(&format!("{ours} (")));
+    // What somebody wrote behind it stays, as does a line before it that only looks like it.
+    let last = rest.lines().rev().position(is_ours);
+    let skip = last.map(|back| rest.lines().count() - 1 - back);
+    let kept: Vec<&str> = rest.lines().enumerate().filter(|(at, _)| Some(*at) != skip).map(|(_, line)| line).collect();
+    kept.join("\n")
 }
 
 /// Which summaries are asked for. Without an answer to a question, all of them.
@@ -608,6 +668,7 @@ mod tests {
             importance: Importance::Important,
             left_out: vec![LeftOut::new("2 lines", "room")],
             cost: Cost { attempts: 1, tokens_in: 100, tokens_out: 20, bytes_in: 400, millis: 7 },
+            similar: None,
         }
     }
 
@@ -656,7 +717,54 @@ mod tests {
         assert!(Summary::read(b"{}").is_err());
     }
 
+    fn refers() -> Similar {
+        Similar { period: "2026-W01".parse().unwrap(), shared: vec!["harbour".into(), "permits".into()] }
+    }
+
+    // Y11
+    #[test]
+    fn a_reference_stands_in_the_line_and_behind_the_text_and_is_no_part_of_it() {
+        let (without, one) =
+            (summary("It went well.", "- a\n- b"), Summary { similar: Some(refers()), ..summary("It went well.", "- a\n- b") });
+        assert_eq!(Summary::read(one.line().trim_end().as_bytes()), Ok(one.clone()));
+        assert!(one.line().contains(r#""similar":{"period":"2026-W01","shared":["harbour","permits"]}"#), "{}", one.line());
+        assert!(!without.line().contains("similar"), "older lines have none");
+        assert_eq!((one.content(), one.head()), (without.content(), without.head()));
+        assert!(one.view().ends_with("- b\n\nSimilar: 2026-W01 (harbour, permits)\n"), "{}", one.view());
+        // What a person does around it is what the person did.
+        let edited = |text: &str| match read_file(text) {
+            ReadView::Edited { headline, body } => (headline, body),
+            other => panic!("{other:?}: {text}"),
+        };
+        let mine = |body: &str| ("It went well.".to_owned(), body.to_owned());
+        assert_eq!(edited(&one.view().replace("- b", "- c")), mine("- a\n- c"));
+        assert_eq!(edited(&format!("{}My note.\n", one.view())), mine("- a\n- b\n\nMy note."));
+        assert_eq!(edited(&one.view().replace("- b", "- Similar: 2026-W01 (x)")), mine("- a\n- Similar: 2026-W01 (x)"));
+        assert_eq!(
+            edited(&one.view().replace("Similar: 2026-W01", "Not at all like 2026-W01")).1,
+            "- a\n- b\n\nNot at all like 2026-W01 (harbour, permits)"
+        );
+        // Taking it away changes nothing that was said; without one, such a line is the person's.
+        assert_eq!(read_file(&one.view().replace("\nSimilar: 2026-W01 (harbour, permits)\n", "")), ReadView::Ours);
+        assert_eq!(edited(&format!("{}\nSimilar: 2026-W01 (x)\n", without.view())).1, "- a\n- b\n\nSimilar: 2026-W01 (x)");
+        // Somebody else's line cannot break the file.
+        let odd = Summary { similar: Some(Similar { shared: vec!["a\n---\n# b".into(), "ü".repeat(300)], ..refers() }), ..one };
+        assert_eq!(read_file(&odd.view()), ReadView::Ours, "{}", odd.view());
+        assert_eq!(odd.view().lines().filter(|line| *line == "---").count(), 2);
+    }
+
     proptest! {
+        // Y11 P1
+        #[test]
+        fn a_reference_is_within_what_is_counted_for_a_header(maker in "[ -~]{0,120}", words in proptest::collection::vec("\\PC{0,60}", 0..5), headline in "(Similar: 2026-W01 \\(|[a-z. ]){1,40}", body in "([ -~]{1,40}\n?|\nSimilar: 2026-W01 \\(x\\)\n){0,6}") {
+            let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+            prop_assume!(!headline.is_empty());
+            let similar = Some(Similar { shared: words, ..refers() });
+            let one = Summary { maker: Maker::Model(maker), version: u32::MAX, messages: u64::MAX, provisional: true, similar, ..summary(&headline, body.trim()) };
+            prop_assert!(one.view().len() <= header_bytes(None) + headline.len() + body.trim().len(), "{}", one.view());
+            prop_assert_eq!(read_view(&one.view()), Some((headline, body.trim().to_owned())));
+        }
+
         #[test]
         fn a_view_reads_back_to_what_it_shows(headline in "[a-z .]{1,60}", body in "([ -~]{1,40}\n?){0,6}") {
             let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");

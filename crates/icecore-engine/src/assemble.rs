@@ -118,6 +118,7 @@ impl Memory {
             importance: Importance::Ordinary,
             left_out,
             cost: Default::default(),
+            similar: None,
         })
     }
 

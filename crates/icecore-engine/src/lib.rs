@@ -11,6 +11,7 @@ pub mod llm;
 pub mod prompts;
 pub mod settings;
 
+mod across;
 mod assemble;
 mod capture;
 mod checkpoint;
@@ -33,6 +34,7 @@ mod tend;
 mod trail;
 mod views;
 
+pub use across::{Alike, LookedBack, Trended};
 pub use assemble::{Before, Zoomed};
 pub use capture::{Gaps, OWN_CONVERSATION, SessionTaken, StateSaved, Taken};
 pub use compact::Compacted;
@@ -95,6 +97,9 @@ pub enum Error {
     /// Meanings could not be compared.
     #[error(transparent)]
     Embed(#[from] embed::EmbedError),
+    /// What was asked for says nothing.
+    #[error("{0}")]
+    Unclear(String),
     /// There is nothing of that kind.
     #[error("{0}")]
     Nothing(String),

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use icecore_domain::across::similar::Shelf;
 use icecore_domain::budget::{self, LeftOut};
 use icecore_domain::calendar::Days;
 use icecore_domain::cascade::compose::{self, Size};
@@ -282,6 +283,7 @@ impl Memory {
             renumber(&mut due, &known.heads);
             let all = due.len();
             let mut batch: Vec<(Due, Summary)> = Vec::new();
+            let mut shelf: Option<Shelf> = None;
             for (done, due) in due.into_iter().enumerate() {
                 watch(&due.period.to_string(), done, all);
                 if due.by_hand && !self.ask_about_hand(&due, &mut rolled).await? {
@@ -300,7 +302,8 @@ impl Memory {
                 };
                 match made {
                     Made::Draft { draft, maker, cost, left_out } => {
-                        batch.push((due.clone(), self.summary(&due, draft, maker, cost, left_out).await?))
+                        let summary = self.summary(&due, draft, maker, cost, left_out).await?;
+                        batch.push((due.clone(), self.referring(summary, &mut shelf).await?))
                     }
                     Made::Refused { draft, complaints, cost } => {
                         let why = complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -308,7 +311,8 @@ impl Memory {
                         rolled.flagged.push(Deferred { period: due.period, why });
                         // It stands without a model meanwhile, so that what is built on it has the best there is.
                         if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await? {
-                            batch.push((due.clone(), self.summary(&due, draft, maker, cost, left_out).await?));
+                            let summary = self.summary(&due, draft, maker, cost, left_out).await?;
+                            batch.push((due.clone(), self.referring(summary, &mut shelf).await?));
                         }
                     }
                     Made::Deferred { why, all } => {
@@ -376,6 +380,7 @@ impl Memory {
             importance,
             left_out,
             cost,
+            similar: None,
         })
     }
 

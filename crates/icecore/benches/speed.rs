@@ -285,6 +285,7 @@ fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathB
                 importance: Importance::Ordinary,
                 left_out: Vec::new(),
                 cost: Default::default(),
+                similar: None,
             }
         })
         .collect();

@@ -77,7 +77,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         Some(EngineError::Refused(_)) => Exit::Conflict,
         Some(EngineError::Busy(_)) => Exit::TryLater,
         Some(EngineError::Prompt(_) | EngineError::Damaged(_)) => Exit::Damaged,
-        Some(EngineError::Unfit(_) | EngineError::TooMuch(_)) => Exit::Usage,
+        Some(EngineError::Unfit(_) | EngineError::TooMuch(_) | EngineError::Unclear(_)) => Exit::Usage,
         Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
         Some(EngineError::Config(_)) => Exit::Damaged,
         Some(EngineError::Embed(_)) => Exit::Failure,

@@ -313,7 +313,7 @@ fn groups<'a>(items: &'a [Item<'_>]) -> Vec<Group<'a>> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::calendar::Moment;
     use crate::hash::Hash;
@@ -346,6 +346,7 @@ pub(super) mod tests {
             importance: Importance::Ordinary,
             left_out: Vec::new(),
             cost: Default::default(),
+            similar: None,
         }
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "these tests write files as other programs would")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
+mod across;
 mod cascade;
 mod embed;
 mod find;

@@ -424,6 +424,7 @@ fn summary(period: &str, version: u32, recorded: &str, headline: &str) -> Summar
         importance: Importance::Ordinary,
         left_out: Vec::new(),
         cost: Cost::default(),
+        similar: None,
     }
 }
 

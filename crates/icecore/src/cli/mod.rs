@@ -1,5 +1,6 @@
 //! The command line: what can be said, and who answers it.
 
+mod across;
 mod capture;
 mod care;
 mod demo;
@@ -204,6 +205,21 @@ enum Command {
         after_help = "Examples:\n  icecore search where did we keep the spare key\n  icecore search postgres --when \"last month\" --kind message --kind event\n  icecore search '\"the very words\"' --context 2\n  icecore search --queries questions.jsonl --limit 20 > answers.jsonl\n\nBy words alone until `icecore model fetch` has brought the model that compares meanings. -v shows how to zoom to each hit."
     )]
     Search(find::Search),
+    /// Show what came up again and again, on how many occasions, and when
+    #[command(
+        after_help = "Examples:\n  icecore trends                     the last twelve months\n  icecore trends --when 2026 --limit 40\n  icecore trends --about auth        what comes up together with it\n  icecore trends --json | jq -r '.topics[] | \"\\(.occasions) \\(.topic)\"'\n\nAn occasion is a session, or a day on which something was logged or learnt outside of one."
+    )]
+    Trends(across::Trends),
+    /// Show what was at this time a month, half a year, one year and more years ago
+    #[command(
+        after_help = "Examples:\n  icecore lookback                   from today\n  icecore lookback 2026-02-13        from that day\n  icecore lookback yesterday --json"
+    )]
+    Lookback(across::Lookback),
+    /// List the periods that were about the same things as one, or make one text of them
+    #[command(
+        after_help = "Examples:\n  icecore similar                    the latest week, else the latest month\n  icecore similar 2026-W07\n  icecore similar 2026-02 --merge    what those months say, each thing once"
+    )]
+    Similar(across::SimilarTo),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -337,6 +353,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Pack(kind) => packs::pack(&open, kind, out).await,
         Command::Zoom(zoom) => packs::zoom(&open, zoom, out).await,
         Command::Search(search) => find::search(&open, search, out).await,
+        Command::Trends(trends) => across::trends(&open, trends, out).await,
+        Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
+        Command::Similar(similar) => across::similar(&open, similar, out).await,
         Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
         Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
         Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,

@@ -233,6 +233,10 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
                 out.line("")?;
                 out.line(plain::visible(&summary.body))?;
             }
+            if let Some(similar) = &summary.similar {
+                out.line("")?;
+                out.line(format!("{DIM}Similar: {similar}{DIM:#}"))?;
+            }
         }
         return Ok(());
     }

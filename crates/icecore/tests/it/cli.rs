@@ -132,6 +132,18 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["mark", "2026-02-13", "great"], 2, "choose important, dull or none");
     check(&vault, &["mark", "2026", "dull"], 2, "at most a month");
 
+    check(&vault, &["trends", "--when", "nonsense"], 2, "names no time");
+    check(&vault, &["trends", "--when", "2027"], 2, "has not come yet");
+    check(&vault, &["trends", "--limit", "0"], 2, "write a number");
+    check(&vault, &["trends", "--limit", "1001"], 2, "choose at most 1000");
+    check(&vault, &["trends", "--about", "the"], 2, "name a word that says what it is about");
+    check(&vault, &["lookback", "nonsense"], 2, "names no time");
+    check(&vault, &["lookback", "last", "week"], 2, "`last week` is more than one day");
+    check(&vault, &["lookback", "tomorrow"], 3, "has not come yet");
+    check(&vault, &["similar", "sometime"], 2, "names no period");
+    check(&vault, &["similar", "2026-W07"], 3, "2026-W07 has not been pressed");
+    check(&vault, &["similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
+    check(&vault, &["similar", "--budget", "1000"], 2, "--merge");
     check(&vault, &["zoom", "nonsense"], 2, "names no time");
     check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
     check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
@@ -516,6 +528,13 @@ fn every_command_speaks_json() {
         "pack pyramid --budget 8k --system talk.md",
         "zoom yesterday",
         "zoom yesterday --summary",
+        "trends",
+        "trends --when 2026 --about hello --limit 3 --ascii",
+        "lookback",
+        "lookback yesterday",
+        "similar",
+        "similar 2026-02-12",
+        "similar --merge",
         "schedule",
         "schedule --systemd",
         "schedule --crontab",
@@ -570,6 +589,52 @@ fn the_first_screens_are_as_reviewed() {
         insta::assert_snapshot!("verify", vault.ok(&["verify"]));
         insta::assert_snapshot!("events_json", vault.ok(&["events", "--all", "--json"]));
     });
+}
+
+// Y11
+#[test]
+fn looking_across_time_is_as_reviewed() {
+    let mut vault = Vault::new();
+    for command in ["trends", "lookback", "similar"] {
+        let said = vault.run(&[command]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.out.starts_with("Nothing ") && said.err.contains("`icecore "), "{said:?}");
+    }
+    let topics = ["the tax return", "the garden pond", "the newsletter", "the piano of Nora", "the choir concert", "the kitchen sink"];
+    let harbour = "The harbour office wants more permits for the quay; Mirabel called about the crane.";
+    let mut lines = String::new();
+    for n in 0..140_u32 {
+        // Every third day from the first of January 2025 on.
+        let day = jiff::civil::date(2025, 1, 1).checked_add(jiff::Span::new().days(n * 3)).unwrap();
+        if day >= jiff::civil::date(2026, 2, 13) {
+            break;
+        }
+        let is_harbour = [2, 11].contains(&day.month()) && day.year() == 2025;
+        let text = if is_harbour { harbour.to_owned() } else { format!("A bit of {}, part {n}.", topics[(n / 3 % 6) as usize]) };
+        let auth = if [20, 60, 110].contains(&n) { " Refactored auth, again." } else { "" };
+        lines.push_str(&format!("{{\"ts\":\"{day}T10:00:00+01:00\",\"conversation\":\"app\",\"session\":\"s{n}\",\"role\":\"user\",\"text\":\"{text}{auth}\"}}\n"));
+    }
+    vault.write("history.jsonl", &lines);
+    vault.ok(&["import", vault.path("history.jsonl").to_str().unwrap(), "-q"]);
+    fs::remove_file(vault.path("history.jsonl")).unwrap();
+    vault.at("2025-02-12T10:00:00+01:00");
+    vault.remember(&["Decided on oak for the quay", "--type", "decision"]);
+    vault.remember(&["Send the plans to the harbour office", "--type", "commitment"]);
+    vault.at(NOW);
+    vault.ok(&["rollup", "-q"]);
+    insta::assert_snapshot!("trends", vault.ok(&["trends", "--limit", "12"]));
+    insta::assert_snapshot!("trends_ascii", vault.ok(&["trends", "--when", "2025", "--limit", "3", "--ascii"]));
+    insta::assert_snapshot!("lookback", vault.ok(&["lookback"]));
+    insta::assert_snapshot!("similar", vault.ok(&["similar", "2025-11"]));
+    insta::assert_snapshot!("similar_merge", vault.ok(&["similar", "2025-11", "--merge", "--budget", "1k"]));
+    assert!(vault.read("primers/monthly/2025-11.md").contains("\nSimilar: 2025-02 ("));
+    // Long ago, and of nothing.
+    let said = vault.run(&["trends", "--when", "2023"]);
+    assert!(said.err.contains("icecore trends --when 2025-01-01..2026-02-1"), "{said:?}");
+    let said = vault.run(&["trends", "--about", "zeppelins"]);
+    assert!(said.out.contains("Nothing about zeppelins came up"), "{said:?}");
+    let months = vault.json(&["trends", "--when", "2025", "--limit", "3"])["topics"][0]["months"].clone();
+    assert_eq!(months.as_object().unwrap().len(), 12);
 }
 
 /// The README's first command, whole.

@@ -1,0 +1,272 @@
+//! Words and what they are worth: each form is read once, whatever it is met with, and known by a number from then on.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::rank::language::Language;
+use crate::rank::terms::{Reader, Word, words};
+
+/// Words that say little of what a text is about.
+const COMMON: &str = include_str!("common.txt");
+/// Shorter words are no topics.
+const LEAST_CHARS: usize = 2;
+/// Longer ones are keys, hashes or dumps.
+const MOST_CHARS: usize = 32;
+/// The most characters of a run without spaces that are taken for one word.
+const MOST_UNSPACED: usize = 4;
+/// What stands around code.
+const FENCE: &str = "```";
+/// Between two words, one of these ends what belongs together.
+const BREAKS: &[char] =
+    &['.', '!', '?', ';', ':', ',', '\n', '(', ')', '[', ']', '{', '}', '"', '“', '”', '„', '…', '|', '<', '>', '。', '，', '、'];
+/// Of them, these end a sentence: a capital after them says nothing.
+const ENDS: &[char] = &['.', '!', '?', ':', '\n', '"', '“', '„', '…', '(', '[', '|', '。'];
+
+/// What a word is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Worth {
+    /// It holds sentences together, or says nothing by itself.
+    None,
+    /// It stands in texts about anything.
+    Common,
+    /// It is a number.
+    Number,
+    /// It says what a text is about.
+    Telling,
+}
+
+/// A word of a text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Token {
+    /// Its stem, by number.
+    pub(super) term: u32,
+    /// The way it is written, by number.
+    pub(super) form: u32,
+    /// What it is worth.
+    pub(super) worth: Worth,
+    /// Its place among the words of the text.
+    pub(super) at: u32,
+    /// Which stretch without a break it belongs to.
+    pub(super) stretch: u32,
+    /// It has a capital that the beginning of a sentence does not explain.
+    pub(super) capital: bool,
+    /// Where it stands in the text, in bytes.
+    pub(super) from: usize,
+    /// Where it ends.
+    pub(super) to: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Form {
+    id: u32,
+    term: u32,
+    worth: Worth,
+    seen: u32,
+}
+
+struct Term {
+    /// Its form seen most often, and how often.
+    shown: Box<str>,
+    seen: u32,
+}
+
+/// The words that were met with so far.
+pub(super) struct Lexicon {
+    reader: Reader,
+    common: HashMap<Language, HashSet<String>>,
+    forms: HashMap<Language, HashMap<Box<str>, Form>>,
+    /// The forms by number.
+    written: Vec<Box<str>>,
+    ids: HashMap<Box<str>, u32>,
+    /// The terms of words in lower case, whatever the language.
+    lower: HashMap<Box<str>, u32>,
+    terms: Vec<Term>,
+}
+
+impl Default for Lexicon {
+    fn default() -> Self {
+        let reader = Reader::default();
+        let mut common: HashMap<Language, HashSet<String>> = HashMap::new();
+        for line in COMMON.lines() {
+            let Some((language, list)) = line.split_once(": ") else { continue };
+            let Ok(language) = language.parse::<Language>() else { continue };
+            let stems =
+                list.split_whitespace().filter_map(|word| stem_of(&reader, &Word { text: word, lower: word.to_owned(), at: 0 }, language));
+            common.entry(language).or_default().extend(stems);
+        }
+        Self { reader, common, forms: HashMap::new(), written: Vec::new(), ids: HashMap::new(), lower: HashMap::new(), terms: Vec::new() }
+    }
+}
+
+fn stem_of(reader: &Reader, word: &Word<'_>, language: Language) -> Option<String> {
+    reader.of_word(word, language).into_iter().next()
+}
+
+fn is_unspaced(c: char) -> bool {
+    matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
+}
+
+/// Whether a word is a contraction that says nothing: `he'd`, `y'all`, `shouldn't`.
+fn is_contraction(lower: &str) -> bool {
+    lower.split_once('\'').is_some_and(|(before, after)| before.len() <= 2 || ["ll", "ve", "re", "d", "m", "t", "all"].contains(&after))
+}
+
+/// Whether a word is the name of nothing: a hash, a key, a mask.
+fn is_dump(lower: &str) -> bool {
+    let digits = lower.bytes().filter(u8::is_ascii_digit).count();
+    let letters = lower.chars().count() - digits;
+    lower.chars().count() > MOST_CHARS
+        || (lower.len() >= 7 && digits > 0 && letters > 0 && lower.bytes().all(|b| b.is_ascii_hexdigit()))
+        || (digits >= 4 && letters >= 4)
+}
+
+impl Lexicon {
+    /// The words of a text that count for something, in order; what stands between fences of code is passed over.
+    pub(super) fn read(&mut self, text: &str, usual: &mut Option<Language>, tokens: &mut Vec<Token>) {
+        tokens.clear();
+        let mut fenced = false;
+        let (mut stretch, mut place, mut offset) = (0, 0, 0);
+        for block in text.split(FENCE) {
+            if !fenced {
+                let first = tokens.len();
+                self.read_block(block, usual, tokens, &mut stretch, &mut place);
+                for token in &mut tokens[first..] {
+                    (token.from, token.to) = (token.from + offset, token.to + offset);
+                }
+            }
+            fenced = !fenced;
+            stretch += 1;
+            offset += block.len() + FENCE.len();
+        }
+    }
+
+    fn read_block(&mut self, text: &str, usual: &mut Option<Language>, tokens: &mut Vec<Token>, stretch: &mut u32, place: &mut u32) {
+        let found = words(text);
+        // A few words without a language of their own are in that of their neighbours.
+        let language = Language::of(found.iter().map(|word| word.lower.as_str())).or(*usual);
+        *usual = language.or(*usual);
+        let language = language.unwrap_or(Language::English);
+        let mut end = 0;
+        let mut opens = true;
+        for word in &found {
+            let gap = text.get(end..word.at).unwrap_or_default();
+            if end > 0 && gap.contains(BREAKS) {
+                *stretch += 1;
+            }
+            opens = (end == 0 && opens) || gap.contains(ENDS) || gap.contains(['-', '*', '•']);
+            end = word.at + word.text.len();
+            *place += 1;
+            let capital = !opens && word.text.starts_with(char::is_uppercase);
+            let Form { id, term, worth, .. } = self.look_up(word, language, opens);
+            if worth != Worth::None {
+                tokens.push(Token { term, form: id, worth, at: *place, stretch: *stretch, capital, from: word.at, to: end });
+            }
+            opens = false;
+        }
+    }
+
+    fn look_up(&mut self, word: &Word<'_>, language: Language, opens: bool) -> Form {
+        // How a word is written at the beginning of a sentence says little about how it is written.
+        let counts = u32::from(!opens || !word.text.starts_with(char::is_uppercase));
+        let forms = self.forms.entry(language).or_default();
+        if let Some(form) = forms.get_mut(word.text) {
+            form.seen += counts;
+            return *form;
+        }
+        let (stem, worth) = judge(&self.reader, &self.common, word, language);
+        // The same word in a text of another language is the same word.
+        let term = match self.lower.get(word.lower.as_str()) {
+            Some(&term) => term,
+            None => self.number(&stem, word.text),
+        };
+        if worth != Worth::None {
+            self.lower.entry(word.lower.as_str().into()).or_insert(term);
+        }
+        let id = u32::try_from(self.written.len()).unwrap_or(u32::MAX);
+        self.written.push(word.text.into());
+        let form = Form { id, term, worth, seen: counts };
+        self.forms.entry(language).or_default().insert(word.text.into(), form);
+        form
+    }
+
+    fn number(&mut self, stem: &str, shown: &str) -> u32 {
+        if let Some(&id) = self.ids.get(stem) {
+            return id;
+        }
+        let id = u32::try_from(self.terms.len()).unwrap_or(u32::MAX);
+        self.ids.insert(stem.into(), id);
+        self.terms.push(Term { shown: shown.into(), seen: 0 });
+        id
+    }
+
+    /// The telling terms of a name or a question, in order.
+    pub(super) fn terms_of(&mut self, text: &str) -> Vec<u32> {
+        let mut tokens = Vec::new();
+        self.read(&text.replace('_', " "), &mut None, &mut tokens);
+        tokens.iter().map(|token| token.term).collect()
+    }
+
+    /// Chooses for each term the form it was seen in most often.
+    pub(super) fn settle(&mut self) {
+        for term in &mut self.terms {
+            term.seen = 0;
+        }
+        for forms in self.forms.values() {
+            for (text, form) in forms {
+                let Some(term) = self.terms.get_mut(form.term as usize) else { continue };
+                let better = (form.seen, std::cmp::Reverse(text.len()), std::cmp::Reverse(text));
+                if term.seen == 0 && form.seen == 0 {
+                    // Never but at the beginning of sentences: in small letters, unless a shorter form is known.
+                    if term.shown.len() >= text.len() && (term.shown.len(), &*term.shown) > (text.len(), text) {
+                        term.shown = text.clone();
+                    }
+                } else if better > (term.seen, std::cmp::Reverse(term.shown.len()), std::cmp::Reverse(&term.shown)) {
+                    (term.shown, term.seen) = (text.clone(), form.seen);
+                }
+            }
+        }
+    }
+
+    /// A form of a term, without the capital of a sentence's beginning.
+    pub(super) fn written(&self, form: u32, term: u32) -> String {
+        let text = self.written.get(form as usize).map_or("", |text| &**text);
+        let small = self.shown(term).starts_with(char::is_lowercase);
+        let mut chars = text.chars();
+        match chars.next() {
+            Some(first) if small && chars.as_str().chars().all(char::is_lowercase) => first.to_lowercase().chain(chars).collect(),
+            _ => text.to_owned(),
+        }
+    }
+
+    /// How a term is written.
+    pub(super) fn shown(&self, term: u32) -> &str {
+        self.terms.get(term as usize).map_or("", |term| &term.shown)
+    }
+}
+
+fn judge(reader: &Reader, common: &HashMap<Language, HashSet<String>>, word: &Word<'_>, language: Language) -> (String, Worth) {
+    let lower = word.lower.as_str();
+    let chars = lower.chars().count();
+    if lower.chars().all(|c| c.is_numeric()) {
+        return (lower.to_owned(), Worth::Number);
+    }
+    if lower.starts_with(is_unspaced) {
+        let worth = if (2..=MOST_UNSPACED).contains(&chars) { Worth::Telling } else { Worth::None };
+        return (lower.to_owned(), worth);
+    }
+    let stem = stem_of(reader, word, language).unwrap_or_else(|| lower.to_owned());
+    let emoji = !lower.contains(char::is_alphanumeric);
+    let nothing = emoji
+        || chars < LEAST_CHARS
+        || language.is_function_word(lower)
+        || Language::English.is_function_word(lower)
+        || is_contraction(lower)
+        || is_dump(lower);
+    let worth = if nothing {
+        Worth::None
+    } else if common.get(&language).is_some_and(|stems| stems.contains(&stem)) {
+        Worth::Common
+    } else {
+        Worth::Telling
+    };
+    (stem, worth)
+}

@@ -1,0 +1,204 @@
+//! Looking back: what was at this time a month, half a year, one year and more years ago.
+//!
+//! `This week last year` is the week that holds the day a year ago, as it is everywhere a time is named.
+
+use jiff::ToSpan;
+use jiff::civil::Date;
+
+use super::told_on;
+use crate::calendar::{Days, Week};
+use crate::event::Kind;
+use crate::ledger::Entry;
+use crate::plain;
+use crate::summary::{Period, Summary, Tier};
+
+/// The most years that are looked back.
+pub const MOST_YEARS: i16 = 30;
+/// So many lines of each kind are shown of each time.
+const SHOWN: usize = 7;
+/// The tag of an event that ended something.
+const MILESTONE: &str = "milestone";
+
+/// A time to look back at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vista {
+    /// For a person: `a month ago today`.
+    pub name: String,
+    /// Its days.
+    pub days: Days,
+    /// It is looked at only if there is nothing to be seen at the one before it.
+    pub instead: bool,
+}
+
+/// What was at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// When.
+    pub vista: Vista,
+    /// What it came to: its week, else its days, else their sessions.
+    pub told: Vec<Told>,
+    /// Decisions and milestones of then, whatever became of them.
+    pub decided: Vec<Entry>,
+    /// Commitments of then that are still open.
+    pub open: Vec<Entry>,
+    /// How many lines were left out.
+    pub left_out: usize,
+}
+
+/// What a period came to, in a few words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Which.
+    pub period: Period,
+    /// What it came to.
+    pub headline: String,
+}
+
+/// The times that a day looks back at, the nearest first; none lies before `begun`, when memory begins.
+pub fn vistas(day: Date, begun: Date) -> Vec<Vista> {
+    let mut found = Vec::new();
+    let mut add = |name: String, days: Option<Days>, instead: bool| {
+        if let Some(days) = days.filter(|days| days.last >= begun) {
+            found.push(Vista { name, days, instead });
+        }
+    };
+    let back = |span: jiff::Span| day.checked_sub(span).ok();
+    let week = |day: Option<Date>| day.map(|day| Week::of(day).days());
+    add("a month ago today".into(), back(1.month()).map(|day| Days { first: day, last: day }), false);
+    add("this week a month ago".into(), week(back(1.month())), true);
+    add("this week half a year ago".into(), week(back(6.months())), false);
+    add("this week last year".into(), week(back(1.year())), false);
+    for years in 2..=MOST_YEARS {
+        add(format!("this week {years} years ago"), week(back(i64::from(years).years())), false);
+    }
+    found
+}
+
+/// What was at that time, of these summaries and events; `None` if nothing is known of it.
+pub fn look(vista: Vista, summaries: &[Summary], entries: &[Entry]) -> Option<Look> {
+    let within = |summary: &&Summary| {
+        let days = summary.period.days();
+        vista.days.first <= days.first && days.last <= vista.days.last
+    };
+    let mut told: Vec<Told> = Vec::new();
+    for tier in [Tier::Week, Tier::Day, Tier::Session] {
+        if told.is_empty() {
+            let of_tier = summaries.iter().filter(|summary| summary.period.tier() == tier).filter(within);
+            told = of_tier.map(|summary| Told { period: summary.period, headline: plain::one_line(&summary.headline) }).collect();
+        }
+    }
+    told.sort_by_key(|told| (told.period.days().first, told.period));
+    let then = |entry: &&Entry| entry.event.is_statement() && vista.days.contains(told_on(&entry.event));
+    let retracted = |entry: &Entry| entry.standing.word() == "retracted";
+    let is_milestone = |entry: &Entry| entry.event.tags.iter().any(|tag| tag == MILESTONE);
+    let mut decided: Vec<Entry> = entries
+        .iter()
+        .filter(then)
+        .filter(|entry| (entry.event.kind == Kind::Decision || is_milestone(entry)) && !retracted(entry) && !entry.is_quarantined())
+        .cloned()
+        .collect();
+    let mut open: Vec<Entry> =
+        entries.iter().filter(then).filter(|entry| entry.event.kind == Kind::Commitment && entry.standing.is_active()).cloned().collect();
+    if told.is_empty() && decided.is_empty() && open.is_empty() {
+        return None;
+    }
+    // The weightiest first, and of them the earliest; what is open is never left out by what was decided.
+    for list in [&mut decided, &mut open] {
+        list.sort_by_key(|entry| (entry.event.priority, told_on(&entry.event), entry.event.id));
+    }
+    let all = told.len() + decided.len() + open.len();
+    told.truncate(SHOWN);
+    decided.truncate(SHOWN);
+    open.truncate(SHOWN);
+    let left_out = all - told.len() - decided.len() - open.len();
+    Some(Look { vista, told, decided, open, left_out })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::{Draft, Priority};
+    use crate::id::EventId;
+    use crate::ledger::Standing;
+    use crate::packs::upload::tests::summary;
+    use jiff::civil::date;
+
+    fn spans(day: Date, begun: Date) -> Vec<(String, String)> {
+        vistas(day, begun).into_iter().map(|vista| (vista.name, vista.days.to_string())).collect()
+    }
+
+    fn pair(name: &str, days: &str) -> (String, String) {
+        (name.into(), days.into())
+    }
+
+    // Y11
+    #[test]
+    fn a_day_looks_back_a_month_half_a_year_and_as_many_years_as_there_are() {
+        assert_eq!(
+            spans(date(2026, 3, 31), date(2024, 1, 1)),
+            [
+                pair("a month ago today", "2026-02-28..2026-02-28"),
+                pair("this week a month ago", "2026-02-23..2026-03-01"),
+                pair("this week half a year ago", "2025-09-29..2025-10-05"),
+                pair("this week last year", "2025-03-31..2025-04-06"),
+                pair("this week 2 years ago", "2024-03-25..2024-03-31"),
+            ]
+        );
+        assert_eq!(
+            spans(date(2028, 2, 29), date(2027, 6, 1)),
+            [
+                pair("a month ago today", "2028-01-29..2028-01-29"),
+                pair("this week a month ago", "2028-01-24..2028-01-30"),
+                pair("this week half a year ago", "2027-08-23..2027-08-29"),
+            ]
+        );
+        assert!(spans(date(2026, 3, 31), date(2026, 3, 2)).is_empty());
+        assert!(vistas(Date::MIN, Date::MIN).is_empty());
+    }
+
+    fn entry(day: Date, number: u32, kind: Kind, content: &str) -> Entry {
+        let ts = Moment::read(&format!("{day}T09:30:00+01:00")).unwrap().moment;
+        Entry::fresh(Draft::new(ts, kind, Priority::P2, content).with_id(EventId::new(day, number)), 1)
+    }
+
+    // Y11
+    #[test]
+    fn of_a_time_its_week_its_decisions_and_what_is_still_open_are_told() {
+        let vista = Vista { name: "then".into(), days: "2025-W07".parse::<Week>().unwrap().days(), instead: false };
+        let day = date(2025, 2, 13);
+        let told = |summaries: &[Summary]| -> Vec<String> {
+            look(vista.clone(), summaries, &[])
+                .map_or(Vec::new(), |look| look.told.into_iter().map(|told| told.period.to_string()).collect())
+        };
+        let (week, friday, one) = (
+            summary("2025-W07".parse().unwrap(), "The week.", ""),
+            summary(Period::Day(day), "The day.", ""),
+            summary(Period::Session { day, number: 1 }, "The session.", ""),
+        );
+        assert_eq!(told(&[one.clone(), friday.clone(), week]), ["2025-W07"]);
+        assert_eq!(told(&[one.clone(), friday]), ["2025-02-13"]);
+        assert_eq!(told(&[one]), ["2025-02-13_session_01"]);
+        assert_eq!(told(&[summary("2025-02".parse().unwrap(), "The month is more than the week.", "")]), [""; 0]);
+
+        let mut closed = entry(day, 3, Kind::Commitment, "Call Mira");
+        closed.standing = Standing::Closed { by: EventId::new(day, 9) };
+        let entries = [
+            entry(day, 1, Kind::Decision, "Use Postgres"),
+            entry(day, 2, Kind::Fact, "It rained"),
+            closed,
+            entry(day, 4, Kind::Commitment, "Renew the certificate"),
+            entry(date(2025, 2, 17), 5, Kind::Decision, "A day too late"),
+            {
+                let mut shipped = entry(day, 6, Kind::Fact, "Shipped 1.0");
+                shipped.event.draft.tags = vec!["milestone".into()];
+                shipped
+            },
+        ];
+        let look = look(vista, &[], &entries).unwrap();
+        let said = |entries: &[Entry]| entries.iter().map(|entry| entry.event.content.clone()).collect::<Vec<_>>();
+        assert_eq!(said(&look.decided), ["Use Postgres", "Shipped 1.0"]);
+        assert_eq!(said(&look.open), ["Renew the certificate"]);
+        assert_eq!(look.left_out, 0);
+    }
+}

@@ -1,0 +1,780 @@
+//! Trends: what came up again and again in a span of days, on how many occasions, and when.
+//!
+//! An occasion is a session; what was learnt or logged outside of one counts for its day. Words are counted by their stems and
+//! shown as they were mostly written. Two telling words that stand close together are counted whatever their order, so that
+//! `refactored the auth` and `auth was refactored` are the same thing done twice.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+use jiff::civil::Date;
+use serde::Serialize;
+
+use super::lexicon::{Lexicon, Token, Worth};
+use crate::calendar::{Days, Month};
+use crate::id::EventId;
+use crate::rank::language::Language;
+use crate::record::SessionKey;
+use crate::summary::Period;
+
+/// So many words may stand between the two words of a pair.
+const BETWEEN: u32 = 3;
+/// What came up on fewer occasions has not come up again and again.
+const LEAST_OCCASIONS: usize = 3;
+/// With fewer occasions than this in all, twice is often.
+const FEW_OCCASIONS: usize = 8;
+/// What comes up in a larger share of all occasions says nothing about any of them.
+const LARGEST_SHARE: f64 = 0.4;
+/// Where there are few occasions it may be as large as this,
+const LARGEST_SHARE_OF_FEW: f64 = 0.8;
+/// but on no more occasions than so many.
+const MOST_OF_FEW: f64 = 32.0;
+/// A share of so few occasions says nothing.
+const SHARE_FROM: usize = 8;
+/// A pair belongs together if so many of the mentions of its rarer word stand in it.
+const TOGETHER: f64 = 0.2;
+/// Likewise, if one of its words is a common one.
+const TOGETHER_WITH_COMMON: f64 = 0.25;
+/// A pair must be so many times as frequent as chance makes it,
+const MORE_THAN_CHANCE: f64 = 3.0;
+/// where so many words were said that chance can be told.
+const CHANCE_FROM: f64 = 5_000.0;
+/// A word of which so many occasions are those of a pair is told by the pair.
+const SWALLOWED: f64 = 0.67;
+/// A pair of which so many occasions are those of another with one of its words is told by that.
+const OVERLAP: f64 = 0.6;
+/// So many occasions of a topic are named.
+const NAMED: usize = 3;
+/// Beyond so many pairs, those met on one occasion only are forgotten.
+const MOST_PAIRS: usize = 1 << 20;
+/// What somebody says is telling at once; what an assistant says is, if it says it twice.
+const ENOUGH: u32 = 2;
+/// Where so many telling words were said, one of them that was said only once was said in passing.
+const LONG: usize = 80;
+/// There, somebody must have said a word twice, or an assistant have taken it up.
+const ENOUGH_IN_LONG: u32 = 3;
+
+/// Who says something, and so how much a mention counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Voice {
+    /// A person, a log, a saved state, something that was learnt.
+    Own,
+    /// An assistant.
+    Assistant,
+}
+
+/// Where something came up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In a session.
+    Session(SessionKey),
+    /// In something learnt that tells of this day.
+    Event(Date, EventId),
+    /// In a day's log.
+    Log(Date),
+    /// In what a period came to.
+    Summary(Period),
+}
+
+impl Place {
+    /// The local day.
+    pub fn day(&self) -> Date {
+        match self {
+            Self::Session(key) => key.day,
+            Self::Event(day, _) | Self::Log(day) => *day,
+            Self::Summary(period) => period.days().first,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(SessionKey { day, conversation, session: Some(session) }) => write!(f, "{day} {conversation} {session}"),
+            Self::Session(SessionKey { day, conversation, session: None }) => write!(f, "{day} {conversation}"),
+            Self::Event(_, id) => write!(f, "{id}"),
+            Self::Log(day) => write!(f, "log of {day}"),
+            Self::Summary(period) => write!(f, "{period}"),
+        }
+    }
+}
+
+/// What a topic is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// A thing that events are about.
+    Entity,
+    /// A word that is mostly written with a capital within sentences.
+    Name,
+    /// A word.
+    Word,
+    /// Two words that stand together.
+    Phrase,
+}
+
+/// Something that came up again and again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// As it was mostly written.
+    pub name: String,
+    /// What it is.
+    pub shape: Shape,
+    /// On how many occasions it came up.
+    pub occasions: usize,
+    /// On how many days.
+    pub days: usize,
+    /// How often it was mentioned in all.
+    pub mentions: usize,
+    /// The first day it came up in the span.
+    pub first: Date,
+    /// The last.
+    pub last: Date,
+    /// Occasions in each month of the span.
+    pub months: Vec<usize>,
+    /// Some of the occasions: the first and the latest.
+    pub places: Vec<Place>,
+}
+
+/// What came up in a span of days.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trends {
+    /// The months that are counted.
+    pub months: Vec<Month>,
+    /// How many occasions there were.
+    pub occasions: usize,
+    /// The topics, most occasions first.
+    pub topics: Vec<Topic>,
+    /// How many more there are.
+    pub left_out: usize,
+}
+
+/// How often something was met.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    occasions: u32,
+    mentions: u32,
+    /// Of them in the order in which the numbers of the two terms stand, or with a capital for one term.
+    marked: u32,
+    /// The newest of its occasions, in the chain of all.
+    newest: u32,
+    /// Mentions of a pair whose words stand right beside each other.
+    beside: u32,
+    /// The way in which a pair is mostly written, and by how many occasions it leads.
+    written: Written,
+    lead: u32,
+}
+
+/// Two words as they were written: the numbers of their terms and forms, in order.
+type Written = [(u32, u32); 2];
+
+/// One occasion of one tally, and the one before it.
+struct Link {
+    occasion: u32,
+    before: u32,
+}
+
+/// No link.
+const END: u32 = u32::MAX;
+
+/// What was met on the present occasion.
+#[derive(Debug, Clone, Copy, Default)]
+struct Here {
+    weight: u32,
+    mentions: u32,
+    marked: u32,
+    beside: u32,
+    written: Written,
+}
+
+/// A term or a pair of them, the lower number first.
+type Key = (u32, u32);
+
+/// What stands in place of the second number of a single term.
+const ALONE: u32 = u32::MAX;
+
+/// Counts what comes up. Days come in order, and of each day sessions before the rest.
+pub struct Counter {
+    days: Days,
+    lexicon: Lexicon,
+    known: HashSet<Key>,
+    speakers: HashSet<u32>,
+    about: Vec<u32>,
+    places: Vec<Place>,
+    terms: HashMap<u32, Tally>,
+    pairs: HashMap<Key, Tally>,
+    links: Vec<Link>,
+    common: HashSet<u32>,
+    usual: Option<Language>,
+    // Kept from occasion to occasion so that nothing is allocated anew.
+    tokens: Vec<Token>,
+    here: HashMap<Key, Here>,
+}
+
+impl Counter {
+    /// Counts within these days; `entities` are known things, and with `about` only what is said together with these words
+    /// counts.
+    pub fn new(days: Days, entities: &[String], about: Option<&str>) -> Self {
+        let mut lexicon = Lexicon::default();
+        let mut known = HashSet::new();
+        for entity in entities {
+            known.extend(key_of(&lexicon.terms_of(entity)));
+        }
+        let about = about.map(|text| lexicon.terms_of(text)).unwrap_or_default();
+        known.extend(key_of(&about));
+        Self {
+            days,
+            lexicon,
+            known,
+            speakers: HashSet::new(),
+            about,
+            places: Vec::new(),
+            terms: HashMap::new(),
+            pairs: HashMap::new(),
+            links: Vec::new(),
+            common: HashSet::new(),
+            usual: None,
+            tokens: Vec::new(),
+            here: HashMap::new(),
+        }
+    }
+
+    /// Whether the words it is to be about say anything.
+    pub fn is_about_something(&self) -> bool {
+        !self.about.is_empty()
+    }
+
+    /// Somebody who speaks is addressed by name again and again, and is no topic.
+    pub fn speaker(&mut self, name: &str) {
+        let terms = self.lexicon.terms_of(name);
+        self.speakers.extend(terms.into_iter().filter(|&term| !self.known.contains(&(term, ALONE))));
+    }
+
+    /// Takes in what was said at a place.
+    pub fn take<'a>(&mut self, place: Place, said: impl IntoIterator<Item = (Voice, &'a str)>) {
+        if !self.days.contains(place.day()) {
+            return;
+        }
+        self.here.clear();
+        let mut length = 0;
+        let mut tokens = std::mem::take(&mut self.tokens);
+        for (voice, text) in said {
+            self.lexicon.read(text, &mut self.usual, &mut tokens);
+            length += tokens.iter().filter(|token| token.worth == Worth::Telling).count();
+            if self.about.iter().all(|wanted| tokens.iter().any(|token| token.term == *wanted)) {
+                self.note(&tokens, if voice == Voice::Own { ENOUGH } else { 1 });
+            }
+        }
+        self.tokens = tokens;
+        self.count(place, length > LONG);
+        if self.pairs.len() > MOST_PAIRS {
+            let latest = u32::try_from(self.places.len()).unwrap_or(END).saturating_sub(1);
+            let links = &self.links;
+            self.pairs
+                .retain(|_, tally| tally.occasions > 1 || links.get(tally.newest as usize).is_some_and(|link| link.occasion == latest));
+        }
+    }
+
+    fn note(&mut self, tokens: &[Token], weight: u32) {
+        let mut add = |key: Key, marked: bool, beside: bool, written: Written| {
+            let here = self.here.entry(key).or_default();
+            here.weight += weight;
+            here.mentions += 1;
+            here.marked += u32::from(marked);
+            here.beside += u32::from(beside);
+            here.written = written;
+        };
+        for (at, token) in tokens.iter().enumerate() {
+            if token.worth == Worth::Number {
+                continue;
+            }
+            if token.worth == Worth::Common {
+                self.common.insert(token.term);
+            }
+            add((token.term, ALONE), token.capital, false, Written::default());
+            for other in &tokens[at + 1..] {
+                if other.stretch != token.stretch || other.at - token.at > BETWEEN + 1 {
+                    break;
+                }
+                if other.worth == Worth::Number || other.term == token.term {
+                    continue;
+                }
+                // A common word is part of a phrase only right beside a telling one, or as part of a name.
+                let both = token.worth == Worth::Telling && other.worth == Worth::Telling;
+                let either = token.worth == Worth::Telling || other.worth == Worth::Telling;
+                let beside = other.at - token.at == 1;
+                let name = beside && token.capital && other.capital;
+                if both || name || (either && beside) {
+                    let forward = token.term < other.term;
+                    let written = [(token.term, token.form), (other.term, other.form)];
+                    add((token.term.min(other.term), token.term.max(other.term)), forward, beside, written);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, place: Place, long: bool) {
+        let aside = !matches!(place, Place::Session(_));
+        let day = place.day();
+        let occasion = u32::try_from(self.places.len()).unwrap_or(END);
+        self.places.push(place);
+        for (&key, here) in &self.here {
+            let tally = match key.1 {
+                ALONE => self.terms.entry(key.0).or_insert(Tally { newest: END, ..Tally::default() }),
+                _ => self.pairs.entry(key).or_insert(Tally { newest: END, ..Tally::default() }),
+            };
+            tally.mentions += here.mentions;
+            tally.marked += here.marked;
+            tally.beside += here.beside;
+            // What more than half of the occasions have is what is left when they outvote each other.
+            match tally.lead {
+                0 => (tally.written, tally.lead) = (here.written, 1),
+                _ if tally.written == here.written => tally.lead += 1,
+                _ => tally.lead -= 1,
+            }
+            // A name is never said in passing, nor is a phrase.
+            let passing = long && key.1 == ALONE && here.marked == 0 && !self.known.contains(&key);
+            if here.weight < if passing { ENOUGH_IN_LONG } else { ENOUGH } {
+                continue;
+            }
+            let newest = self.links.get(tally.newest as usize).and_then(|link| self.places.get(link.occasion as usize));
+            if aside && newest.is_some_and(|place| place.day() == day) {
+                continue;
+            }
+            tally.occasions += 1;
+            self.links.push(Link { occasion, before: tally.newest });
+            tally.newest = u32::try_from(self.links.len() - 1).unwrap_or(END);
+        }
+    }
+
+    /// What came up most, at most so many topics.
+    pub fn trends(mut self, limit: usize) -> Trends {
+        self.lexicon.settle();
+        let months: Vec<Month> = std::iter::successors(Some(Month::of(self.days.first)), |month| Some(month.next()))
+            .take_while(|month| month.first() <= self.days.last)
+            .collect();
+        let all = self.occasions();
+        let least = if all < FEW_OCCASIONS { 2 } else { LEAST_OCCASIONS };
+        let mut phrases = self.phrases(least, all);
+        let mut words = self.words(least, all);
+        let swallowed: HashSet<u32> = phrases
+            .iter()
+            .flat_map(|found| [(found.key.0, found), (found.key.1, found)])
+            .filter(|(term, found)| {
+                let alone = self.terms.get(term).map_or(0, |tally| tally.occasions);
+                share(found.occasions.len(), alone as usize) >= SWALLOWED
+            })
+            .map(|(term, _)| term)
+            .collect();
+        words.retain(|word| !swallowed.contains(&word.key.0));
+        words.append(&mut phrases);
+        words.sort_by(|a, b| {
+            let weight = |found: &Found| (found.occasions.len(), found.tally.mentions);
+            weight(b).cmp(&weight(a)).then_with(|| self.named(a).cmp(&self.named(b))).then(a.key.cmp(&b.key))
+        });
+        let left_out = words.len().saturating_sub(limit);
+        let topics = words.iter().take(limit).map(|found| self.topic(found, &months)).collect();
+        Trends { months, occasions: all, topics, left_out }
+    }
+
+    /// How many occasions there were: sessions, and days that had none.
+    fn occasions(&self) -> usize {
+        let mut days: BTreeMap<Date, usize> = BTreeMap::new();
+        for place in &self.places {
+            *days.entry(place.day()).or_default() += usize::from(matches!(place, Place::Session(_)));
+        }
+        days.values().map(|sessions| (*sessions).max(1)).sum()
+    }
+
+    fn words(&self, least: usize, all: usize) -> Vec<Found> {
+        let fits = |(&term, tally): (&u32, &Tally)| {
+            let key = (term, ALONE);
+            let known = self.known.contains(&key);
+            let telling = known || (!self.common.contains(&term) && !self.speakers.contains(&term) && !too_usual(tally, all));
+            (tally.occasions as usize >= least && telling).then(|| self.found(key, *tally))
+        };
+        self.terms.iter().filter_map(fits).collect()
+    }
+
+    fn phrases(&self, least: usize, all: usize) -> Vec<Found> {
+        let said: f64 = self.terms.values().map(|tally| f64::from(tally.mentions)).sum();
+        // Each word has so many others beside it.
+        let beside = f64::from(2 * (BETWEEN + 1));
+        let fits = |(&key, tally): (&Key, &Tally)| {
+            if (tally.occasions as usize) < least || too_usual(tally, all) {
+                return None;
+            }
+            let alone = |term: u32| self.terms.get(&term).copied().unwrap_or_default();
+            let (one, other) = (alone(key.0), alone(key.1));
+            let speaks = self.speakers.contains(&key.0) || self.speakers.contains(&key.1);
+            let common = [key.0, key.1].map(|term| self.common.contains(&term));
+            let together = match common {
+                [false, false] => share(tally.mentions as usize, one.mentions.min(other.mentions) as usize) >= TOGETHER,
+                [true, false] => share(tally.mentions as usize, other.mentions as usize) >= TOGETHER_WITH_COMMON,
+                [false, true] => share(tally.mentions as usize, one.mentions as usize) >= TOGETHER_WITH_COMMON,
+                [true, true] => share(tally.mentions as usize, one.mentions.min(other.mentions) as usize) >= TOGETHER,
+            };
+            // `Mirabel called` is about Mirabel; in `New York` both words have a capital.
+            let named = |tally: Tally| tally.marked * 2 > tally.mentions;
+            let of_a_name = match common {
+                [true, false] => named(other) && !self.is_capital(key.0, tally),
+                [false, true] => named(one) && !self.is_capital(key.1, tally),
+                _ => false,
+            };
+            let chance = f64::from(one.mentions) * f64::from(other.mentions) * beside / said.max(1.0);
+            let by_chance = said >= CHANCE_FROM && f64::from(tally.mentions) < chance * MORE_THAN_CHANCE;
+            (self.known.contains(&key) || (together && !speaks && !of_a_name && !by_chance)).then(|| self.found(key, *tally))
+        };
+        let mut found: Vec<Found> = self.pairs.iter().filter_map(fits).collect();
+        found.sort_by(|a, b| {
+            let weight = |found: &Found| (self.known.contains(&found.key), found.occasions.len(), found.tally.beside, found.tally.mentions);
+            weight(b).cmp(&weight(a)).then_with(|| self.named(a).cmp(&self.named(b))).then(a.key.cmp(&b.key))
+        });
+        // Of three words that stand together, one pair tells.
+        let mut kept: Vec<Found> = Vec::new();
+        let mut having: HashMap<u32, Vec<usize>> = HashMap::new();
+        for one in found {
+            let terms = [one.key.0, one.key.1];
+            let mut others = terms.iter().filter_map(|term| having.get(term)).flatten();
+            if others.any(|&at| overlap(&one.occasions, &kept[at].occasions) >= OVERLAP) {
+                continue;
+            }
+            for term in terms {
+                having.entry(term).or_default().push(kept.len());
+            }
+            kept.push(one);
+        }
+        kept
+    }
+
+    /// Whether a word of a pair is mostly written with a capital in it.
+    fn is_capital(&self, term: u32, pair: &Tally) -> bool {
+        pair.written.iter().any(|&(of, form)| of == term && self.lexicon.written(form, term).starts_with(char::is_uppercase))
+    }
+
+    fn found(&self, key: Key, tally: Tally) -> Found {
+        let mut occasions = Vec::with_capacity(tally.occasions as usize);
+        let mut at = tally.newest;
+        while let Some(link) = self.links.get(at as usize) {
+            occasions.push(link.occasion);
+            at = link.before;
+        }
+        occasions.reverse();
+        Found { key, tally, occasions }
+    }
+
+    fn named(&self, found: &Found) -> String {
+        let shown = |term: u32| self.lexicon.shown(term);
+        match found.key {
+            (term, ALONE) => shown(term).to_owned(),
+            _ if found.tally.lead > 1 => found.tally.written.map(|(term, form)| self.lexicon.written(form, term)).join(" "),
+            (one, other) if found.tally.marked * 2 >= found.tally.mentions => format!("{} {}", shown(one), shown(other)),
+            (one, other) => format!("{} {}", shown(other), shown(one)),
+        }
+    }
+
+    fn topic(&self, found: &Found, months: &[Month]) -> Topic {
+        let places: Vec<&Place> = found.occasions.iter().filter_map(|at| self.places.get(*at as usize)).collect();
+        let mut counts = vec![0; months.len()];
+        for place in &places {
+            let month = Month::of(place.day());
+            if let Ok(at) = months.binary_search(&month) {
+                counts[at] += 1;
+            }
+        }
+        let mut days: Vec<Date> = places.iter().map(|place| place.day()).collect();
+        days.dedup();
+        let shape = match found.key {
+            key if self.known.contains(&key) && !self.is_about_something() => Shape::Entity,
+            (_, ALONE) if found.tally.marked * 2 > found.tally.mentions => Shape::Name,
+            (_, ALONE) => Shape::Word,
+            _ => Shape::Phrase,
+        };
+        let skip = places.len().saturating_sub(NAMED - 1).max(1);
+        Topic {
+            name: self.named(found),
+            shape,
+            occasions: places.len(),
+            days: days.len(),
+            mentions: found.tally.mentions as usize,
+            first: days.first().copied().unwrap_or(self.days.first),
+            last: days.last().copied().unwrap_or(self.days.last),
+            months: counts,
+            places: places.iter().take(1).chain(places.iter().skip(skip)).map(|place| (*place).clone()).collect(),
+        }
+    }
+}
+
+/// A topic before it is told.
+struct Found {
+    key: Key,
+    tally: Tally,
+    /// By number, in order.
+    occasions: Vec<u32>,
+}
+
+fn key_of(terms: &[u32]) -> Option<Key> {
+    match *terms {
+        [] => None,
+        [one] => Some((one, ALONE)),
+        [one, other, ..] => Some((one.min(other), one.max(other))),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share")]
+fn share(part: usize, whole: usize) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn too_usual(tally: &Tally, all: usize) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let all_of_them = all as f64;
+    let most = (all_of_them * LARGEST_SHARE).max((all_of_them * LARGEST_SHARE_OF_FEW).min(MOST_OF_FEW));
+    all >= SHARE_FROM && f64::from(tally.occasions) > most
+}
+
+/// Which share of the fewer occasions is among the others.
+fn overlap(one: &[u32], other: &[u32]) -> f64 {
+    let (fewer, more) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    share(fewer.iter().filter(|occasion| more.binary_search(occasion).is_ok()).count(), fewer.len())
+}
+
+/// A line of bars, one for each count; with `plain` in ASCII.
+pub fn spark(counts: &[usize], plain: bool) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
+    let bars = if plain { ASCII } else { BARS };
+    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    // Nothing is the lowest bar and something never is.
+    let height = |&count: &usize| (count * (bars.len() - 1)).div_ceil(most);
+    counts.iter().map(|count| bars[height(count)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::ToSpan;
+    use jiff::civil::date;
+    use proptest::prelude::*;
+
+    const YEAR: Days = Days { first: date(2026, 1, 1), last: date(2026, 12, 31) };
+
+    fn session(day: Date, name: &str) -> Place {
+        Place::Session(SessionKey { day, conversation: "work".into(), session: Some(name.into()) })
+    }
+
+    /// One session a week, each with these words.
+    fn weekly(said: &[&str]) -> Counter {
+        let mut counter = Counter::new(YEAR, &[], None);
+        for (week, text) in (0_i32..).zip(said) {
+            counter.take(session(date(2026, 1, 5).checked_add((week * 7).days()).unwrap(), "s"), [(Voice::Own, *text)]);
+        }
+        counter
+    }
+
+    fn named(trends: &Trends) -> Vec<(&str, usize)> {
+        trends.topics.iter().map(|topic| (topic.name.as_str(), topic.occasions)).collect()
+    }
+
+    fn occasions(trends: &Trends, name: &str) -> usize {
+        trends.topics.iter().find(|topic| topic.name == name).map_or(0, |topic| topic.occasions)
+    }
+
+    // Y11
+    #[test]
+    fn the_same_deed_in_other_words_is_one_topic() {
+        let trends = weekly(&[
+            "We refactored auth today, it took hours.",
+            "The invoices went out to every customer.",
+            "Auth was refactored once more because of the tokens.",
+            "Lunch with Mirabel at the harbour.",
+            "The newsletter has a typo.",
+            "I am refactoring the auth again.",
+            "The printer is broken.",
+            "Paid the electrician.",
+        ])
+        .trends(20);
+        assert_eq!(named(&trends), [("refactored auth", 3)], "{trends:#?}");
+        let topic = &trends.topics[0];
+        assert_eq!((topic.first, topic.last, topic.shape), (date(2026, 1, 5), date(2026, 2, 9), Shape::Phrase));
+        assert_eq!(topic.months, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(topic.places.iter().map(Place::day).collect::<Vec<_>>(), [date(2026, 1, 5), date(2026, 1, 19), date(2026, 2, 9)]);
+    }
+
+    // Y11
+    #[test]
+    fn what_is_said_of_everything_is_no_topic() {
+        let trends = weekly(&[
+            "Hello! Thanks for the great help yesterday, the harbour permits came.",
+            "Good morning, I really want to make the kitchen nicer.",
+            "Thanks! How are you today? The harbour permits are signed.",
+            "Hi, great to hear from you. The printer again.",
+            "Good morning! I want to think about the harbour and the permits.",
+            "Thank you so much, that was really helpful.",
+            "Great, let me know when you want to go.",
+            "Hello, hello, I think things are going well.",
+        ])
+        .trends(20);
+        assert_eq!(named(&trends), [("harbour permits", 3)]);
+    }
+
+    // Y11
+    #[test]
+    fn names_and_known_things_count_and_speakers_do_not() {
+        let mut counter = Counter::new(YEAR, &["apollo".into()], None);
+        counter.speaker("Caroline");
+        for week in 0..10 {
+            let day = date(2026, 3, 2).checked_add((week * 7).days()).unwrap();
+            let mut said = vec![(Voice::Own, "Caroline, how is Apollo?")];
+            if week % 3 == 0 {
+                said.push((Voice::Own, "I met Mirabel in New York"));
+            }
+            counter.take(session(day, "s"), said);
+        }
+        let trends = counter.trends(20);
+        assert_eq!(
+            trends.topics.iter().map(|topic| (topic.name.as_str(), topic.occasions, topic.shape)).collect::<Vec<_>>(),
+            [("Apollo", 10, Shape::Entity), ("Mirabel", 4, Shape::Name), ("New York", 4, Shape::Phrase),]
+        );
+    }
+
+    // Y11
+    #[test]
+    fn what_stands_on_almost_every_occasion_says_nothing() {
+        let said: Vec<String> =
+            (0..20).map(|week| format!("The ledger is fine{}.", if week % 4 == 0 { ", and the sauna is hot" } else { "" })).collect();
+        let trends = weekly(&said.iter().map(String::as_str).collect::<Vec<_>>()).trends(20);
+        assert_eq!(named(&trends), [("sauna", 5)]);
+    }
+
+    // Y11
+    #[test]
+    fn an_assistant_counts_if_it_says_it_twice_and_an_event_once_a_day() {
+        let mut counter = Counter::new(YEAR, &[], None);
+        let day = |n: i32| date(2026, 5, 1).checked_add(n.days()).unwrap();
+        for n in 0..9 {
+            counter.take(
+                session(day(n), "s"),
+                [(Voice::Assistant, "You could buy a telescope."), (Voice::Assistant, "The compost, the compost!")],
+            );
+            for number in 1..4 {
+                let id = EventId::new(day(n), number);
+                counter.take(Place::Event(day(n), id), [(Voice::Own, if n < 5 { "Water the orchids" } else { "Turn the compost" })]);
+            }
+        }
+        let trends = counter.trends(20);
+        assert_eq!(occasions(&trends, "telescope"), 0);
+        assert_eq!(occasions(&trends, "orchids") + occasions(&trends, "Water orchids"), 5, "{trends:#?}");
+        assert_eq!(trends.occasions, 9);
+    }
+
+    // Y11
+    #[test]
+    fn in_a_long_session_a_word_said_once_is_said_in_passing() {
+        let filler: String = (0..120).map(|n| format!("word{n} ")).collect();
+        let mut counter = Counter::new(YEAR, &[], None);
+        for n in 0..10 {
+            let text = format!("{filler}. Zucchini. Beetroot, beetroot. {}", if n < 5 { "" } else { "Leek." });
+            counter.take(session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "s"), [(Voice::Own, text.as_str())]);
+            counter.take(session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "t"), [(Voice::Own, "nothing much")]);
+        }
+        let trends = counter.trends(200);
+        assert_eq!((occasions(&trends, "Zucchini"), occasions(&trends, "beetroot")), (0, 10));
+    }
+
+    // Y11
+    #[test]
+    fn about_a_word_only_what_is_said_with_it_counts() {
+        let mut counter = Counter::new(YEAR, &[], Some("auths"));
+        assert!(counter.is_about_something());
+        for n in 0..12 {
+            let text = if n % 2 == 0 { "The auth tokens expire." } else { "The garden needs rain." };
+            counter.take(session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "s"), [(Voice::Own, text)]);
+        }
+        let trends = counter.trends(20);
+        assert!(trends.topics.iter().all(|topic| !topic.name.contains("garden")), "{trends:#?}");
+        assert_eq!(trends.topics[0].occasions, 6);
+        assert!(!Counter::new(YEAR, &[], Some("the")).is_about_something());
+    }
+
+    // Y11
+    #[test]
+    fn words_of_other_languages_are_counted_by_their_stems() {
+        let trends = weekly(&[
+            "Ich habe die Genehmigung für den Hafen bekommen.",
+            "Wir brauchen noch zwei Genehmigungen vom Amt, das dauert.",
+            "Die Genehmigungen sind da und alles ist gut.",
+            "Heute war nichts los.",
+        ])
+        .trends(5);
+        assert_eq!(named(&trends), [("Genehmigungen", 3)]);
+    }
+
+    // Y11
+    #[test]
+    fn what_stands_together_by_chance_is_no_phrase() {
+        // Twelve words in every order there is, over and over, and two of them always together.
+        let words = ["amber", "birch", "copper", "drum", "ember", "fjord", "gravel", "heron", "iris", "jasper", "kelp", "lantern"];
+        let said: Vec<String> = (0..60_usize)
+            .map(|week| {
+                let text = |n: usize| {
+                    words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned() + if n.is_multiple_of(31) { ". Quartz mine." } else { "" }
+                };
+                if week % 4 == 0 { (0..400).map(text).collect::<Vec<_>>().join(" ") } else { format!("Nothing {week}") }
+            })
+            .collect();
+        let mut counter = Counter::new(YEAR, &[], None);
+        for (n, text) in (0_i32..).zip(&said) {
+            counter.take(session(date(2026, 1, 5).checked_add((n * 2).days()).unwrap(), "s"), [(Voice::Own, text.as_str())]);
+        }
+        let trends = counter.trends(50);
+        let phrases: Vec<&str> =
+            trends.topics.iter().filter(|topic| topic.shape == Shape::Phrase).map(|topic| topic.name.as_str()).collect();
+        assert_eq!(phrases, ["Quartz mine"], "{:?}", named(&trends));
+    }
+
+    // Y11
+    #[test]
+    fn code_hashes_and_numbers_are_no_topics() {
+        let said: Vec<String> = (0..10)
+            .map(|n| format!("See {n}2026 at 7431\n```\nlet zebra = 1;\n```\ncommit a94f00d{n} and d41d8cd98f00b204e9800998ecf8427e"))
+            .collect();
+        let trends = weekly(&said.iter().map(String::as_str).collect::<Vec<_>>()).trends(20);
+        assert_eq!(occasions(&trends, "zebra"), 0);
+        assert!(trends.topics.iter().all(|topic| topic.name.contains(char::is_alphabetic)), "{trends:#?}");
+    }
+
+    // Y11
+    #[test]
+    fn a_line_of_bars_shows_something_wherever_there_is_something() {
+        assert_eq!(spark(&[0, 1, 2, 7, 14], false), "▁▂▂▅█");
+        assert_eq!(spark(&[0, 1, 2, 7, 14], true), "_..=#");
+        assert_eq!(spark(&[0, 0], false), "▁▁");
+        assert_eq!(spark(&[], false), "");
+    }
+
+    proptest! {
+        // Y11
+        #[test]
+        fn any_texts_are_counted_without_a_panic_and_always_alike(texts in proptest::collection::vec("(\\PC{0,12}|auth|refactor|harbour|\\.|\n){0,30}", 0..12), limit in 1..30_usize) {
+            let count = || {
+                let mut counter = Counter::new(YEAR, &["harbour_office".into()], None);
+                for (n, text) in (0_i32..).zip(&texts) {
+                    counter.take(session(date(2026, 2, 1).checked_add((n / 2).days()).unwrap(), &format!("{}", n % 2)), [(Voice::Own, text.as_str())]);
+                }
+                counter.trends(limit)
+            };
+            let trends = count();
+            prop_assert_eq!(&trends, &count());
+            prop_assert!(trends.topics.len() <= limit);
+            for topic in &trends.topics {
+                prop_assert!(topic.occasions >= 2 && topic.occasions <= trends.occasions);
+                prop_assert_eq!(topic.months.iter().sum::<usize>(), topic.occasions);
+                prop_assert!(topic.first <= topic.last && topic.days <= topic.occasions && topic.mentions >= topic.occasions);
+                prop_assert!(!topic.places.is_empty() && topic.places.len() <= NAMED);
+            }
+            let ordered = trends.topics.is_sorted_by(|a, b| a.occasions >= b.occasions);
+            prop_assert!(ordered);
+        }
+    }
+}

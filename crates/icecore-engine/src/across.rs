@@ -1,0 +1,288 @@
+//! Looking across time: what comes up again and again, what was at this time before, which periods are alike (Y11).
+//!
+//! Nothing is written here but the reference that a new summary carries. Words are read day by day, so that a year of them never
+//! stands in memory at once.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use icecore_domain::across::lookback::{self, Look};
+use icecore_domain::across::similar::{self, ALIKE, Like, Merged, Shelf};
+use icecore_domain::across::told_on;
+use icecore_domain::across::trend::{Counter, Place, Trends, Voice};
+use icecore_domain::calendar::Days;
+use icecore_domain::event::Event;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::{Entry, Ledger};
+use icecore_domain::record::{Captured, Record, Role, SessionKey};
+use icecore_domain::summary::{Period, Summary, SummaryQuery, Tier};
+use jiff::ToSpan;
+use jiff::civil::Date;
+
+use crate::assemble::Vantage;
+use crate::rollup::Watch;
+use crate::{Error, Memory, Result};
+
+/// How many months `trends` looks at if no time is named.
+const MONTHS: i32 = 12;
+
+/// What came up in a span of days.
+#[derive(Debug)]
+pub struct Trended {
+    /// The days.
+    pub days: Days,
+    /// What came up.
+    pub trends: Trends,
+    /// From when to when anything at all was said or learnt.
+    pub memory: Option<Days>,
+}
+
+/// What was at this time before.
+#[derive(Debug)]
+pub struct LookedBack {
+    /// From which day.
+    pub day: Date,
+    /// What was, the nearest first.
+    pub looks: Vec<Look>,
+    /// The first day that anything is known of.
+    pub begun: Option<Date>,
+}
+
+/// A summary and those like it.
+#[derive(Debug)]
+pub struct Alike {
+    /// The summary.
+    pub summary: Summary,
+    /// Those like it, most alike first, each with how.
+    pub like: Vec<(Like, Summary)>,
+    /// How many others of its tier there are.
+    pub others: usize,
+}
+
+impl Memory {
+    /// Every statement that is known, whatever became of it, but for what was taken back.
+    async fn statements(&self) -> Result<Vec<Entry>> {
+        let mut entries = match self.horizon() {
+            None => self.events(&EventQuery::everything()).await?,
+            Some(until) => {
+                // What had expired by then was in the archive, and was nevertheless known.
+                let ledger = self.ledger().await?;
+                let mut gone = self.store.archived(&EventQuery::everything()).await?;
+                gone.retain(|event| event.ts.at() <= until && ledger.get(event.id).is_none());
+                let ids: Vec<EventId> = gone.iter().map(|event| event.id).collect();
+                let mut tied = if ids.is_empty() { Vec::new() } else { self.store.tied(&ids, &[]).await? };
+                tied.retain(|event| event.ts.at() <= until);
+                let tied = Ledger::of(tied);
+                let mut entries: Vec<Entry> = ids.iter().filter_map(|&id| tied.get(id).cloned()).collect();
+                entries.extend(ledger.entries().iter().cloned());
+                entries.sort_by_key(|entry| entry.event.id);
+                entries
+            }
+        };
+        entries.retain(|entry| entry.event.is_statement() && entry.standing.word() != "retracted");
+        Ok(entries)
+    }
+
+    /// From when to when anything was said or learnt.
+    async fn memory_days(&self, entries: &[Entry], vantage: Vantage) -> Result<Option<Days>> {
+        let today = vantage.now.day();
+        let mut days = self.store.record_days().await?;
+        days.extend(entries.iter().map(|entry| told_on(&entry.event)));
+        // A year or a month begins before the first word that was said in it.
+        let heads = self.store.heads(&SummaryQuery { until: vantage.until, ..SummaryQuery::tier(Tier::Day) }).await?.0;
+        days.extend(heads.iter().map(|head| head.period.days().first));
+        days.retain(|day| *day <= today);
+        Ok(days.iter().min().zip(days.iter().max()).map(|(first, last)| Days { first: *first, last: *last }))
+    }
+
+    /// What came up again and again: in these days, or in the last twelve months; with `about`, together with these words.
+    pub async fn trends(&self, days: Option<Days>, limit: usize, about: Option<&str>, watch: Watch<'_>) -> Result<Trended> {
+        let vantage = self.vantage(None)?;
+        let today = vantage.now.day();
+        let days = days.unwrap_or_else(|| {
+            let first = today.first_of_month().checked_sub((MONTHS - 1).months()).unwrap_or(today);
+            Days { first, last: today }
+        });
+        let days = Days { first: days.first, last: days.last.min(today) };
+        let entries = self.statements().await?;
+        let entities: BTreeSet<String> = entries.iter().filter_map(|entry| entry.event.entity.clone()).collect();
+        let mut counter = Counter::new(days, &entities.into_iter().collect::<Vec<_>>(), about);
+        if about.is_some() && !counter.is_about_something() {
+            return Err(Error::Unclear("--about: name a word that says what it is about, such as a name or a thing".into()));
+        }
+        let mut learnt: BTreeMap<Date, Vec<&Event>> = BTreeMap::new();
+        for entry in entries.iter().filter(|entry| !entry.is_quarantined()) {
+            learnt.entry(told_on(&entry.event)).or_default().push(&entry.event);
+        }
+        let known = self.known_then(vantage).await?;
+        let recorded: BTreeSet<Date> = self.store.record_days().await?.into_iter().filter(|day| days.contains(*day)).collect();
+        let logs: BTreeSet<Date> =
+            self.store.documents("memory").await?.iter().filter_map(DocPath::log_day).filter(|day| days.contains(*day)).collect();
+        let pressed = self.store.heads(&SummaryQuery::within(Tier::Day, days).as_of(vantage.until)).await?.0;
+        let pressed: BTreeSet<Date> =
+            pressed.iter().map(|head| head.period.days().first).filter(|day| !recorded.contains(day) && !logs.contains(day)).collect();
+        let mut all: BTreeSet<Date> = learnt.keys().copied().filter(|day| days.contains(*day)).collect();
+        all.extend(recorded.iter().chain(&logs).chain(&pressed));
+        let mut speakers = HashSet::new();
+        for (done, &day) in all.iter().enumerate() {
+            watch(&day.to_string(), done, all.len());
+            if recorded.contains(&day) {
+                let mut records = self.store.records(Days { first: day, last: day }).await?;
+                records.retain(|record| known.knows(record));
+                for name in records.iter().filter_map(|record| record.name.as_ref()) {
+                    if speakers.insert(name.clone()) {
+                        counter.speaker(name);
+                    }
+                }
+                take_sessions(&mut counter, &records);
+            }
+            if logs.contains(&day) {
+                let log = self.store.document(&DocPath::log(day)).await?.unwrap_or_default();
+                counter.take(Place::Log(day), [(Voice::Own, &*String::from_utf8_lossy(&log))]);
+            }
+            if pressed.contains(&day) {
+                let query = SummaryQuery::within(Tier::Day, Days { first: day, last: day }).as_of(vantage.until);
+                for summary in self.store.summaries(&query).await? {
+                    let said = [(Voice::Own, summary.headline.as_str()), (Voice::Own, summary.body.as_str())];
+                    counter.take(Place::Summary(summary.period), said);
+                }
+            }
+            for event in learnt.get(&day).into_iter().flatten() {
+                counter.take(Place::Event(day, event.id), [(Voice::Own, event.content.as_str())]);
+            }
+        }
+        watch("", all.len(), all.len());
+        let memory = self.memory_days(&entries, vantage).await?;
+        Ok(Trended { days, trends: counter.trends(limit), memory })
+    }
+
+    /// Which records are known at a moment, for questions that look at many days.
+    async fn known_then(&self, vantage: Vantage) -> Result<KnownThen> {
+        let until = vantage.until;
+        let begun = match until {
+            Some(until) => self.store.sessions(None).await?.iter().any(|stat| stat.captured.at() <= until),
+            None => false,
+        };
+        Ok(KnownThen { until, begun })
+    }
+
+    /// What was at this time a month, half a year, one year and more years ago.
+    pub async fn lookback(&self, date: Option<Date>) -> Result<LookedBack> {
+        let vantage = self.vantage(None)?;
+        let today = vantage.now.day();
+        let day = date.unwrap_or(today);
+        if day > today {
+            return Err(Error::Nothing(format!("{day} has not come yet; there is nothing to look back from")));
+        }
+        let entries = self.statements().await?;
+        let memory = self.memory_days(&entries, vantage).await?;
+        let mut looks = Vec::new();
+        let mut seen = false;
+        for vista in memory.map_or_else(Vec::new, |memory| lookback::vistas(day, memory.first)) {
+            if vista.instead && seen {
+                continue;
+            }
+            let query = SummaryQuery {
+                tiers: vec![Tier::Session, Tier::Day, Tier::Week],
+                days: Some(vista.days),
+                until: vantage.until,
+                latest: None,
+            };
+            let summaries = self.store.summaries(&query).await?;
+            let look = lookback::look(vista, &summaries, &entries);
+            seen = look.is_some();
+            looks.extend(look);
+        }
+        Ok(LookedBack { day, looks, begun: memory.map(|memory| memory.first) })
+    }
+
+    /// The summary of a period and those like it; without a period, the latest week that has any like it, else the latest month,
+    /// else the latest week. `None` if nothing was pressed yet.
+    pub async fn similar(&self, period: Option<Period>) -> Result<Option<Alike>> {
+        let until = self.horizon();
+        if let Some(period) = period {
+            let found = self.alike(period, until).await?;
+            return found
+                .map(Some)
+                .ok_or_else(|| Error::Nothing(format!("{period} has not been pressed; `icecore rollup` presses what is due")));
+        }
+        let mut first = None;
+        for tier in [Tier::Week, Tier::Month] {
+            let latest = SummaryQuery { latest: Some(1), ..SummaryQuery::tier(tier) }.as_of(until);
+            let Some(head) = self.store.heads(&latest).await?.0.pop() else { continue };
+            let found = self.alike(head.period, until).await?;
+            if found.as_ref().is_some_and(|found| !found.like.is_empty()) {
+                return Ok(found);
+            }
+            first = first.or(found);
+        }
+        Ok(first)
+    }
+
+    async fn alike(&self, period: Period, until: Option<jiff::Timestamp>) -> Result<Option<Alike>> {
+        let mut all: BTreeMap<Period, Summary> = BTreeMap::new();
+        for summary in self.store.summaries(&SummaryQuery::tier(period.tier()).as_of(until)).await? {
+            all.insert(summary.period, summary);
+        }
+        let shelf = Shelf::of(all.values());
+        let Some(summary) = all.remove(&period) else { return Ok(None) };
+        let like = shelf.like(period, |_| true, ALIKE);
+        let others = all.len();
+        let like = like.into_iter().filter_map(|like| all.remove(&like.period).map(|summary| (like, summary))).collect();
+        Ok(Some(Alike { summary, like, others }))
+    }
+
+    /// One text of several summaries, each thing once, under so many bytes.
+    pub fn merged(&self, summaries: &[Summary], bytes: usize) -> Merged {
+        similar::merge(summaries, bytes)
+    }
+
+    /// A new summary with the earlier one it is like. Only what was recorded until now counts, and a run that was cut short
+    /// finds what a whole one does: everything earlier of its tier was pressed before it.
+    pub(crate) async fn referring(&self, mut summary: Summary, shelf: &mut Option<Shelf>) -> Result<Summary> {
+        let tier = summary.period.tier();
+        if tier < Tier::Week {
+            return Ok(summary);
+        }
+        if shelf.is_none() {
+            let days = Days { first: similar::earliest(summary.period), last: Date::MAX };
+            let query = SummaryQuery::within(tier, days).as_of(Some(self.now().at()));
+            *shelf = Some(Shelf::of(&self.store.summaries(&query).await?));
+        }
+        if let Some(shelf) = shelf {
+            shelf.put(&summary);
+            summary.similar = shelf.reference(summary.period);
+        }
+        Ok(summary)
+    }
+}
+
+/// What is known at a moment: as in a pack, what was captured until then; if nothing was, what was said until then.
+struct KnownThen {
+    until: Option<jiff::Timestamp>,
+    begun: bool,
+}
+
+impl KnownThen {
+    fn knows(&self, record: &Record) -> bool {
+        self.until.is_none_or(|until| record.ts.at() <= until && (!self.begun || record.captured.at() <= until))
+    }
+}
+
+fn take_sessions(counter: &mut Counter, records: &[Record]) {
+    let mut sessions: BTreeMap<SessionKey, Vec<(Voice, &str)>> = BTreeMap::new();
+    for record in records {
+        let voice = match record.role {
+            Role::User => Voice::Own,
+            _ if record.kind == Captured::State => Voice::Own,
+            Role::Assistant => Voice::Assistant,
+            // What a tool prints and what an assistant is told to be is nobody's topic.
+            Role::System | Role::Tool => continue,
+        };
+        sessions.entry(record.session_key()).or_default().push((voice, &record.text));
+    }
+    for (key, said) in sessions {
+        counter.take(Place::Session(key), said);
+    }
+}
