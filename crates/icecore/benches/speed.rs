@@ -18,11 +18,14 @@ use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::packs::upload::{self, Upload};
+use icecore_domain::rank::vector::{self, Packed};
 use icecore_domain::record::{SessionKey, SessionStat};
 use icecore_domain::summary::{Importance, Maker, Period, Summary, SummaryQuery, Tier};
 use icecore_engine::clock::{Clock, FixedClock};
-use icecore_engine::{Gaps, Memory};
+use icecore_engine::embed::{Embed, MiniLm};
+use icecore_engine::{Finder, Gaps, Looking, Memory};
 use icecore_store::Store;
+use icecore_store::passages::Passages;
 use icecore_store::vault::Vault;
 use jiff::civil::{Date, date};
 use jiff::{Timestamp, ToSpan};
@@ -108,8 +111,15 @@ fn ratio(took: Duration, reference: Duration, what: &str) -> String {
 /// A section and its name.
 type Named = (&'static str, fn(&Path));
 
-const SECTIONS: &[Named] =
-    &[("ledger", ledgers), ("packs", packs), ("year", a_year), ("import", imports), ("nights", nights), ("recall", recall)];
+const SECTIONS: &[Named] = &[
+    ("ledger", ledgers),
+    ("packs", packs),
+    ("year", a_year),
+    ("import", imports),
+    ("nights", nights),
+    ("recall", recall),
+    ("search", searches),
+];
 
 fn main() {
     // Called by itself as the reference for a whole process: append a line, flush it, be gone.
@@ -490,5 +500,132 @@ fn recall(folder: &Path) {
             took,
             &format!("{against}; the first night took {:.1} s", building.as_secs_f64()),
         );
+    }
+}
+
+/// A word of a made language, the lower numbers the more frequent ones.
+fn made_word(number: usize) -> String {
+    const SOUNDS: &[&str] = &["ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu", "pa", "de", "fi", "go", "hu", "ja"];
+    let mut word = String::new();
+    let mut rest = number + 40;
+    while rest > 0 {
+        word.push_str(SOUNDS[rest % SOUNDS.len()]);
+        rest /= SOUNDS.len();
+    }
+    word
+}
+
+/// Numbers that look drawn by chance, the same on every run.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    /// A word as in a language: half of what is said are a few hundred words, of the others there are many thousands.
+    fn word(&mut self) -> String {
+        let share = (self.next() % 1_000_000) as f64 / 1e6;
+        made_word((60_000_f64.powf(share) - 1.0) as usize)
+    }
+}
+
+/// A vault of so many messages in sessions of twenty, a hundred sessions a day at most.
+fn talkative(folder: &Path, many: usize) -> Arc<Vault> {
+    let vault = bare_vault(folder, &format!("search-{many}"));
+    let last = date(2026, 2, 13);
+    let a_day = (many / 730).max(40);
+    let mut chance = Chance(7);
+    for (back, from) in (0..many).step_by(a_day).enumerate() {
+        let day = before(last, back);
+        let mut text = String::new();
+        for n in from..(from + a_day).min(many) {
+            let words: Vec<String> = (0..8 + chance.next() % 40).map(|_| chance.word()).collect();
+            let role = if n % 2 == 0 { "user" } else { "assistant" };
+            let seconds = (n - from) * 60 % 80_000;
+            let ts = format!("{day}T{:02}:{:02}:{:02}+00:00", seconds / 3_600, seconds / 60 % 60, seconds % 60);
+            text.push_str(&format!(
+                "{{\"ts\":\"{ts}\",\"conversation\":\"work\",\"session\":\"{day}-{}\",\"id\":\"m{n}\",\"role\":\"{role}\",\"text\":\"{}\",\"captured\":\"{ts}\"}}\n",
+                (n - from) / 20,
+                words.join(" ")
+            ));
+        }
+        let place = vault.root().join(format!("memory/messages/{day}.jsonl"));
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(place, text).unwrap();
+    }
+    vault
+}
+
+/// Search over small and large histories: taking in, questions in a warm process with and without vectors, and one from the shell.
+fn searches(folder: &Path) {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/model-venv/minilm");
+    let model = MiniLm::load(&model).expect("tests/model/install brings the model");
+    let query = time(50, || drop(model.embed(&["where did we put the spare key of the cellar door?"]).unwrap()));
+    row("the vector of a question of eleven words", query, "");
+    for many in [10_000, 100_000, 1_000_000] {
+        let vault = talkative(folder, many);
+        let open = memory(&vault, hour(date(2026, 2, 13), 23));
+        let start = Instant::now();
+        block_on(open.renew_passages(&|_, _| {})).unwrap();
+        let taken = start.elapsed();
+        let bytes = fs::metadata(vault.root().join(".icecore/search.db")).unwrap().len()
+            + fs::metadata(vault.root().join(".icecore/search.db-wal")).map_or(0, |found| found.len());
+        let per_second = many as f64 / taken.as_secs_f64();
+        row(
+            &format!("{many} messages taken in"),
+            taken,
+            &format!("{per_second:.0} messages a second, {} bytes of index a message", bytes / many as u64),
+        );
+        let mut chance = Chance(99);
+        let questions: Vec<Looking> = (0..200)
+            .map(|_| Looking { text: (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" "), limit: 10, ..Looking::default() })
+            .collect();
+        let asked = |finder: &Finder<'_>, what: &str| {
+            let mut times: Vec<Duration> = questions
+                .iter()
+                .map(|looking| {
+                    let start = Instant::now();
+                    block_on(finder.search(looking)).unwrap();
+                    start.elapsed()
+                })
+                .collect();
+            times.sort();
+            row(
+                &format!("a question of six words, warm, {what}, {many} messages, p50"),
+                times[times.len() / 2],
+                &format!("p95 {:.2} ms", times[times.len() * 95 / 100].as_secs_f64() * 1e3),
+            );
+        };
+        let finder = block_on(open.finder(None, &|_, _| {})).unwrap();
+        asked(&finder, "words");
+        // Vectors by chance cost the same to compare as real ones.
+        let waiting = block_on(vault.without_vector(many)).unwrap();
+        for batch in waiting.chunks(10_000) {
+            let vectors: Vec<(u32, Packed)> = batch
+                .iter()
+                .map(|&number| {
+                    let mut chance = Chance(u64::from(number));
+                    (number, vector::pack(&std::array::from_fn(|_| (chance.next() % 2_001) as f32 / 1_000.0 - 1.0)))
+                })
+                .collect();
+            block_on(vault.keep_vectors(&vectors)).unwrap();
+        }
+        let finder = block_on(open.finder(Some(&model), &|_, _| {})).unwrap();
+        asked(&finder, "vectors");
+        let cold = time(20, || run(&mut icecore(vault.root(), &["search", "--words", &questions[0].text])));
+        row(&format!("`icecore search`, cold, words, {many} messages"), cold, "");
+        let with = |command: &mut Command| {
+            run(command.env(
+                "ICECORE_MODEL_DIR",
+                Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/model-venv/minilm"),
+            ))
+        };
+        let cold = time(20, || with(&mut icecore(vault.root(), &["search", &questions[0].text])));
+        row(&format!("`icecore search`, cold, vectors, {many} messages"), cold, "");
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+        println!("| memory at most so far, {many} messages | {} | |", peak.trim_start_matches("VmHWM:").trim());
     }
 }
