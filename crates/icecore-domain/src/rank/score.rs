@@ -299,8 +299,10 @@ impl Features {
     /// Why it stands where it stands: every side that counts, the weightiest first.
     pub fn explained(&self, weights: &Weights) -> Vec<Side> {
         let sides = self.sides().into_iter().zip(weights.0.sides());
-        let mut sides: Vec<Side> =
-            sides.map(|((name, value), (_, weight))| Side { name, value, adds: value * weight }).filter(|side| side.adds != 0.0).collect();
+        let mut sides: Vec<Side> = sides
+            .map(|((name, value), (_, weight))| Side { name, value, adds: value * weight })
+            .filter(|side| side.adds.abs() >= 0.005)
+            .collect();
         sides.sort_by(|a, b| b.adds.total_cmp(&a.adds));
         sides
     }

@@ -199,7 +199,7 @@ fn told_passage(passage: &Passage) -> Value {
 fn told_hit(hit: &Hit, explain: bool) -> Value {
     let mut told = told_passage(&hit.placed.passage);
     if let Some(fields) = told.as_object_mut() {
-        fields.insert("score".into(), json!((hit.score * 10_000.0).round() / 10_000.0));
+        fields.insert("score".into(), json!((f64::from(hit.score) * 1e4).round() / 1e4));
         fields.insert("source".into(), json!(hit.placed.source.as_str()));
         if let Some(by) = hit.replaced_by {
             fields.insert("replaced_by".into(), json!(by.to_string()));
