@@ -30,8 +30,8 @@ const ON_DEMAND: usize = 100;
 const SPARE: usize = 40;
 /// So many passages are embedded before they are kept.
 const EMBED_BATCH: usize = 256;
-/// What is less near than this has nothing to do with a question whose words stand nowhere.
-const FAR: f32 = 0.35;
+/// What is less near than this has nothing to do with a word that stands nowhere.
+const FAR: f32 = 0.45;
 /// So many hits stand by their score alone; from then on up to so many each brings another session.
 const BY_SCORE: usize = 10;
 const SPREAD: usize = 20;
@@ -218,8 +218,8 @@ impl Finder<'_> {
             }
             pool.compare(corpus, &nearness);
         }
-        // Nothing in words and little in meaning is nothing.
-        if sought.is_empty() && nearness.values().all(|near| *near < FAR) {
+        // A word or two that stand nowhere and mean nothing near were looked up in vain.
+        if sought.is_empty() && question.asked.len() <= 2 && nearness.values().all(|near| *near < FAR) {
             return Ok(Answer { hits: Vec::new(), question, unknown, by_meaning: vector.is_some() });
         }
         let weights = if vector.is_some() { BY_MEANING } else { BY_WORDS };

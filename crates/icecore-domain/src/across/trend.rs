@@ -718,7 +718,7 @@ mod tests {
         let said: Vec<String> = (0..60_usize)
             .map(|week| {
                 let text = |n: usize| {
-                    words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned() + if n.is_multiple_of(31) { ". Quartz mine." } else { "" }
+                    words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned() + if n.is_multiple_of(31) { ". Quartz quarry." } else { "" }
                 };
                 if week % 4 == 0 { (0..400).map(text).collect::<Vec<_>>().join(" ") } else { format!("Nothing {week}") }
             })
@@ -730,7 +730,7 @@ mod tests {
         let trends = counter.trends(50);
         let phrases: Vec<&str> =
             trends.topics.iter().filter(|topic| topic.shape == Shape::Phrase).map(|topic| topic.name.as_str()).collect();
-        assert_eq!(phrases, ["Quartz mine"], "{:?}", named(&trends));
+        assert_eq!(phrases, ["Quartz quarry"], "{:?}", named(&trends));
     }
 
     // Y11
