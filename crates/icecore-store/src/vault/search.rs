@@ -5,7 +5,7 @@
 //! passages that are gone stay until everything is made anew, and are passed over by whoever reads them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -38,6 +38,8 @@ const MANY_GONE: u32 = 1_000;
 /// The open search index and what of it is held in memory.
 pub(super) struct Search {
     connection: Connection,
+    /// Its file; none if it is only in memory.
+    path: Option<PathBuf>,
     reader: Reader,
     corpus: Option<(i64, Arc<Corpus>)>,
     signs: Option<(i64, Arc<Vec<Signs>>)>,
@@ -90,15 +92,15 @@ impl Search {
     }
 
     fn try_open(path: &Path) -> Outcome<Option<Self>> {
-        Self::prepared(index::connect(path)?)
+        Self::prepared(index::connect(path)?, Some(path))
     }
 
     /// One that is gone with the process, for a vault that cannot be written to.
     fn in_memory() -> Outcome<Self> {
-        Self::prepared(Connection::open_in_memory()?)?.ok_or(rusqlite::Error::InvalidQuery)
+        Self::prepared(Connection::open_in_memory()?, None)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    fn prepared(mut connection: Connection) -> Outcome<Option<Self>> {
+    fn prepared(mut connection: Connection, path: Option<&Path>) -> Outcome<Option<Self>> {
         match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
             VERSION => {}
             0 => {
@@ -112,7 +114,7 @@ impl Search {
             _ => return Ok(None),
         }
         connection.execute_batch("PRAGMA cache_size = -65536")?;
-        Ok(Some(Self { connection, reader: Reader::default(), corpus: None, signs: None }))
+        Ok(Some(Self { connection, path: path.map(Path::to_owned), reader: Reader::default(), corpus: None, signs: None }))
     }
 
     /// The files that are known, with what they looked like.
@@ -127,7 +129,12 @@ impl Search {
             transaction.execute(&format!("DELETE FROM {table}"), [])?;
         }
         transaction.execute("UPDATE state SET next = 1, generation = generation + 1", [])?;
-        transaction.commit()
+        transaction.commit()?;
+        self.shorten_log()
+    }
+
+    fn shorten_log(&self) -> Outcome<()> {
+        self.path.as_deref().map_or(Ok(()), |path| index::shorten_log(&self.connection, path))
     }
 
     /// Takes in these files, as many as make a batch; how many files and passages that were.
@@ -154,7 +161,8 @@ impl Search {
             }
         }
         let passages = batch.passages;
-        Ok(batch.write(&transaction).and_then(|()| transaction.commit()).map(|()| (done, passages)))
+        let written = batch.write(&transaction).and_then(|()| transaction.commit());
+        Ok(written.and_then(|()| self.shorten_log()).map(|()| (done, passages)))
     }
 
     fn generation(&self) -> Outcome<i64> {
@@ -248,7 +256,8 @@ impl Search {
         }
         write_signs(&transaction, &signs)?;
         transaction.execute("UPDATE state SET generation = generation + 1", [])?;
-        transaction.commit()
+        transaction.commit()?;
+        self.shorten_log()
     }
 }
 

@@ -184,22 +184,8 @@ impl Index {
         Ok(bring_up_to_date(transaction, &current).and_then(|()| self.shorten_log()))
     }
 
-    /// Empties the write-ahead log once it has grown: whoever opens the index first has to read through it. SQLite's
-    /// own checkpoints leave that to the last one to close, which for short-lived processes is every one.
     fn shorten_log(&self) -> Outcome<()> {
-        const LONG_BYTES: u64 = 256 * 1024;
-        let mut log = self.path.as_os_str().to_owned();
-        log.push("-wal");
-        if std::fs::metadata(log).is_ok_and(|found| found.len() > LONG_BYTES) {
-            // Not at the price of waiting for somebody who is reading; the next one to write tries again.
-            self.connection.busy_timeout(Duration::ZERO)?;
-            let emptied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-            self.connection.busy_timeout(PATIENCE)?;
-            if !matches!(&emptied, Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)) {
-                emptied?;
-            }
-        }
-        Ok(())
+        shorten_log(&self.connection, &self.path)
     }
 
     /// Takes in events that this process has just appended at `start`, under the lock, to a ledger that was covered.
@@ -600,6 +586,24 @@ pub(super) fn is_overtaken<T>(outcome: &Outcome<T>) -> bool {
 /// Write-ahead logging needs shared memory, which a network file system does not have.
 fn journal(path: &Path) -> &'static str {
     if on_network(path) { "TRUNCATE" } else { "WAL" }
+}
+
+/// Empties the write-ahead log once it has grown: whoever opens the index first has to read through it. SQLite's
+/// own checkpoints leave that to the last one to close, which for short-lived processes is every one.
+pub(super) fn shorten_log(connection: &Connection, path: &Path) -> Outcome<()> {
+    const LONG_BYTES: u64 = 256 * 1024;
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if std::fs::metadata(log).is_ok_and(|found| found.len() > LONG_BYTES) {
+        // Not at the price of waiting for somebody who is reading; the next one to write tries again.
+        connection.busy_timeout(Duration::ZERO)?;
+        let emptied = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        connection.busy_timeout(PATIENCE)?;
+        if !matches!(&emptied, Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)) {
+            emptied?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens a SQLite file that is ours alone, as carefully as it deserves.
