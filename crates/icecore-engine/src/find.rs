@@ -32,9 +32,10 @@ const SPARE: usize = 40;
 const EMBED_BATCH: usize = 256;
 /// What is less near than this has nothing to do with a word that stands nowhere.
 const FAR: f32 = 0.45;
-/// So many hits stand by their score alone; from then on up to so many each brings another session.
-const BY_SCORE: usize = 10;
-const SPREAD: usize = 20;
+/// So many passages get their vector in a round of the daemon.
+pub const EMBED_IN_A_ROUND: usize = 500;
+/// So many get it in a night that somebody waits for.
+pub const EMBED_IN_A_NIGHT: usize = 2_000;
 /// Terms that a word without any passage may be a part of.
 const PARTS_OF: usize = 12;
 
@@ -158,6 +159,11 @@ impl Memory {
 }
 
 impl Finder<'_> {
+    /// Whether there is nothing at all to be found.
+    pub fn is_empty(&self) -> bool {
+        self.corpus.passages == 0
+    }
+
     /// Whether there is anything to compare meanings with.
     fn has_vectors(&self) -> bool {
         self.signs.iter().any(|signs| signs.0.iter().any(|&word| word != 0))
@@ -223,7 +229,7 @@ impl Finder<'_> {
             return Ok(Answer { hits: Vec::new(), question, unknown, by_meaning: vector.is_some() });
         }
         let weights = if vector.is_some() { BY_MEANING } else { BY_WORDS };
-        let ranked = score::spread(pool.ranked(corpus, &weights), corpus, BY_SCORE, SPREAD);
+        let ranked = score::spread(pool.ranked(corpus, &weights), corpus);
         let mut hits = Vec::new();
         for chunk in ranked.chunks(looking.limit + SPARE) {
             let numbers: Vec<u32> = chunk.iter().map(|(_, candidate)| candidate.passage).collect();
@@ -275,7 +281,9 @@ impl Finder<'_> {
             }
             let one = Sought::of(postings, asked.count, &self.corpus);
             if one.postings.is_empty() {
-                unknown.push(asked.word.clone());
+                if !unknown.contains(&asked.word) {
+                    unknown.push(asked.word.clone());
+                }
             } else {
                 sought.push(one);
             }

@@ -41,7 +41,7 @@ pub use compact::Compacted;
 pub use consolidate::{Consolidated, NightOutlook};
 pub use curate::Curated;
 pub use distil::Distilled;
-pub use find::{Answer, Finder, Hit, Looking};
+pub use find::{Answer, EMBED_IN_A_NIGHT, EMBED_IN_A_ROUND, Finder, Hit, Looking};
 pub use history::{Undone, UndoneFile};
 pub use jobs::{Ran, Run};
 pub use log::{Logged, Noticed, TakenIn};

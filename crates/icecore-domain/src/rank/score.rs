@@ -21,6 +21,9 @@ const FIRST_LOOK: usize = 400;
 const BESIDE: i32 = 2;
 /// After so many days a word weighs half as recent.
 const HALF_LIFE_DAYS: f32 = 10.0;
+/// So many hits stand by their score alone; from then on up to so many each brings another group.
+const BY_SCORE: usize = 10;
+const SPREAD: usize = 20;
 const DAY_SECONDS: f32 = 86_400.0;
 
 /// What speaks for a passage, each from 0 to about 1.
@@ -388,18 +391,18 @@ pub fn nearest(signs: &[Signs], to: &Signs, corpus: &Corpus, admits: &dyn Fn(u32
     near.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Puts the best passages into the order in which they are shown: so many by their score alone, and from then on up to
-/// `until` the best of each group that is not there yet, so that no long session crowds out the others.
-pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus, first: usize, until: usize) -> Vec<(f32, Candidate)> {
+/// Puts the best passages into the order in which they are shown: some by their score alone, and after them the best of each
+/// group that is not there yet, so that no long session crowds out the others.
+pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus) -> Vec<(f32, Candidate)> {
     let group = |(_, candidate): &(f32, Candidate)| match corpus.row(candidate.passage).group {
         // What stands alone is a group of its own.
         ALONE => (ALONE, candidate.passage),
         group => (group, 0),
     };
-    let mut shown: HashSet<(u32, u32)> = ranked.iter().take(first).map(group).collect();
+    let mut shown: HashSet<(u32, u32)> = ranked.iter().take(BY_SCORE).map(group).collect();
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for (at, one) in ranked.into_iter().enumerate() {
-        if at < first || early.len() < until && shown.insert(group(&one)) {
+        if at < BY_SCORE || early.len() < SPREAD && shown.insert(group(&one)) {
             early.push(one);
         } else {
             late.push(one);

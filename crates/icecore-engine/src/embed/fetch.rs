@@ -109,7 +109,7 @@ pub enum FetchError {
     #[error(transparent)]
     Store(#[from] icecore_store::Error),
     /// The source cannot be read.
-    #[error("{place} cannot be read: {reason}. Name another folder, file or address with `icecore model fetch --from`")]
+    #[error("{place} cannot be read: {reason}. Name another folder, file or address with `icecore model fetch SOURCE`")]
     Unreadable {
         /// The source.
         place: String,
@@ -117,7 +117,7 @@ pub enum FetchError {
         reason: io::Error,
     },
     /// The model is not there.
-    #[error("{place} has no {what}. Name a folder, file or address that has the model with `icecore model fetch --from`")]
+    #[error("{place} has no {what}. Name a folder, file or address that has the model with `icecore model fetch SOURCE`")]
     NotThere {
         /// The source.
         place: String,
@@ -126,7 +126,7 @@ pub enum FetchError {
     },
     /// It is something else.
     #[error(
-        "{what} of {place} is not that of {MODEL}: its SHA-256 is {found}. Nothing was kept; name another source with `icecore model fetch --from`"
+        "{what} of {place} is not that of {MODEL}: its SHA-256 is {found}. Nothing was kept; name another source with `icecore model fetch SOURCE`"
     )]
     WrongHash {
         /// The source.
@@ -156,7 +156,7 @@ pub enum FetchError {
     },
     /// The web did not give it.
     #[error(
-        "{place} cannot be got: {said}. `icecore model fetch --from` takes another address, or a folder or file you have got some other way"
+        "{place} cannot be got: {said}. `icecore model fetch SOURCE` takes another address, or a folder or file you have got some other way"
     )]
     Web {
         /// The address.

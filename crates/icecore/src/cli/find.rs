@@ -20,6 +20,8 @@ use crate::wire::{self, Open};
 
 /// The most hits of one search.
 const MOST_HITS: usize = 1_000;
+/// So many words that stand nowhere are named.
+const SHOWN_WORDS: usize = 8;
 /// How much of a passage a person is shown.
 const SHOWN_CHARS: usize = 400;
 
@@ -104,7 +106,14 @@ impl Search {
 
 pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
     let looking = search.looking(open)?;
-    let embed = if search.words { None } else { wire::embedder()? };
+    // A model that cannot be used is told of; words can be compared without it.
+    let embed = match if search.words { Ok(None) } else { wire::embedder() } {
+        Ok(embed) => embed,
+        Err(error) => {
+            out.warn(error.to_string());
+            None
+        }
+    };
     let bar = out.bar("Reading memory");
     let progress = |done, all| {
         bar.set_length(all);
@@ -116,15 +125,21 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
         return in_bulk(open, &finder, &looking, file, out).await;
     }
     let answer = finder.search(&looking).await?;
-    if out.is_json() {
-        return out.json(&told(&answer, search.explain));
-    }
     if answer.question.is_empty() {
         return Err(Stop::new(Exit::Usage, "there is no word in that to look for; ask a question or give a few words").into());
     }
+    if out.is_json() {
+        return out.json(&told(&answer, search.explain));
+    }
     if !answer.unknown.is_empty() && !answer.hits.is_empty() {
-        let words: Vec<String> = answer.unknown.iter().map(|word| plain::one_line(word)).collect();
-        out.say(format!("{DIM}nowhere: {}{DIM:#}", words.join(", ")));
+        let words = answer.unknown.iter().take(SHOWN_WORDS).map(|word| icecore_domain::budget::shortened(&plain::one_line(word), 40));
+        let more = answer.unknown.len().saturating_sub(SHOWN_WORDS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        out.say(format!("{DIM}nowhere: {}{more}{DIM:#}", words.collect::<Vec<_>>().join(", ")));
+    }
+    if finder.is_empty() {
+        let how = "there is nothing to be found yet; `icecore remember`, `icecore session add` and `icecore import` bring it in";
+        return Err(Stop::new(Exit::NotFound, how).into());
     }
     if answer.hits.is_empty() {
         return Err(Stop::new(Exit::NotFound, "nothing was found; try fewer or other words, or a wider time").into());
@@ -148,7 +163,8 @@ async fn in_bulk(open: &Open, finder: &Finder<'_>, common: &Looking, file: &Path
     bar.set_length(text.lines().filter(|line| !line.trim().is_empty()).count() as u64);
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = |why: String| Stop::new(Exit::Usage, format!("{}, line {}: {why}", file.display(), at + 1));
-        let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        let line: Line =
+            serde_json::from_str(line).map_err(|error| wrong(format!("this is not a JSON object with `id` and `query`: {error}")))?;
         let now = match &line.now {
             Some(text) => Some(Moment::read(text).ok_or_else(|| wrong(format!("`now` is no moment: {}", plain::one_line(text))))?.moment),
             None => None,

@@ -75,7 +75,7 @@ pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) 
     bar.finish_and_clear();
     let ran = ran?;
     // The night is over; that this fails must not make it look undone.
-    if let Err(error) = press::embed_new(open, press::IN_A_NIGHT).await {
+    if let Err(error) = press::embed_new(open, icecore_engine::EMBED_IN_A_NIGHT).await {
         out.warn(format!("new words could not be compared by meaning: {error}"));
     }
     if out.is_json() {

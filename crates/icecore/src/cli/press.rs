@@ -10,7 +10,7 @@ use icecore_domain::plain;
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
 use icecore_engine::embed::{self, fetch::Source};
-use icecore_engine::{Asking, Rolled, Settle, Wish};
+use icecore_engine::{Asking, EMBED_IN_A_ROUND, Rolled, Settle, Wish};
 use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
@@ -453,8 +453,12 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
     loop {
         // Opened anew each time, so that changed settings hold.
         match round(global).await {
-            Ok(ran) => {
-                last_trouble.clear();
+            Ok((ran, unembedded)) => {
+                let trouble = unembedded.map(|error| error.to_string()).unwrap_or_default();
+                if !trouble.is_empty() && trouble != last_trouble {
+                    out.warn(&trouble);
+                }
+                last_trouble = trouble;
                 // A model that does not answer is asked less and less often, down to once an hour.
                 pause = if ran.rolled.silent.is_some() { (pause * 2).min(3_600 / daemon.every).max(1) } else { 1 };
                 let done = ran.rolled.pressed.len() + ran.rolled.flagged.len() + usize::from(ran.consolidated.is_some());
@@ -485,19 +489,14 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
     }
 }
 
-async fn round(global: &super::Global) -> Result<icecore_engine::Ran> {
+/// What was done, and why meanings could not be compared, if they could not.
+async fn round(global: &super::Global) -> Result<(icecore_engine::Ran, Option<anyhow::Error>)> {
     let open = wire::open(global).await?;
     let models = wire::models()?;
     let asking: Option<Asking<'_>> = models.asking();
     let ran = open.memory.run_due(asking.as_ref(), &|_, _, _| {}).await?;
-    embed_new(&open, AT_A_TIME).await?;
-    Ok(ran)
+    Ok((ran, embed_new(&open, EMBED_IN_A_ROUND).await.err()))
 }
-
-/// So many passages get their vector in a round of the daemon.
-const AT_A_TIME: usize = 500;
-/// So many get it in a night that somebody waits for.
-pub const IN_A_NIGHT: usize = 2_000;
 
 /// Gives new passages their vectors, if the model for that is there: what was said today is searched by meaning tomorrow.
 pub async fn embed_new(open: &Open, most: usize) -> Result<()> {
