@@ -124,15 +124,6 @@ impl Vector {
     }
 }
 
-/// What the model makes of one token where it stands.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenState {
-    /// The token's number in the vocabulary.
-    pub token: u32,
-    /// What it means there.
-    pub state: Vector,
-}
-
 /// Something that knows what texts mean.
 pub trait Embed: Send + Sync {
     /// The name of the model; vectors of different models cannot be compared.
@@ -168,14 +159,6 @@ impl MiniLm {
     /// The numbers of a text's tokens, as the model reads it.
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         self.vocabulary.tokens(text)
-    }
-
-    /// What the model makes of each token of a text, the two around it included.
-    pub fn states(&self, text: &str) -> Result<Vec<TokenState>, EmbedError> {
-        let tokens = self.tokens(text);
-        let states = forward::states(&self.weights, &[&tokens], &mut Scratch::default())?;
-        let states = states.as_chunks::<DIMENSIONS>().0;
-        tokens.iter().zip(states).map(|(token, state)| Ok(TokenState { token: *token, state: self.vector(state)? })).collect()
     }
 
     fn vector(&self, numbers: &[f32; DIMENSIONS]) -> Result<Vector, EmbedError> {

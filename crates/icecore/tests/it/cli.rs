@@ -137,6 +137,13 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["trends", "--limit", "0"], 2, "write a number");
     check(&vault, &["trends", "--limit", "1001"], 2, "choose at most 1000");
     check(&vault, &["trends", "--about", "the"], 2, "name a word that says what it is about");
+    check(&vault, &["search", " "], 2, "no word in that to look for");
+    check(&vault, &["search", "()*\"", "--json"], 2, "no word in that to look for");
+    check(&vault, &["search", "x", "--kind", "nothing"], 2, "is not a kind of passage");
+    check(&vault, &["search", "x", "--when", "31 february"], 2, "names no time");
+    check(&vault, &["search", "x", "--before", "never"], 2, "names no time");
+    check(&vault, &["search", "--queries", "nowhere.jsonl"], 1, "cannot be read");
+    check(&vault, &["model", "fetch", "nowhere"], 1, "nowhere cannot be read");
     check(&vault, &["lookback", "nonsense"], 2, "names no time");
     check(&vault, &["lookback", "last", "week"], 2, "`last week` is more than one day");
     check(&vault, &["lookback", "tomorrow"], 3, "has not come yet");
