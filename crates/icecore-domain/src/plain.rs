@@ -18,6 +18,9 @@ pub struct Cleaned {
 
 /// Cleans a text for keeping: CRLF becomes LF, control characters go, surrounding blanks go.
 pub fn clean(text: &str) -> Cleaned {
+    if is_plain(text) {
+        return Cleaned { text: text.trim().to_owned(), removed: 0 };
+    }
     // Unicode's own line and paragraph separators become the line breaks they mean.
     let unified = text.replace("\r\n", "\n").replace(['\u{2028}', '\u{2029}'], "\n");
     let mut removed = 0;
@@ -34,6 +37,9 @@ pub fn clean(text: &str) -> Cleaned {
 
 /// The text on one line for a table or a log, with nothing in it that a terminal would obey.
 pub fn one_line(text: &str) -> String {
+    if is_plain(text) {
+        return text.replace(['\n', '\t'], " ");
+    }
     let shown: String = text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }).collect();
     visible(&shown)
 }
@@ -49,6 +55,11 @@ pub fn visible(text: &str) -> String {
         }
     }
     out
+}
+
+/// Whether there is nothing in the text but what every keyboard has: then there is nothing to be found in it.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
 /// Characters that change how text is shown without being seen: C0/C1 controls, bidirectional overrides,

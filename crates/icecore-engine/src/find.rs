@@ -24,6 +24,8 @@ use crate::{Memory, Result};
 const NEAR: usize = 400;
 /// So many of the nearest are candidates whatever their words.
 const NEAREST: usize = 50;
+/// So many of the best by their words are compared in full.
+const COMPARED: usize = 200;
 /// So many of the best candidates are embedded on demand.
 const ON_DEMAND: usize = 100;
 /// So many more than asked for are looked at, as some may fall away.
@@ -142,11 +144,25 @@ impl Memory {
         let known = self.store.vectors(numbers).await?;
         let mut vectors: HashMap<u32, Packed> = numbers.iter().zip(known).filter_map(|(&number, packed)| Some((number, packed?))).collect();
         let missing: Vec<u32> = numbers.iter().copied().filter(|number| !vectors.contains_key(number)).collect();
+        let corpus = self.store.corpus().await?;
+        // What answers a question means more with it.
+        let asked = |number: u32| corpus.beside(number, -1).filter(|&before| corpus.row(before).asks);
+        let questions: Vec<u32> = missing.iter().filter_map(|&number| asked(number)).collect();
+        let questions: HashMap<u32, String> = questions
+            .iter()
+            .copied()
+            .zip(self.store.passages(&questions).await?)
+            .filter_map(|(number, placed)| Some((number, question::last_asked(&placed?.passage.text)?.to_owned())))
+            .collect();
         let texts: Vec<(u32, String)> = missing
             .iter()
             .copied()
             .zip(self.store.passages(&missing).await?)
-            .filter_map(|(number, placed)| Some((number, placed?.passage.text)))
+            .filter_map(|(number, placed)| {
+                let text = placed?.passage.text;
+                let question = asked(number).and_then(|before| questions.get(&before));
+                Some((number, question.map_or_else(|| text.clone(), |question| format!("{question} {text}"))))
+            })
             .collect();
         let list: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
         for ((number, _), vector) in texts.iter().zip(embed.embed(&list)?) {
@@ -213,16 +229,29 @@ impl Finder<'_> {
         }
         let mut pool = score::candidates(corpus, &question, &sought, &admits, now.at().as_second(), &near);
         if let Some(vector) = &vector {
-            let mut numbers: Vec<u32> = pool.candidates.iter().map(|candidate| candidate.passage).collect();
-            numbers.retain(|number| !nearness.contains_key(number));
-            nearness.extend(self.compared(vector, &numbers).await?);
+            let best: Vec<u32> = pool.clone().ranked(corpus, &BY_WORDS).into_iter().map(|(_, candidate)| candidate.passage).collect();
+            let (first, others) = best.split_at(best.len().min(COMPARED));
+            let unknown: Vec<u32> = first.iter().copied().filter(|number| !nearness.contains_key(number)).collect();
+            nearness.extend(self.compared(vector, &unknown).await?);
+            let mut made = HashMap::new();
             if let (true, Some(embed)) = (looking.rerank, self.embed) {
-                let best = pool.clone().ranked(corpus, &BY_WORDS).into_iter().map(|(_, candidate)| candidate.passage);
-                let missing: Vec<u32> = best.take(ON_DEMAND).filter(|number| !nearness.contains_key(number)).collect();
-                let made = memory.embed_these(embed, &missing).await?;
-                nearness.extend(made.iter().map(|(&number, packed)| (number, vector::dot(vector, packed))));
+                let missing: Vec<u32> = best.iter().copied().take(ON_DEMAND).filter(|number| !nearness.contains_key(number)).collect();
+                for (number, packed) in memory.embed_these(embed, &missing).await? {
+                    nearness.insert(number, vector::dot(vector, &packed));
+                    made.insert(number, packed.signs());
+                }
             }
-            pool.compare(corpus, &nearness);
+            let signs =
+                |number: u32| made.get(&number).or_else(|| self.signs.get(number as usize)).copied().filter(|signs| !signs.is_none());
+            // What is unlikely to be an answer is judged by its signs: they are at hand.
+            let asked = vector.signs();
+            for &number in others {
+                if let Some(signs) = signs(number) {
+                    nearness.entry(number).or_insert_with(|| signs.nearness(&asked));
+                }
+            }
+            let groups = score::group_nearness(&best, corpus, vector, &signs);
+            pool.compare(corpus, &nearness, &groups);
         }
         // A word or two that stand nowhere and mean nothing near were looked up in vain.
         if sought.is_empty() && question.asked.len() <= 2 && nearness.values().all(|near| *near < FAR) {

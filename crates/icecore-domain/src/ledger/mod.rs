@@ -240,6 +240,28 @@ pub struct Ledger {
     torn: Option<usize>,
 }
 
+/// The events of a ledger with others that stood in it once, each before the first event with a greater id: ids grow with the
+/// file. Each comes with its line; an older one whose id stands in the ledger is not needed.
+pub fn woven(own: Vec<(Event, usize)>, mut older: Vec<(Event, usize)>) -> Vec<(Event, usize)> {
+    let known: HashSet<EventId> = own.iter().map(|(event, _)| event.id).collect();
+    older.retain(|(event, _)| !known.contains(&event.id));
+    if older.is_empty() {
+        return own;
+    }
+    older.sort_by_key(|(event, _)| event.id);
+    older.dedup_by_key(|(event, _)| event.id);
+    let mut woven = Vec::with_capacity(own.len() + older.len());
+    let mut older = older.into_iter().peekable();
+    for (event, line) in own {
+        while let Some(before) = older.next_if(|(before, _)| before.id < event.id) {
+            woven.push(before);
+        }
+        woven.push((event, line));
+    }
+    woven.extend(older);
+    woven
+}
+
 impl Ledger {
     /// Reads the whole text of a ledger. With `until`, as it was known at that moment.
     pub fn read(bytes: &[u8], until: Option<Timestamp>) -> Self {
@@ -272,23 +294,13 @@ impl Ledger {
     /// The same ledger with events that stood in it once, each before the first event with a greater id: ids grow with
     /// the file. Each comes with its line in the archive; one whose id stands in the ledger is not needed.
     #[must_use]
-    pub fn with_older(mut self, mut older: Vec<(Event, usize)>) -> Self {
-        older.retain(|(event, _)| !self.by_id.contains_key(&event.id));
+    pub fn with_older(mut self, older: Vec<(Event, usize)>) -> Self {
         if older.is_empty() {
             return self;
         }
-        older.sort_by_key(|(event, _)| event.id);
-        older.dedup_by_key(|(event, _)| event.id);
-        let mut older = older.into_iter().peekable();
         let own = std::mem::take(&mut self.entries);
         self.by_id.clear();
-        for entry in own {
-            while let Some((event, line)) = older.next_if(|(event, _)| event.id < entry.event.id) {
-                self.push(event, line);
-            }
-            self.push(entry.event, entry.line);
-        }
-        for (event, line) in older {
+        for (event, line) in woven(own.into_iter().map(|entry| (entry.event, entry.line)).collect(), older) {
             self.push(event, line);
         }
         self.fold();

@@ -244,15 +244,15 @@ pub fn keys_of(event: &Event, root: &Event) -> Vec<PageKey> {
     } else if said.kind != Kind::Commitment {
         let tagged = |tag: &str| said.tags.iter().any(|known| known == tag);
         let weighty = matches!(said.priority, Priority::P0 | Priority::P1);
-        let title = title_of(&root.content);
+        let title = || title_of(&root.content);
         if said.kind == Kind::Procedure {
-            keys.push(PageKey::new(PageKind::Procedure, &title));
+            keys.push(PageKey::new(PageKind::Procedure, &title()));
         }
         if tagged(PRINCIPLE_TAG) || (weighty && matches!(said.kind, Kind::Constraint | Kind::Preference)) {
-            keys.push(PageKey::new(PageKind::Principle, &title));
+            keys.push(PageKey::new(PageKind::Principle, &title()));
         }
         if tagged(INSIGHT_TAG) {
-            keys.push(PageKey::new(PageKind::Insight, &title));
+            keys.push(PageKey::new(PageKind::Insight, &title()));
         }
     }
     keys.sort();

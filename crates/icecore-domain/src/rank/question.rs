@@ -9,6 +9,8 @@ use super::terms::{Reader, Word, words};
 use crate::calendar::Days;
 use crate::when::{self, When};
 
+/// A longer question says little of what answers it.
+const MOST_ASKED_BYTES: usize = 300;
 /// The longest question that is read; what comes after is not looked for.
 pub const MOST_BYTES: usize = 8 * 1024;
 /// The most words that are looked for.
@@ -234,6 +236,13 @@ impl Question {
     }
 }
 
+/// The last question of a text, if it asks one and that is not too long.
+pub fn last_asked(text: &str) -> Option<&str> {
+    const MARKS: [char; 2] = ['?', '？'];
+    let mut sentences = text.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']).map(str::trim);
+    sentences.rfind(|sentence| sentence.ends_with(MARKS) && sentence.len() > MARKS[1].len_utf8() && sentence.len() <= MOST_ASKED_BYTES)
+}
+
 /// The beginning of a text, at most so many bytes of whole characters.
 fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes.min(text.len()))]
@@ -400,6 +409,21 @@ mod tests {
         assert!(read("Where do I currently live?").for_newest);
         assert!(!read("Where did I live?").for_newest);
         assert_eq!(read("where does it say \"Exact Words, here\" and \"more").phrases, ["exact words here"]);
+    }
+
+    // Y9
+    #[test]
+    fn the_last_question_is_found() {
+        for (text, asked) in [
+            ("Nice. Where did you go? And when?! Tell me.", Some("And when?")),
+            ("どこに行きましたか？", Some("どこに行きましたか？")),
+            ("No question here.", None),
+            ("?", None),
+            ("", None),
+        ] {
+            assert_eq!(last_asked(text), asked, "{text}");
+        }
+        assert_eq!(last_asked(&format!("{}?", "so ".repeat(200))), None);
     }
 
     // Y9

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use super::corpus::{ALONE, Corpus, NAMELESS, Row};
 use super::posting::Posting;
 use super::question::Question;
-use super::vector::{DIMENSIONS, Signs};
+use super::vector::{DIMENSIONS, Packed, Signs};
 use crate::record::Role;
 
 /// How quickly more of the same word stops to count, and how much long passages are held back: the usual values.
@@ -317,24 +317,20 @@ impl Features {
 }
 
 impl Pool {
-    /// Tells how near the candidates' vectors are to the question's: their own, and those of others of their groups.
-    pub fn compare(&mut self, corpus: &Corpus, nearness: &HashMap<u32, f32>) {
-        let mut nearest: HashMap<u32, f32> = HashMap::new();
-        for (&passage, &near) in nearness {
-            let best = nearest.entry(corpus.row(passage).group).or_insert(near);
-            *best = best.max(near);
-        }
+    /// Tells how near the candidates' vectors are to the question's: their own, and what their groups mean as a whole.
+    pub fn compare(&mut self, corpus: &Corpus, nearness: &HashMap<u32, f32>, groups: &HashMap<u32, f32>) {
         // One that has no vector is taken for the farthest.
         let known = self.candidates.iter().filter_map(|candidate| nearness.get(&candidate.passage));
         let least = known.copied().fold(1.0, f32::min).max(0.0);
         let own = |candidate: &Candidate| nearness.get(&candidate.passage).copied().unwrap_or(least).max(0.0);
         let most = self.candidates.iter().map(own).fold(f32::EPSILON, f32::max);
+        let most_of_groups = groups.values().copied().fold(f32::EPSILON, f32::max);
         for candidate in &mut self.candidates {
             let meaning = own(candidate) / most;
             let group = corpus.row(candidate.passage).group;
             candidate.features.meaning = meaning;
             candidate.features.group_meaning =
-                if group == ALONE { meaning } else { nearest.get(&group).copied().unwrap_or(least).max(0.0) / most };
+                if group == ALONE { meaning } else { groups.get(&group).copied().unwrap_or(0.0).max(0.0) / most_of_groups };
         }
     }
 
@@ -348,6 +344,29 @@ impl Pool {
         });
         ranked
     }
+}
+
+/// How near what the groups of these passages mean as a whole is to a question: the sum of the directions that all of a
+/// group's passages point to.
+pub fn group_nearness(passages: &[u32], corpus: &Corpus, to: &Packed, signs: &dyn Fn(u32) -> Option<Signs>) -> HashMap<u32, f32> {
+    let to = to.unpack();
+    let mut near = HashMap::new();
+    for &passage in passages {
+        let group = corpus.row(passage).group;
+        if group == ALONE || near.contains_key(&group) {
+            continue;
+        }
+        let mut sum = [0_i32; DIMENSIONS];
+        for signs in corpus.of_group(passage).iter().filter_map(|&passage| signs(passage)) {
+            signs.add_to(&mut sum);
+        }
+        let dot: f32 = sum.iter().zip(to).map(|(sum, to)| *sum as f32 * to).sum();
+        let length = sum.iter().map(|sum| (sum * sum) as f32).sum::<f32>().sqrt();
+        if length > 0.0 {
+            near.insert(group, dot / length);
+        }
+    }
+    near
 }
 
 /// The passages whose signs are nearest to these, at most so many, nearest first.
@@ -410,4 +429,32 @@ pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus) -> Vec<(f32, Candi
     }
     early.extend(late);
     early
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank::passage::PassageKind;
+    use crate::rank::vector::pack;
+
+    // Y9
+    #[test]
+    fn a_group_means_what_its_passages_mean_together() {
+        let row = |group, at| Row { at, group, kind: Some(PassageKind::Message), ..Row::GONE };
+        let rows = [Row::GONE, row(1, 1), row(1, 2), row(2, 3), row(ALONE, 4), row(3, 5)];
+        let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
+        // The first half of all directions, every other one, and none at all.
+        let halves: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < DIMENSIONS / 2 { 0.05 } else { -0.05 });
+        let others: [f32; DIMENSIONS] = std::array::from_fn(|at| if at % 2 == 0 { 0.05 } else { -0.05 });
+        let signs = |passage: u32| match passage {
+            1 | 4 => Some(Signs::of(&halves)),
+            2 | 3 => Some(Signs::of(&others)),
+            _ => None,
+        };
+        let near = group_nearness(&[2, 1, 3, 4, 5], &corpus, &pack(&halves), &signs);
+        let mut groups: Vec<u32> = near.keys().copied().collect();
+        groups.sort_unstable();
+        assert_eq!(groups, [1, 2], "what stands alone, and what has no vector, is no group that means something");
+        assert!((near[&1] - 0.707 * 0.98).abs() < 0.03 && near[&2].abs() < 0.01, "{near:?}");
+    }
 }

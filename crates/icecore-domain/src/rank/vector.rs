@@ -92,6 +92,25 @@ impl Signs {
         self.0.iter().zip(other.0).map(|(a, b)| (a ^ b).count_ones()).sum()
     }
 
+    /// Whether there is no vector behind them.
+    pub fn is_none(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+
+    /// Adds 1 wherever it points up, and takes 1 wherever it points down.
+    pub fn add_to(&self, sum: &mut [i32; DIMENSIONS]) {
+        for (word, sums) in self.0.iter().zip(sum.as_chunks_mut::<64>().0) {
+            for (bit, sum) in sums.iter_mut().enumerate() {
+                *sum += 2 * i32::from(word >> bit & 1 == 1) - 1;
+            }
+        }
+    }
+
+    /// How near two vectors are, judged by their signs alone.
+    pub fn nearness(&self, other: &Self) -> f32 {
+        (std::f32::consts::PI * self.hamming(other) as f32 / DIMENSIONS as f32).cos()
+    }
+
     /// The form in which they are kept, lowest byte first.
     pub fn to_bytes(&self) -> [u8; DIMENSIONS / 8] {
         let mut kept = [0; DIMENSIONS / 8];
@@ -161,6 +180,12 @@ mod tests {
             prop_assert_eq!(signs.hamming(&signs), 0);
             let angle = exact(&a, &b).clamp(-1.0, 1.0).acos() / std::f64::consts::PI;
             prop_assert!((f64::from(signs.hamming(&others)) / DIMENSIONS as f64 - angle).abs() < 0.2);
+            prop_assert!((f64::from(signs.nearness(&others)) - exact(&a, &b)).abs() < 0.5);
+            let mut sum = [0; DIMENSIONS];
+            signs.add_to(&mut sum);
+            others.add_to(&mut sum);
+            let right: Vec<i32> = (0..DIMENSIONS).map(|at| [a[at], b[at]].iter().map(|x| if *x > 0.0 { 1 } else { -1 }).sum()).collect();
+            prop_assert_eq!(sum.as_slice(), right.as_slice());
         }
 
         #[test]

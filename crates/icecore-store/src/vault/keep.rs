@@ -11,8 +11,8 @@ use icecore_domain::format::line;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger;
+use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
-use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::record::{self, BadLine, Captured, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
@@ -173,8 +173,8 @@ impl Vault {
             }
         };
         // In the order of the ledger, what has left it where it stood: acts reach only backwards.
-        let woven = Ledger::of(here).with_older(gone.into_iter().map(|event| (event, 0)).collect());
-        Ok(woven.entries().iter().map(|entry| entry.event.clone()).collect())
+        let lined = |events: Vec<Event>| events.into_iter().map(|event| (event, 0)).collect();
+        Ok(ledger::woven(lined(here), lined(gone)).into_iter().map(|(event, _)| event).collect())
     }
 
     /// Lines leave the ledger for archives: they are in their archive before they are gone.

@@ -77,6 +77,7 @@ CREATE INDEX archive_saying ON archive (saying);
 CREATE INDEX archive_day ON archive (day, number);
 CREATE INDEX archive_entity ON archive (entity) WHERE entity IS NOT NULL;
 CREATE INDEX archive_file ON archive (file);
+CREATE INDEX archive_told ON archive (told);
 
 -- What statements claim, as the domain reads them.
 CREATE TABLE claim (

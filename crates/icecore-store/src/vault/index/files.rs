@@ -147,7 +147,9 @@ impl Index {
         // What was put into an archive was told on its day all the same.
         let mut query = self.connection.prepare_cached(
             "SELECT told, sum(many) FROM (SELECT told, count(*) AS many FROM event GROUP BY told
-             UNION ALL SELECT told, count(*) FROM archive WHERE id NOT IN (SELECT id FROM event) GROUP BY told) GROUP BY told",
+             UNION ALL SELECT told, count(*) FROM archive GROUP BY told
+             UNION ALL SELECT archive.told, -count(*) FROM event JOIN archive USING (id) GROUP BY archive.told)
+             GROUP BY told HAVING sum(many) > 0",
         )?;
         query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()
     }
