@@ -8,6 +8,7 @@ pub mod across;
 pub mod budget;
 pub mod calendar;
 pub mod cascade;
+pub mod converse;
 pub mod distil;
 pub mod event;
 pub mod extract;

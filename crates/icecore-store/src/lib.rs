@@ -268,6 +268,9 @@ pub trait Store: passages::Passages {
     /// The records of these local days, each key once in its last wording, in the order they were said.
     async fn records(&self, days: Days) -> Result<Vec<Record>>;
 
+    /// The last records of a conversation, at most so many, each key once in its last wording, in the order they were said.
+    async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>>;
+
     /// Every session that has records, or those of these days, by day, conversation and name.
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>>;
 

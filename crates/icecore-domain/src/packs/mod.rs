@@ -2,6 +2,7 @@
 //!
 //! Every pack says what was left out and why, and where each part came from.
 
+pub mod chat;
 pub mod delta;
 pub mod pyramid;
 pub mod recall;

@@ -382,6 +382,14 @@ async fn records(store: &dyn Store) {
     assert_eq!(store.records(days("2026-02-13", "2026-02-14")).await.unwrap().len(), 3);
     assert!(store.records(days("2026-02-15", "2026-02-20")).await.unwrap().is_empty());
     assert_eq!(store.record_days().await.unwrap().len(), 2);
+    let last = async |conversation: &str, most| -> Vec<String> {
+        store.last_said(conversation, most).await.unwrap().into_iter().map(|record| record.text).collect()
+    };
+    let own = said("a", FRIDAY, "").conversation;
+    assert_eq!(last(&own, 9).await, ["one, corrected", "two"]);
+    assert_eq!(last(&own, 1).await, ["two"]);
+    assert_eq!(last("state", 9).await, ["saved"]);
+    assert!(last("nobody", 9).await.is_empty() && last(&own, 0).await.is_empty());
     assert!(store.bad_records().await.unwrap().is_empty());
     // The revision of a revision, and the first words again.
     for text in ["one, twice corrected", "one"] {

@@ -216,6 +216,10 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.records(days).await
     }
 
+    async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
+        self.inner.last_said(conversation, most).await
+    }
+
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
         self.inner.sessions(days).await
     }

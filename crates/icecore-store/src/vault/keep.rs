@@ -309,6 +309,25 @@ impl Vault {
         Ok(found)
     }
 
+    pub(super) fn last_records_of(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
+        let days = if self.refresh_records()? { self.ask(|index| index.days_of(conversation))? } else { None };
+        let days = match days {
+            Some(days) => days,
+            None => self.days_with_records()?,
+        };
+        let mut found: Vec<Record> = Vec::new();
+        for day in days.into_iter().rev() {
+            if found.len() >= most {
+                break;
+            }
+            let mut told = self.records_of(Days { first: day, last: day })?;
+            told.retain(|record| record.conversation == conversation);
+            told.extend(found);
+            found = told;
+        }
+        Ok(found.split_off(found.len().saturating_sub(most)))
+    }
+
     pub(super) fn sessions_of(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
         let fresh = match days {
             Some(days) => self.refresh(&Self::files_of(days).collect::<Vec<_>>())?,

@@ -540,6 +540,10 @@ impl Store for Vault {
         self.records_of(days)
     }
 
+    async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
+        self.last_records_of(conversation, most)
+    }
+
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
         self.sessions_of(days)
     }

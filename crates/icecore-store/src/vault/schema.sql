@@ -154,6 +154,7 @@ CREATE TABLE session (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX session_file ON session (file);
+CREATE INDEX session_conversation ON session (conversation, day);
 
 -- Every version of every summary, in the order they were written.
 CREATE TABLE summary (

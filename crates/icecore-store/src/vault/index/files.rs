@@ -142,6 +142,12 @@ impl Index {
         Ok(found)
     }
 
+    /// The days on which something was said in a conversation, in order.
+    pub fn days_of(&self, conversation: &str) -> Outcome<Vec<Date>> {
+        let mut query = self.connection.prepare_cached("SELECT DISTINCT day FROM session WHERE conversation = ?1 ORDER BY day")?;
+        query.query_map([conversation], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?.collect()
+    }
+
     /// Days that have events, and how many.
     pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
         // What was put into an archive was told on its day all the same.

@@ -1,0 +1,194 @@
+//! What a chat model is told besides the messages (C3, C10): hard exceptions first, then facts, then what was said turn by
+//! turn. Under a budget the oldest turns give way first, then facts; a hard exception never does.
+
+use crate::budget::{self, LeftOut};
+
+/// One thing to be told, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The event or the turn.
+    pub id: String,
+    /// What it says, on one line.
+    pub text: String,
+}
+
+/// A turn that is told in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Its number.
+    pub turn: u64,
+    /// What was asked.
+    pub user: String,
+    /// What came of it.
+    pub assistant: String,
+}
+
+/// All that could be told, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Material {
+    /// What must, must not, always or never be.
+    pub hard: Vec<Line>,
+    /// What holds in every conversation of this person.
+    pub everywhere: Vec<Line>,
+    /// What was established in this one.
+    pub facts: Vec<Line>,
+    /// What older stretches came to, where turns are too many.
+    pub older: Vec<Line>,
+    /// The turns.
+    pub turns: Vec<Told>,
+    /// Code and drafts that can be gone back to.
+    pub artifacts: Vec<Line>,
+}
+
+/// What is told, and what is not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chosen {
+    /// What is told.
+    pub told: Material,
+    /// What is not, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Chosen {
+    /// The events, turns and artifacts that are told.
+    pub fn ids(&self) -> Vec<String> {
+        let told = &self.told;
+        let lines = [&told.hard, &told.everywhere, &told.facts, &told.older].into_iter().flatten().map(|line| line.id.clone());
+        lines
+            .chain(told.turns.iter().map(|told| format!("turn-{}", told.turn)))
+            .chain(told.artifacts.iter().map(|line| line.id.clone()))
+            .collect()
+    }
+
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.ids().is_empty()
+    }
+}
+
+/// Tokens of a line with its bullet.
+fn cost(text: &str) -> usize {
+    budget::tokens(text) + 2
+}
+
+/// Of these the newest that fit, in their order, and how many did not.
+fn newest<T: Clone>(lines: &[T], room: usize, cost: impl Fn(&T) -> usize) -> (Vec<T>, usize, usize) {
+    let mut used = 0;
+    let mut first = lines.len();
+    while first > 0 {
+        let next = cost(&lines[first - 1]);
+        if used + next > room {
+            break;
+        }
+        used += next;
+        first -= 1;
+    }
+    (lines[first..].to_vec(), first, used)
+}
+
+/// Chooses what is told within so many tokens.
+pub fn choose(material: &Material, tokens: usize) -> Chosen {
+    let mut chosen = Chosen::default();
+    chosen.told.hard.clone_from(&material.hard);
+    let hard: usize = material.hard.iter().map(|line| cost(&line.text)).sum();
+    if hard > tokens {
+        chosen.left_out.push(LeftOut::new(
+            "the rest of the memory",
+            format!("the hard exceptions alone take {hard} tokens of {tokens}, and they are never left out"),
+        ));
+    }
+    let mut room = tokens.saturating_sub(hard);
+    let line_cost = |line: &Line| cost(&line.text);
+    let turn_cost = |told: &Told| cost(&told.user) + cost(&told.assistant) + 8;
+    let mut note = |what: &str, many: usize, share: usize| {
+        if many > 0 {
+            let plural = if many == 1 { "" } else { "s" };
+            chosen.left_out.push(LeftOut::new(format!("{many} older {what}{plural}"), format!("the budget leaves them {share} tokens")));
+        }
+    };
+    // What holds everywhere may take a quarter, the facts of this conversation most of what is left, the turns the rest; what
+    // one does not need the next may have.
+    let share = room / 4;
+    let (everywhere, dropped, used) = newest(&material.everywhere, share, line_cost);
+    note("fact of other conversations", dropped, share);
+    room -= used;
+    let all_turns: usize = material.turns.iter().map(turn_cost).sum();
+    let share = (room * 2 / 3).max(room.saturating_sub(all_turns));
+    let (facts, dropped, used) = newest(&material.facts, share, line_cost);
+    note("fact", dropped, share);
+    room -= used;
+    let artifacts_share = room / 4;
+    let (artifacts, dropped, used) = newest(&material.artifacts, artifacts_share, line_cost);
+    note("artifact", dropped, artifacts_share);
+    room -= used;
+    let (turns, dropped, used) = newest(&material.turns, room, turn_cost);
+    // Where turns are left out, what they came to stands in for them.
+    let (older, missing, _) = if dropped > 0 { newest(&material.older, room.saturating_sub(used), line_cost) } else { (Vec::new(), 0, 0) };
+    note("turn", dropped, room);
+    note("summary", missing, room.saturating_sub(used));
+    chosen.told = Material { hard: chosen.told.hard, everywhere, facts, older, turns, artifacts };
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(what: &str, many: usize) -> Vec<Line> {
+        (1..=many).map(|n| Line { id: format!("{what}-{n}"), text: format!("{what} number {n} says a little") }).collect()
+    }
+
+    fn material(hard: usize, facts: usize, turns: usize) -> Material {
+        let told = |turn| Told { turn, user: format!("asked for thing {turn}"), assistant: format!("made thing {turn}") };
+        Material {
+            hard: lines("hard", hard),
+            everywhere: lines("everywhere", 2),
+            facts: lines("fact", facts),
+            older: lines("older", 3),
+            turns: (1..=turns as u64).map(told).collect(),
+            artifacts: lines("artifact", 1),
+        }
+    }
+
+    // C3
+    #[test]
+    fn with_room_everything_is_told() {
+        let all = material(2, 5, 10);
+        let chosen = choose(&all, 4_000);
+        assert_eq!(chosen.told, Material { older: Vec::new(), ..all });
+        assert_eq!(chosen.left_out, []);
+    }
+
+    // C3, C10
+    #[test]
+    fn the_oldest_turns_give_way_first_and_hard_ones_never() {
+        let chosen = choose(&material(2, 5, 100), 400);
+        assert_eq!((chosen.told.hard.len(), chosen.told.facts.len()), (2, 5));
+        assert!(chosen.told.turns.len() < 100 && chosen.told.turns.last().unwrap().turn == 100);
+        assert!(chosen.left_out.iter().any(|left| left.what.ends_with("older turns")), "{:?}", chosen.left_out);
+        let squeezed = choose(&material(20, 5, 5), 50);
+        assert_eq!(squeezed.told.hard.len(), 20);
+        assert!(squeezed.told.turns.is_empty() && squeezed.told.facts.is_empty());
+        assert!(squeezed.left_out[0].why.contains("never left out"));
+        assert!(squeezed.left_out.len() >= 4);
+    }
+
+    proptest! {
+        // C3
+        #[test]
+        fn the_budget_holds_and_what_is_left_out_is_counted(hard in 0_usize..5, facts in 0_usize..80, turns in 0_usize..80, tokens in 0_usize..3_000) {
+            let all = material(hard, facts, turns);
+            let chosen = choose(&all, tokens);
+            let told = &chosen.told;
+            let of_hard: usize = told.hard.iter().map(|line| cost(&line.text)).sum();
+            let lines: usize = [&told.everywhere, &told.facts, &told.older, &told.artifacts].into_iter().flatten().map(|line| cost(&line.text)).sum();
+            let turns_told: usize = told.turns.iter().map(|told| cost(&told.user) + cost(&told.assistant) + 8).sum();
+            prop_assert!(of_hard > tokens || of_hard + lines + turns_told <= tokens);
+            prop_assert_eq!(told.hard.len(), hard);
+            prop_assert_eq!(told.turns.len() < turns, chosen.left_out.iter().any(|left| left.what.contains("older turn")));
+            prop_assert_eq!(told.facts.len() < facts, chosen.left_out.iter().any(|left| left.what.contains("older fact") && !left.what.contains("other")));
+        }
+    }
+}
