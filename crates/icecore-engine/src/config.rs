@@ -49,8 +49,99 @@ pub struct Policy {
     pub recall: RecallPolicy,
     /// What is distilled.
     pub distil: DistilPolicy,
+    /// What chats are told, and how they are remembered.
+    pub chat: ChatPolicy,
     /// When jobs run.
     pub schedule: SchedulePolicy,
+}
+
+/// What chats are told, and how they are remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatPolicy {
+    /// So many of the last turns stand word for word.
+    pub window_turns: usize,
+    /// A long reply stays so many turns longer.
+    pub long_extra_turns: usize,
+    /// The most tokens of memory in a request.
+    pub memory_tokens: usize,
+    /// Where memory stands: `system` or `last_user`.
+    placement: String,
+    /// Whether memory is added, or the window stands in for what the client sent: `augment` or `replace`.
+    mode: String,
+    /// How long the next turn waits for the last one to be remembered.
+    pub wait_ms: u64,
+    /// How long the summarizer has for one exchange.
+    pub summarizer_secs: u64,
+    /// Below so many words on both sides, an exchange is short.
+    pub short_words: usize,
+    /// Above so many words it is long.
+    pub long_words: usize,
+    /// After so many turns the facts are made fewer.
+    pub consolidate_turns: u64,
+    /// Every so many turns the facts are kept as a file.
+    pub snapshot_turns: u64,
+}
+
+/// Where memory stands in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Among the instructions.
+    System,
+    /// In the last thing the user said.
+    LastUser,
+}
+
+/// What becomes of the history that a client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It stays, and memory is added.
+    Augment,
+    /// The last turns that we kept stand in its place.
+    Replace,
+}
+
+impl Mode {
+    /// The mode of that word.
+    pub fn of(word: &str) -> Option<Self> {
+        match word {
+            "augment" => Some(Self::Augment),
+            "replace" => Some(Self::Replace),
+            _ => None,
+        }
+    }
+}
+
+impl ChatPolicy {
+    /// Where memory stands.
+    pub fn placement(&self) -> Placement {
+        if self.placement == "last_user" { Placement::LastUser } else { Placement::System }
+    }
+
+    /// What becomes of the client's history.
+    pub fn mode(&self) -> Mode {
+        Mode::of(&self.mode).unwrap_or(Mode::Augment)
+    }
+
+    fn check(&self) -> Result<(), Mistake> {
+        let wrong = |key: &str, said: &str| Err(Mistake::Value(format!("{key} {said}")));
+        if !["system", "last_user"].contains(&self.placement.as_str()) {
+            return wrong("chat.placement", "is neither `system` nor `last_user`");
+        }
+        if Mode::of(&self.mode).is_none() {
+            return wrong("chat.mode", "is neither `augment` nor `replace`");
+        }
+        if !(1..=100).contains(&self.window_turns) {
+            return wrong("chat.window_turns", "is not between 1 and 100");
+        }
+        if self.consolidate_turns == 0 || self.snapshot_turns == 0 || self.summarizer_secs == 0 {
+            return wrong("chat", "has a number of turns or seconds that is 0; write 1 or more");
+        }
+        if self.short_words > self.long_words {
+            return wrong("chat.short_words", "is more than chat.long_words");
+        }
+        Ok(())
+    }
 }
 
 /// What happens to what is captured.
@@ -354,6 +445,7 @@ impl Policy {
         policy.without_model()?;
         policy.schedule.timetable()?;
         policy.check_budgets()?;
+        policy.chat.check()?;
         Ok(policy)
     }
 

@@ -17,6 +17,7 @@ mod capture;
 mod checkpoint;
 mod compact;
 mod consolidate;
+pub mod converse;
 mod curate;
 mod distil;
 mod find;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
+use icecore_domain::packs::chat::{Line, Material};
 use icecore_domain::summary::Tier;
 use icecore_store::{Error as StoreError, Store};
 use minijinja::{Environment, Value, context};
@@ -18,6 +19,9 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("month", include_str!("../prompts/month.yaml")),
     ("year", include_str!("../prompts/year.yaml")),
     ("distil", include_str!("../prompts/distil.yaml")),
+    ("chat", include_str!("../prompts/chat.yaml")),
+    ("turn", include_str!("../prompts/turn.yaml")),
+    ("facts", include_str!("../prompts/facts.yaml")),
     ("rules", include_str!("../prompts/rules.yaml")),
     ("task", include_str!("../prompts/task.yaml")),
 ];
@@ -69,6 +73,21 @@ pub struct Filling<'a> {
     pub complaints: String,
 }
 
+/// An exchange that is to be summarised.
+#[derive(Debug, Clone, Copy)]
+pub struct Exchanged<'a> {
+    /// Which turn it is.
+    pub turn: u64,
+    /// What the user said.
+    pub user: &'a str,
+    /// What the assistant said.
+    pub assistant: &'a str,
+    /// What is established so far.
+    pub facts: &'a [String],
+    /// Whether facts are to be looked for.
+    pub wants_diff: bool,
+}
+
 /// The prompts in force.
 pub struct Prompts {
     files: BTreeMap<&'static str, File>,
@@ -93,8 +112,11 @@ impl Prompts {
                 None => built_in,
             };
             let file: File = serde_saphyr::from_str(text).map_err(|error| wrong(name, error))?;
-            let complete =
-                if ["rules", "task"].contains(&name) { !file.text.is_empty() } else { !file.system.is_empty() && !file.user.is_empty() };
+            let complete = if ["rules", "task", "chat"].contains(&name) {
+                !file.text.is_empty()
+            } else {
+                !file.system.is_empty() && !file.user.is_empty()
+            };
             if !complete {
                 return Err(wrong(name, "it needs `system` and `user`, and a shared one `text`"));
             }
@@ -103,6 +125,9 @@ impl Prompts {
         let prompts = Self { files };
         // A prompt that cannot be filled in is better found now than at night.
         prompts.fill_distil("x", &[Shown { name: "x".into(), text: "x".into() }], &["x".into()], 1, "x")?;
+        prompts.fill_turn(&Exchanged { turn: 1, user: "x", assistant: "x", facts: &["x".into()], wants_diff: true }, 1, "x")?;
+        prompts.fill_facts(&["x".into()], 1, "x")?;
+        prompts.fill_chat(&Material::default(), &[("x".into(), "x".into(), "x".into())])?;
         for &tier in Tier::ALL {
             let sources = [Shown { name: "x".into(), text: "x".into() }];
             for attempt in 0..3 {
@@ -140,9 +165,65 @@ impl Prompts {
             complaints => complaints,
             fence => fence(sources),
         };
-        let file = &self.files["distil"];
+        self.fill_both("distil", &values)
+    }
+
+    /// The prompt that asks for a line of the turn log and a change of the facts.
+    pub fn fill_turn(&self, exchanged: &Exchanged<'_>, attempt: u32, complaints: &str) -> Result<(String, String)> {
+        let shown = [exchanged.user, exchanged.assistant];
+        let values = context! {
+            turn => exchanged.turn,
+            user => exchanged.user,
+            assistant => exchanged.assistant,
+            facts => exchanged.facts.to_vec(),
+            wants_diff => exchanged.wants_diff,
+            attempt => attempt,
+            complaints => complaints,
+            fence => fence_of(shown.into_iter().chain(exchanged.facts.iter().map(String::as_str))),
+        };
+        self.fill_both("turn", &values)
+    }
+
+    /// The prompt that asks for fewer facts.
+    pub fn fill_facts(&self, facts: &[String], attempt: u32, complaints: &str) -> Result<(String, String)> {
+        let values = context! {
+            facts => facts.to_vec(),
+            count => facts.len(),
+            attempt => attempt,
+            complaints => complaints,
+            fence => fence_of(facts.iter().map(String::as_str)),
+        };
+        self.fill_both("facts", &values)
+    }
+
+    /// What a chat model is told; `recalled` are artifacts that were asked for: name, version, text.
+    pub fn fill_chat(&self, told: &Material, recalled: &[(String, String, String)]) -> Result<String> {
+        let texts = |lines: &[Line]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
+        let turns: Vec<Value> = told
+            .turns
+            .iter()
+            .map(|told| context! { turn => told.turn, user => told.user.as_str(), assistant => told.assistant.as_str() })
+            .collect();
+        let recalled: Vec<Value> = recalled
+            .iter()
+            .map(|(name, version, text)| context! { name => name.as_str(), version => version.as_str(), text => text.as_str() })
+            .collect();
+        let values = context! {
+            hard => texts(&told.hard),
+            everywhere => texts(&told.everywhere),
+            facts => texts(&told.facts),
+            older => texts(&told.older),
+            artifacts => texts(&told.artifacts),
+            turns => turns,
+            recalled => recalled,
+        };
+        Environment::empty().render_str(&self.files["chat"].text, &values).map_err(|error| wrong("chat", error))
+    }
+
+    fn fill_both(&self, name: &'static str, values: &Value) -> Result<(String, String)> {
+        let file = &self.files[name];
         let environment = Environment::empty();
-        let render = |text: &str| environment.render_str(text, &values).map_err(|error| wrong("distil", error));
+        let render = |text: &str| environment.render_str(text, values).map_err(|error| wrong(name, error));
         Ok((render(&file.system)?, render(&file.user)?))
     }
 
@@ -179,6 +260,10 @@ fn shown(sources: &[Shown]) -> Vec<Value> {
 
 /// The mark between sources. Nobody can write text that contains a hash of itself, so nobody can end the fence from within.
 fn fence(sources: &[Shown]) -> String {
-    let hash = sources.iter().fold(Hash::of(b"fence"), |hash, source| hash.then(source.text.as_bytes()));
+    fence_of(sources.iter().map(|source| source.text.as_str()))
+}
+
+fn fence_of<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let hash = texts.fold(Hash::of(b"fence"), |hash, text| hash.then(text.as_bytes()));
     format!("=== {} ===", hash.short())
 }

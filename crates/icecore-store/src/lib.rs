@@ -271,6 +271,10 @@ pub trait Store: passages::Passages {
     /// The last records of a conversation, at most so many, each key once in its last wording, in the order they were said.
     async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>>;
 
+    /// Takes the records of a conversation away, all wordings of them, from these local days: the one exception to keeping
+    /// everything, for somebody who asks to be forgotten. Returns how many there were.
+    async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize>;
+
     /// Every session that has records, or those of these days, by day, conversation and name.
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>>;
 

@@ -4,13 +4,13 @@
 //! back to, and [`judge`](mod@judge) lets it stand only if those words are there and say it. What is known already in
 //! other words is found by [`same`]. Whatever is left out is told.
 
-mod days;
+pub(crate) mod days;
 pub mod judge;
-mod markers;
+pub(crate) mod markers;
 pub mod rules;
 pub mod same;
 mod sentences;
-mod speech;
+pub(crate) mod speech;
 
 use std::ops::Range;
 

@@ -155,7 +155,7 @@ static STOP_SET: LazyLock<HashSet<&'static str>> = LazyLock::new(|| STOP.iter().
 static SYNONYM_OF: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| SYNONYMS.iter().copied().collect());
 
 /// The common beginning of a word's inflections, with words that mean the same made one.
-fn stem(word: &str) -> String {
+pub(crate) fn stem(word: &str) -> String {
     let word = word.strip_suffix("'s").or_else(|| word.strip_suffix('\'')).unwrap_or(word);
     let cut = |ending: &str, least: usize| word.strip_suffix(ending).filter(|rest| rest.chars().count() >= least);
     let stem = cut("ing", 3)

@@ -390,6 +390,14 @@ async fn records(store: &dyn Store) {
     assert_eq!(last(&own, 1).await, ["two"]);
     assert_eq!(last("state", 9).await, ["saved"]);
     assert!(last("nobody", 9).await.is_empty() && last(&own, 0).await.is_empty());
+    // Who asks to be forgotten is forgotten, in all wordings; the others stay.
+    let other = |text: &str| Record { conversation: "other".into(), ..said("x", FRIDAY, text) };
+    store.add_records(vec![other("theirs"), other("theirs, again")]).await.unwrap();
+    assert_eq!(store.forget_records(days("2026-02-10", "2026-02-20"), "other").await.unwrap(), 1);
+    assert_eq!(store.forget_records(days("2026-02-10", "2026-02-20"), "other").await.unwrap(), 0);
+    assert!(last("other", 9).await.is_empty());
+    assert_eq!(last(&own, 9).await.len(), 2);
+    assert!(store.sessions(None).await.unwrap().iter().all(|stat| stat.key.conversation != "other"));
     assert!(store.bad_records().await.unwrap().is_empty());
     // The revision of a revision, and the first words again.
     for text in ["one, twice corrected", "one"] {

@@ -220,6 +220,11 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.last_said(conversation, most).await
     }
 
+    async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize> {
+        self.write()?;
+        self.inner.forget_records(days, conversation).await
+    }
+
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
         self.inner.sessions(days).await
     }

@@ -328,6 +328,28 @@ impl Vault {
         Ok(found.split_off(found.len().saturating_sub(most)))
     }
 
+    pub(super) fn take_records_away(&self, days: Days, conversation: &str) -> Result<usize> {
+        let held = self.locked()?;
+        let mut gone = 0;
+        for path in Self::files_of(days) {
+            let Some(text) = self.door.read(&path)? else { continue };
+            let is_theirs = |line: &&[u8]| record::read(line.trim_ascii()).is_ok_and(|record| record.conversation == conversation);
+            let (theirs, kept): (Vec<&[u8]>, Vec<&[u8]>) = text.split_inclusive(|&byte| byte == b'\n').partition(is_theirs);
+            if theirs.is_empty() {
+                continue;
+            }
+            let keys = theirs.iter().filter_map(|line| record::read(line.trim_ascii()).ok()).map(|record| record.key());
+            gone += keys.collect::<HashSet<_>>().len();
+            match kept.is_empty() {
+                true => self.door.remove(&held, &path)?,
+                false => self.door.replace(&held, &path, &kept.concat())?,
+            }
+        }
+        drop(held);
+        self.refresh_records()?;
+        Ok(gone)
+    }
+
     pub(super) fn sessions_of(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
         let fresh = match days {
             Some(days) => self.refresh(&Self::files_of(days).collect::<Vec<_>>())?,

@@ -544,6 +544,10 @@ impl Store for Vault {
         self.last_records_of(conversation, most)
     }
 
+    async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize> {
+        self.take_records_away(days, conversation)
+    }
+
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
         self.sessions_of(days)
     }

@@ -1,0 +1,149 @@
+//! Fenced blocks in Markdown, as models really write them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A fenced block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// Where the line of its opening marks starts.
+    pub start: usize,
+    /// Where the line behind its closing marks starts.
+    pub end: usize,
+    /// What stands behind the opening marks.
+    pub info: &'a str,
+    /// Where its content lies.
+    pub inner: Range<usize>,
+    /// What stands before the opening marks.
+    pub indent: &'a str,
+    /// Whether it has closing marks.
+    pub closed: bool,
+}
+
+impl Block<'_> {
+    /// What stands in it. A block in a list is indented with its fence; that indentation is the list's, if every line has it.
+    pub fn content<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let inner = &text[self.inner.clone()];
+        let own = |line: &str| line.starts_with(self.indent) || line.trim().is_empty();
+        if self.indent.is_empty() || !inner.split_inclusive('\n').all(own) {
+            return Cow::Borrowed(inner);
+        }
+        inner
+            .split_inclusive('\n')
+            .map(|line| line.strip_prefix(self.indent).unwrap_or_else(|| line.trim_start_matches([' ', '\t'])))
+            .collect()
+    }
+}
+
+/// A line that starts with marks.
+struct Mark<'a> {
+    start: usize,
+    end: usize,
+    indent: &'a str,
+    mark: u8,
+    len: usize,
+    info: &'a str,
+}
+
+/// The first blocks of a text, and how many more there are.
+pub fn blocks(text: &str, most: usize) -> (Vec<Block<'_>>, usize) {
+    let marks = marks(text);
+    let (mut blocks, mut more, mut at) = (Vec::new(), 0, 0);
+    while let Some(open) = marks.get(at) {
+        // Marks of code with marks behind them are code within a line.
+        if open.mark == b'`' && open.info.contains('`') {
+            at += 1;
+            continue;
+        }
+        let close = if blocks.len() < most && holds_markdown(open.info) {
+            nested(&marks, at).or_else(|| plain(&marks, at))
+        } else {
+            plain(&marks, at)
+        };
+        if blocks.len() == most {
+            more += 1;
+        } else {
+            let (inner, end) = close.map_or((open.end..text.len(), text.len()), |close| (open.end..marks[close].start, marks[close].end));
+            blocks.push(Block { start: open.start, end, info: open.info, inner, indent: open.indent, closed: close.is_some() });
+        }
+        let Some(close) = close else { break };
+        at = close + 1;
+    }
+    (blocks, more)
+}
+
+fn marks(text: &str) -> Vec<Mark<'_>> {
+    let (mut marks, mut start) = (Vec::new(), 0);
+    while start < text.len() {
+        let end = memchr::memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |at| start + at + 1);
+        let line = &text[start..end];
+        let trimmed = line.trim_start_matches([' ', '\t']);
+        if let Some(mark @ (b'`' | b'~')) = trimmed.bytes().next() {
+            let len = trimmed.bytes().take_while(|byte| *byte == mark).count();
+            if len >= 3 {
+                let indent = &line[..line.len() - trimmed.len()];
+                marks.push(Mark { start, end, indent, mark, len, info: trimmed[len..].trim() });
+            }
+        }
+        start = end;
+    }
+    marks
+}
+
+fn closes(open: &Mark<'_>, mark: &Mark<'_>) -> bool {
+    mark.mark == open.mark && mark.len >= open.len && mark.info.is_empty()
+}
+
+fn plain(marks: &[Mark<'_>], open: usize) -> Option<usize> {
+    (open + 1..marks.len()).find(|&at| closes(&marks[open], &marks[at]))
+}
+
+/// Models put blocks into a block of Markdown without making its marks longer; marks that name a language open one.
+fn nested(marks: &[Mark<'_>], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, mark) in marks.iter().enumerate().skip(open + 1).filter(|(_, mark)| mark.mark == marks[open].mark) {
+        if closes(&marks[open], mark) {
+            if depth == 0 {
+                return Some(at);
+            }
+            depth -= 1;
+        } else if !mark.info.is_empty() && !mark.info.contains('`') && mark.len >= marks[open].len {
+            depth += 1;
+        }
+    }
+    None
+}
+
+fn holds_markdown(info: &str) -> bool {
+    let word = info.split([' ', ',', ':', '{']).next().unwrap_or_default();
+    ["markdown", "md", "mdx"].iter().any(|language| word.eq_ignore_ascii_case(language)) || info.ends_with(".md")
+}
+
+/// Whether code says of itself that it is not all there.
+pub fn leaves_out(text: &str) -> bool {
+    text.lines().filter(|line| line.len() <= 160).any(|line| {
+        let line = line.trim();
+        let Some(said) = ["//", "#", "--", "/*", "<!--", "{/*", ";", "%"].iter().find_map(|mark| line.strip_prefix(mark)) else {
+            return false;
+        };
+        let said = said.trim_matches(|c: char| c.is_whitespace() || "*/->{}()[]".contains(c)).to_lowercase();
+        let dots = said.starts_with("...") || said.starts_with('…') || said.ends_with("...") || said.ends_with('…');
+        let left = [
+            "existing",
+            "unchanged",
+            "rest of",
+            "remaining",
+            "same as before",
+            "omitted",
+            "as before",
+            "unverändert",
+            "wie zuvor",
+            "wie bisher",
+            "bleibt",
+        ];
+        dots && (said.chars().all(|c| c == '.' || c == '…') || left.iter().any(|word| said.contains(word)))
+            || ["rest unchanged", "rest of the code", "rest of code", "existing code", "rest bleibt"]
+                .iter()
+                .any(|words| said.starts_with(words))
+    })
+}

@@ -1,0 +1,291 @@
+//! The list of all versions of all artifacts of a conversation: JSON lines that only ever grow.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::calendar::Moment;
+use crate::hash::Hash;
+use crate::layout::DocPath;
+use crate::record::{BadLine, Role};
+
+use super::name;
+use super::refer::{At, Reference};
+use super::{Extent, Kind, Sketch};
+
+/// Where the list is kept, within the folder of a conversation.
+pub const INDEX: &str = "artifacts/index.jsonl";
+
+/// One version of an artifact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What the artifact is called.
+    pub name: String,
+    /// Which version of it, from 1 on.
+    pub version: u32,
+    /// The turn it was said in.
+    pub turn: u64,
+    /// When.
+    pub ts: Moment,
+    /// What it is.
+    pub kind: Kind,
+    /// The language, by our name for it.
+    pub language: Option<String>,
+    /// Who wrote it.
+    pub by: Role,
+    /// How much of it was there.
+    pub extent: Extent,
+    /// How long it is.
+    pub bytes: usize,
+    /// How many lines it has.
+    pub lines: usize,
+    /// The hash of its text.
+    pub hash: Hash,
+    /// Where its text is kept, within the folder of the conversation.
+    pub file: String,
+    /// What it defines first.
+    pub main: Option<String>,
+    /// The earlier version that says the same, if somebody went back to it.
+    pub same_as: Option<u32>,
+    /// What its likeness to others is told by.
+    pub sketch: Sketch,
+    /// Fields of other programs.
+    pub other: Map<String, Value>,
+}
+
+impl Entry {
+    /// Its line of the index, with its line break.
+    pub fn line(&self) -> String {
+        let mut line = String::from("{");
+        let mut field = |key: &str, value: Value| {
+            if line.len() > 1 {
+                line.push(',');
+            }
+            line.push_str(&format!("{}:{value}", Value::from(key)));
+        };
+        field("name", self.name.as_str().into());
+        field("version", self.version.into());
+        field("turn", self.turn.into());
+        field("ts", self.ts.to_string().into());
+        field("kind", self.kind.word().into());
+        field("language", self.language.clone().into());
+        field("by", self.by.word().into());
+        field("bytes", self.bytes.into());
+        field("lines", self.lines.into());
+        field("hash", self.hash.to_string().into());
+        field("file", self.file.as_str().into());
+        if self.extent != Extent::Whole {
+            field("extent", self.extent.word().into());
+        }
+        if let Some(main) = &self.main {
+            field("main", main.as_str().into());
+        }
+        if let Some(version) = self.same_as {
+            field("same_as", version.into());
+        }
+        field("sketch", self.sketch.written().into());
+        self.other.iter().for_each(|(key, value)| field(key, value.clone()));
+        line.push_str("}\n");
+        line
+    }
+
+    /// Where the changes since the version before are kept, of a document that had one.
+    pub fn diff_file(&self) -> Option<String> {
+        (self.kind == Kind::Document && self.version > 1).then(|| format!("documents/{}/v{}.diff", self.name, self.version))
+    }
+
+    fn read(line: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Fields {
+            name: String,
+            version: u32,
+            turn: u64,
+            ts: String,
+            kind: String,
+            #[serde(default)]
+            language: Option<String>,
+            by: String,
+            #[serde(default)]
+            bytes: usize,
+            #[serde(default)]
+            lines: usize,
+            hash: String,
+            file: String,
+            #[serde(default)]
+            extent: Option<String>,
+            #[serde(default)]
+            main: Option<String>,
+            #[serde(default)]
+            same_as: Option<u32>,
+            #[serde(default)]
+            sketch: Option<String>,
+            #[serde(flatten)]
+            other: Map<String, Value>,
+        }
+        let fields: Fields = serde_json::from_slice(line).map_err(|error| format!("is not a version of an artifact: {error}"))?;
+        if !name::is_name(&fields.name) {
+            return Err("has a name that no artifact can have".into());
+        }
+        // The file is read by that path: nothing but a file of this artifact may stand there.
+        let folders = [format!("artifacts/{}/", fields.name), format!("documents/{}/", fields.name)];
+        let inside = folders.iter().any(|folder| fields.file.strip_prefix(folder.as_str()).is_some_and(|file| !file.contains('/')));
+        if !inside || fields.file.parse::<DocPath>().is_err() {
+            return Err("names a file that is not one of this artifact".into());
+        }
+        Ok(Self {
+            version: Some(fields.version).filter(|version| *version > 0).ok_or("has no version 0")?,
+            turn: fields.turn,
+            ts: Moment::read(&fields.ts).ok_or("has a time that cannot be read")?.moment,
+            kind: fields.kind.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
+            language: fields.language,
+            by: fields.by.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
+            // A word that is not known yet, and a sketch of another making, take nothing from the version itself.
+            extent: fields.extent.and_then(|word| word.parse().ok()).unwrap_or(Extent::Whole),
+            bytes: fields.bytes,
+            lines: fields.lines,
+            hash: fields.hash.parse().map_err(|()| "has a hash that is none")?,
+            file: fields.file,
+            main: fields.main,
+            same_as: fields.same_as,
+            sketch: fields.sketch.and_then(|text| Sketch::read(&text)).unwrap_or_default(),
+            other: fields.other,
+            name: fields.name,
+        })
+    }
+}
+
+/// Where a version's text is kept.
+pub(super) fn file(name: &str, version: u32, kind: Kind, language: Option<&str>) -> String {
+    let (folder, ending) = match kind {
+        Kind::Code => ("artifacts", name::extension(language)),
+        Kind::Draft => ("artifacts", language.map_or("md", |language| name::extension(Some(language)))),
+        Kind::Document => ("documents", language.map_or("md", |language| name::extension(Some(language)))),
+    };
+    format!("{folder}/{name}/v{version}.{ending}")
+}
+
+/// Every version of every artifact of a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Index {
+    versions: BTreeMap<String, BTreeMap<u32, Entry>>,
+}
+
+impl Index {
+    /// Reads the lines; the last one of a version counts. Lines that are none are reported and do no harm.
+    pub fn read(text: &[u8]) -> (Self, Vec<BadLine>) {
+        let (mut index, mut bad, mut offset) = (Self::default(), Vec::new(), 0);
+        for (at, line) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            let content = line.trim_ascii();
+            if !content.is_empty() {
+                match Entry::read(content) {
+                    Ok(entry) => index.add(entry),
+                    Err(what) => bad.push(BadLine { line: at + 1, offset, what }),
+                }
+            }
+            offset += line.len();
+        }
+        (index, bad)
+    }
+
+    /// Takes in one more version.
+    pub fn add(&mut self, entry: Entry) {
+        self.versions.entry(entry.name.clone()).or_default().insert(entry.version, entry);
+    }
+
+    /// What there is, by name.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.versions.keys().map(String::as_str)
+    }
+
+    /// Whether there is an artifact of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.versions.contains_key(name)
+    }
+
+    /// The versions of an artifact, the first one first.
+    pub fn versions(&self, name: &str) -> impl Iterator<Item = &Entry> + Clone {
+        self.versions.get(name).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// One version.
+    pub fn get(&self, name: &str, version: u32) -> Option<&Entry> {
+        self.versions.get(name)?.get(&version)
+    }
+
+    /// The version that counts now. One that was settled late counts as of its turn.
+    pub fn latest(&self, name: &str) -> Option<&Entry> {
+        self.at_turn(name, u64::MAX)
+    }
+
+    /// The version that counted at the end of a turn.
+    pub fn at_turn(&self, name: &str, turn: u64) -> Option<&Entry> {
+        self.versions(name).filter(|entry| entry.turn <= turn).max_by_key(|entry| (entry.turn, entry.version))
+    }
+
+    /// The artifact that somebody calls so: its name, or the only one that this is the beginning or the end of.
+    pub fn called(&self, asked: &str) -> Option<&str> {
+        let asked = name::slug(asked);
+        if let Some((name, _)) = self.versions.get_key_value(&asked) {
+            return Some(name);
+        }
+        let stem = |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(stem, _)| stem.to_owned());
+        let tests: [&dyn Fn(&str) -> bool; 3] =
+            [&|name| stem(name) == asked, &|name| name.strip_suffix(asked.as_str()).is_some_and(|rest| rest.ends_with('-')), &|name| {
+                stem(name).strip_suffix(asked.as_str()).is_some_and(|rest| rest.ends_with('-'))
+            }];
+        tests.iter().find_map(|test| {
+            let mut found = self.names().filter(|name| test(name));
+            found.next().filter(|_| found.next().is_none())
+        })
+    }
+
+    /// The version that is meant. Where more than one could be, none is: [`Index::candidates`] has them.
+    pub fn resolve(&self, reference: &Reference) -> Option<(String, u32)> {
+        match self.candidates(reference).as_slice() {
+            [entry] => Some((entry.name.clone(), entry.version)),
+            _ => None,
+        }
+    }
+
+    /// Every version that could be meant: of the artifact named, or else of those that were touched last.
+    pub fn candidates(&self, reference: &Reference) -> Vec<&Entry> {
+        if let Some(asked) = &reference.name {
+            return self.called(asked).and_then(|name| self.picked(name, reference.at)).into_iter().collect();
+        }
+        let fits = |entry: &Entry| match reference.kind {
+            None => true,
+            Some(kind) => kind.is_prose() == entry.kind.is_prose(),
+        };
+        let touched = |fits: &dyn Fn(&Entry) -> bool| {
+            let there: Vec<(u64, &Entry)> = self
+                .names()
+                .filter_map(|name| {
+                    let entry = self.picked(name, reference.at).filter(|entry| fits(entry))?;
+                    // At a turn, what was made last up to then is meant; else what was touched last.
+                    let touched = if matches!(reference.at, At::Turn(_)) { entry } else { self.latest(name)? };
+                    Some((touched.turn, entry))
+                })
+                .collect();
+            let last = there.iter().map(|(turn, _)| *turn).max();
+            there.into_iter().filter(|(turn, _)| Some(*turn) == last).map(|(_, entry)| entry).collect::<Vec<_>>()
+        };
+        let found = touched(&fits);
+        // "The first draft" is said of code as well.
+        if found.is_empty() && reference.kind == Some(Kind::Draft) { touched(&|_| true) } else { found }
+    }
+
+    fn picked(&self, name: &str, at: At) -> Option<&Entry> {
+        match at {
+            At::Turn(turn) => self.at_turn(name, turn),
+            At::Version(version) => self.get(name, version),
+            At::First => self.versions(name).next(),
+            At::Last => self.latest(name),
+            At::Previous => {
+                let latest = self.latest(name)?;
+                let before = |entry: &&Entry| (entry.turn, entry.version) < (latest.turn, latest.version);
+                self.versions(name).filter(before).max_by_key(|entry| (entry.turn, entry.version))
+            }
+        }
+    }
+}

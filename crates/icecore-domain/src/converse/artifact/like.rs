@@ -1,0 +1,157 @@
+//! How alike two texts are, by a short sketch of each that the index keeps.
+
+use crate::hash::Hash;
+
+/// How many features of a text its sketch keeps; up to so many, likeness is exact.
+const MOST_KEPT: usize = 128;
+/// How many words in a row are one feature of prose.
+const WORDS_IN_A_ROW: usize = 3;
+
+/// The smallest hashes of what a text is made of: of its lines if it is code, of its words in threes if it is prose.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sketch {
+    size: u32,
+    low: Vec<u32>,
+}
+
+impl Sketch {
+    /// Of code: each line that says something, without its indentation.
+    pub fn of_code(text: &str) -> Self {
+        let telling = |line: &&str| line.chars().filter(|c| c.is_alphanumeric()).take(4).count() == 4;
+        let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let hashes: Vec<u32> = lines().filter(telling).map(|line| fold(line.as_bytes())).collect();
+        if hashes.is_empty() { Self::of(lines().map(|line| fold(line.as_bytes())).collect()) } else { Self::of(hashes) }
+    }
+
+    /// Of prose: its words in threes, whatever their case.
+    pub fn of_prose(text: &str) -> Self {
+        let words: Vec<u32> = words(text).map(fold_folded).collect();
+        if words.len() < WORDS_IN_A_ROW {
+            return Self::of(words);
+        }
+        let join = |row: &[u32]| row.iter().fold(17_u32, |sum, word| spread(u64::from(sum) << 32 | u64::from(*word)));
+        Self::of(words.windows(WORDS_IN_A_ROW).map(join).collect())
+    }
+
+    fn of(mut hashes: Vec<u32>) -> Self {
+        hashes.sort_unstable();
+        hashes.dedup();
+        let size = u32::try_from(hashes.len()).unwrap_or(u32::MAX);
+        hashes.truncate(MOST_KEPT);
+        Self { size, low: hashes }
+    }
+
+    /// How many different features the text has.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The share of features that both have: of all features of either.
+    fn shared(&self, other: &Self) -> f32 {
+        let (mut a, mut b, mut both, mut seen) = (0, 0, 0_u16, 0_u16);
+        // Of the smallest of the union only so many are known as the shorter full sketch has.
+        let exact = self.size as usize <= MOST_KEPT && other.size as usize <= MOST_KEPT;
+        while (exact || usize::from(seen) < MOST_KEPT) && (a < self.low.len() || b < other.low.len()) {
+            match (self.low.get(a), other.low.get(b)) {
+                (Some(left), Some(right)) if left == right => (a, b, both) = (a + 1, b + 1, both + 1),
+                (Some(left), Some(right)) if left > right => b += 1,
+                (None, Some(_)) => b += 1,
+                _ => a += 1,
+            }
+            seen += 1;
+        }
+        if seen == 0 { 0.0 } else { f32::from(both) / f32::from(seen) }
+    }
+
+    /// From 0, nothing in common, to 1: twice what both have, over what each has.
+    pub fn likeness(&self, other: &Self) -> f32 {
+        let shared = self.shared(other);
+        2.0 * shared / (1.0 + shared)
+    }
+
+    /// The share of this text that is in the other.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn part_within(&self, other: &Self) -> f32 {
+        let shared = self.shared(other);
+        let both = shared / (1.0 + shared) * (self.size as f32 + other.size as f32);
+        if self.size == 0 { 0.0 } else { (both / self.size as f32).min(1.0) }
+    }
+
+    /// As the index writes it: how many features, and the hashes kept.
+    pub fn written(&self) -> String {
+        let mut text = format!("{}:", self.size);
+        self.low.iter().for_each(|hash| text.push_str(&format!("{hash:08x}")));
+        text
+    }
+
+    /// Reads what [`Sketch::written`] wrote.
+    pub fn read(text: &str) -> Option<Self> {
+        let (size, hashes) = text.split_once(':')?;
+        if !hashes.is_ascii() || hashes.len() % 8 != 0 || hashes.len() > MOST_KEPT * 8 {
+            return None;
+        }
+        let low: Option<Vec<u32>> = hashes
+            .as_bytes()
+            .chunks_exact(8)
+            .map(|digits| std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, 16).ok()))
+            .collect();
+        Some(Self { size: size.parse().ok()?, low: low.filter(|low| low.is_sorted())? })
+    }
+}
+
+/// Words as they are counted: runs of letters and digits; where a script has no blanks, its characters.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let start = rest.find(char::is_alphanumeric)?;
+        rest = &rest[start..];
+        let first = rest.chars().next()?;
+        let len = if is_blankless(first) {
+            first.len_utf8()
+        } else {
+            rest.find(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '’') || is_blankless(c)).unwrap_or(rest.len())
+        };
+        let (word, after) = rest.split_at(len);
+        rest = after;
+        Some(word)
+    })
+}
+
+/// Chinese and Japanese characters.
+fn is_blankless(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3134f}')
+}
+
+/// How many words a text has; two characters are a word where there are no blanks.
+pub fn count(text: &str) -> usize {
+    let (mut words_counted, mut characters) = (0, 0);
+    for word in words(text) {
+        if word.starts_with(is_blankless) { characters += 1 } else { words_counted += 1 }
+    }
+    words_counted + characters / 2
+}
+
+fn fold(bytes: &[u8]) -> u32 {
+    spread(bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
+}
+
+fn fold_folded(word: &str) -> u32 {
+    if word.is_ascii() {
+        let step = |sum: u64, byte: &u8| (sum ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3);
+        spread(word.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, step))
+    } else {
+        fold(word.to_lowercase().as_bytes())
+    }
+}
+
+/// Spreads what is in a number over all of its bits.
+fn spread(mut value: u64) -> u32 {
+    value = (value ^ (value >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    value = (value ^ (value >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    u32::try_from((value ^ (value >> 33)) >> 32).unwrap_or_default()
+}
+
+/// The hash of a text as the index keeps it.
+pub fn hash(text: &str) -> Hash {
+    Hash::of(text.as_bytes())
+}

@@ -1,0 +1,585 @@
+//! Drafts among sentences: letters, poems, plans. Rather none than a wrong one.
+
+use std::ops::Range;
+
+use super::fence::Block;
+use super::like;
+
+/// The fewest words of a letter.
+const LETTER_WORDS: usize = 20;
+/// The fewest words of a section that is a draft by its heading.
+const SECTION_WORDS: usize = 60;
+/// The fewest words of a reply that is a draft because one was asked for and it opens with a title.
+const REPLY_WORDS: usize = 120;
+/// The fewest words of a text that may be a known one come back.
+const KNOWN_WORDS: usize = 25;
+/// How much of a request is read for what it asks.
+const REQUEST_BYTES: usize = 4_000;
+
+/// What drafts are called.
+const NOUNS: &[&str] = &[
+    "draft",
+    "email",
+    "e-mail",
+    "letter",
+    "poem",
+    "plan",
+    "essay",
+    "article",
+    "story",
+    "speech",
+    "post",
+    "outline",
+    "proposal",
+    "memo",
+    "report",
+    "haiku",
+    "song",
+    "lyrics",
+    "agenda",
+    "itinerary",
+    "announcement",
+    "message",
+    "sonnet",
+    "limerick",
+    "bio",
+    "statement",
+    "script",
+    "toast",
+    "cv",
+    "resume",
+    "readme",
+    "newsletter",
+    "entwurf",
+    "brief",
+    "mail",
+    "gedicht",
+    "aufsatz",
+    "artikel",
+    "rede",
+    "geschichte",
+    "fassung",
+    "anschreiben",
+    "bericht",
+    "beitrag",
+    "konzept",
+    "nachricht",
+    "angebot",
+    "antrag",
+    "bewerbung",
+    "motivationsschreiben",
+    "einladung",
+    "invitation",
+    "reply",
+    "version",
+    "text",
+    "rewrite",
+    "revision",
+];
+/// Words that end a draft when a paragraph begins with them.
+const CLOSERS: &[&str] = &[
+    "let me know",
+    "would you like",
+    "feel free",
+    "do you want",
+    "if you'd like",
+    "if you want",
+    "if you would like",
+    "i can also",
+    "i hope this",
+    "want me to",
+    "shall i",
+    "should i",
+    "happy to",
+    "this version",
+    "this draft",
+    "i kept",
+    "i've ",
+    "i have ",
+    "i made",
+    "changes",
+    "what changed",
+    "key changes",
+    "a few notes",
+    "notes:",
+    "note:",
+    "**notes",
+    "**changes",
+    "**what changed",
+    "**why",
+    "soll ich",
+    "möchtest du",
+    "sag bescheid",
+    "sag mir",
+    "wenn du möchtest",
+    "falls du",
+    "lass mich wissen",
+    "gerne kann",
+    "ich habe",
+    "ich kann",
+    "änderungen",
+    "hinweis",
+    "feedback",
+];
+/// The last words of a letter.
+const SIGN_OFFS: &[&str] = &[
+    "best",
+    "best regards",
+    "kind regards",
+    "regards",
+    "warm regards",
+    "sincerely",
+    "yours sincerely",
+    "yours truly",
+    "yours faithfully",
+    "thanks",
+    "thank you",
+    "many thanks",
+    "cheers",
+    "all the best",
+    "best wishes",
+    "love",
+    "warmly",
+    "respectfully",
+    "mit freundlichen grüßen",
+    "viele grüße",
+    "beste grüße",
+    "liebe grüße",
+    "herzliche grüße",
+    "freundliche grüße",
+    "schöne grüße",
+    "mfg",
+    "vg",
+    "lg",
+];
+
+/// A line of a text.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// Where it starts.
+    pub start: usize,
+    /// What it says, without its break.
+    pub text: &'a str,
+    /// Whether it belongs to a fenced block.
+    pub fenced: bool,
+}
+
+/// The lines of a text.
+pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
+    let (mut lines, mut start, mut blocks) = (Vec::new(), 0, blocks.iter().peekable());
+    for line in text.split_inclusive('\n') {
+        while blocks.peek().is_some_and(|block| block.end <= start) {
+            blocks.next();
+        }
+        let fenced = blocks.peek().is_some_and(|block| block.start <= start);
+        lines.push(Line { start, text: line.trim_end_matches(['\n', '\r']), fenced });
+        start += line.len();
+    }
+    lines
+}
+
+/// The last line before `at` that says something, if there is no more than a blank one between.
+pub fn line_before(text: &str, at: usize) -> Option<&str> {
+    let mut before = text[..at].strip_suffix('\n')?.rsplit('\n').take(2);
+    let line = before.next().map(str::trim).filter(|line| !line.is_empty()).or_else(|| before.next().map(str::trim))?;
+    (!line.is_empty() && !line.starts_with("```") && !line.starts_with("~~~")).then_some(line)
+}
+
+/// The level and the words of a heading.
+pub fn heading(line: &str) -> Option<(usize, &str)> {
+    let line = line.trim_end();
+    let level = line.bytes().take_while(|byte| *byte == b'#').count();
+    let rest = &line[level..];
+    let title = rest.trim().trim_end_matches('#').trim().trim_matches('*').trim();
+    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']) && !title.is_empty()).then_some((level, title))
+}
+
+/// A line that is bold as a whole, and so stands for a heading.
+pub fn bold(line: &str) -> Option<&str> {
+    let title = line.trim().strip_prefix("**")?.strip_suffix("**")?.trim().trim_end_matches(':');
+    (!title.is_empty() && title.len() <= 80 && !title.contains("**")).then_some(title)
+}
+
+fn is_rule(line: &str) -> bool {
+    let line = line.trim();
+    line.len() >= 3 && ["-", "*", "_", "=", "—"].iter().any(|mark| line.replace(mark, "").trim().is_empty()) && line.len() <= 200
+}
+
+fn blank(line: &str) -> bool {
+    line.trim().is_empty()
+}
+
+/// Whether a paragraph that begins so is no longer the draft.
+fn is_closer(line: &str) -> bool {
+    let start: String = line.trim().trim_start_matches(['*', '_', '#', ' ', '>']).chars().take(24).collect::<String>().to_lowercase();
+    let start = start.replace('’', "'");
+    CLOSERS.iter().any(|words| start.starts_with(words.trim_start_matches('*')))
+}
+
+/// What follows `Subject:` or `Betreff:`.
+fn subject(line: &str) -> Option<&str> {
+    let plain = line.trim().trim_start_matches(['*', '_', '>', ' ']);
+    let (key, rest) = plain.split_once(':').filter(|(key, _)| key.len() <= 24)?;
+    let key = key.trim_matches(['*', '_', ' ']).to_lowercase();
+    let said = rest.trim_matches(['*', '_', ' ']);
+    (["subject", "betreff", "subject line", "re"].contains(&key.as_str()) && !said.is_empty()).then_some(said)
+}
+
+/// `To:`, `From:` and the like, above a subject.
+fn is_address(line: &str) -> bool {
+    let plain = line.trim().trim_start_matches(['*', '_', '>', ' ']).to_lowercase();
+    ["to:", "to**:", "from:", "cc:", "bcc:", "date:", "an:", "von:", "to:**", "from:**", "an:**", "von:**"]
+        .iter()
+        .any(|key| plain.starts_with(key))
+}
+
+fn is_sign_off(line: &str) -> bool {
+    let plain = line.trim().trim_end_matches([',', '!', '.', ' ']).to_lowercase();
+    SIGN_OFFS.contains(&plain.as_str())
+}
+
+fn is_salutation(line: &str) -> bool {
+    let plain = line.trim().to_lowercase();
+    let opens =
+        ["dear ", "hi ", "hello ", "hallo ", "liebe ", "lieber ", "sehr geehrte", "guten tag"].iter().any(|word| plain.starts_with(word));
+    opens && plain.len() <= 80 && plain.ends_with([',', '!', ':'])
+}
+
+/// Whether a text is a letter: a subject, or a salutation and a sign-off.
+pub fn is_letter(text: &str) -> bool {
+    let lines = || text.lines().take(2_000);
+    let opens = lines().filter(|line| !blank(line)).take(4).any(|line| subject(line).is_some() || is_salutation(line));
+    opens && (lines().any(is_sign_off) || lines().take(4).any(|line| subject(line).is_some())) && like::count(text) >= LETTER_WORDS
+}
+
+fn contains_word(text: &str, wanted: &[&str]) -> bool {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|word| wanted.contains(&word))
+}
+
+/// Whether the words before something say that it takes an earlier one's place.
+pub fn says_revised(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let words = [
+        "revised",
+        "updated",
+        "rewritten",
+        "reworked",
+        "improved",
+        "shortened",
+        "shorter",
+        "longer",
+        "edited",
+        "polished",
+        "second",
+        "third",
+        "overarbeitete",
+        "überarbeitete",
+        "überarbeiteter",
+        "überarbeitet",
+        "gekürzte",
+        "gekürzt",
+        "kürzere",
+        "aktualisierte",
+        "neue",
+        "verbesserte",
+        "tightened",
+        "revision",
+    ];
+    line.len() <= 300 && contains_word(&line, &words)
+}
+
+/// "Here is the draft:" and its likes.
+fn is_lead_in(line: &str) -> bool {
+    let plain = line.trim().trim_matches(['*', '_']).trim_end().to_lowercase().replace('’', "'");
+    if plain.len() > 200 || !plain.ends_with([':', '：']) || plain.starts_with(['-', '|', '#', '>']) {
+        return false;
+    }
+    let shown = [
+        "here is",
+        "here's",
+        "here are",
+        "below is",
+        "this is my",
+        "hier ist",
+        "hier der",
+        "hier die",
+        "hier das",
+        "hier eine",
+        "hier ein",
+        "hier mein",
+    ];
+    let bare = ["draft:", "my draft:", "revised draft:", "entwurf:", "mein entwurf:", "final draft:", "first draft:"];
+    // Words about letters are not letters.
+    let about = [
+        "tips",
+        "steps",
+        "ways",
+        "options",
+        "changes",
+        "reasons",
+        "points",
+        "ideas",
+        "suggestions",
+        "notes",
+        "summary",
+        "list",
+        "example",
+        "examples",
+        "problems",
+        "questions",
+        "code",
+        "how",
+        "what",
+        "why",
+        "feedback",
+        "tipps",
+        "schritte",
+        "änderungen",
+        "gründe",
+        "ideen",
+        "fragen",
+        "output",
+        "error",
+    ];
+    let sentence = plain.rsplit(['.', '!', '?']).next().unwrap_or_default();
+    let after = shown.iter().filter_map(|words| sentence.find(words).map(|at| &sentence[at + words.len()..])).next();
+    after.is_some_and(|after| contains_word(after, NOUNS) && !contains_word(after, &about)) || bare.contains(&plain.as_str())
+}
+
+/// What a user asks for, as far as drafts go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Request {
+    /// To write something.
+    pub writes: bool,
+    /// Verses.
+    pub verse: bool,
+    /// A change of what was written.
+    pub revises: bool,
+}
+
+impl Request {
+    /// Reads the beginning of what the user said.
+    pub fn read(user: &str) -> Self {
+        let text = user[..user.floor_char_boundary(REQUEST_BYTES)].to_lowercase();
+        let writes =
+            ["write", "draft", "compose", "rewrite", "revise", "schreib", "schreibe", "entwirf", "verfasse", "formuliere", "dichte"];
+        let verse = ["poem", "haiku", "gedicht", "song", "lyrics", "limerick", "sonnet", "lied", "verse", "stanza", "strophe"];
+        let revises = ["rewrite", "revise", "shorten", "rephrase", "polish", "überarbeite", "kürze", "umschreiben"];
+        let phrases = [
+            "make it",
+            "make the",
+            "make that",
+            "shorter",
+            "more formal",
+            "less formal",
+            "friendlier",
+            "another try",
+            "change the",
+            "tone down",
+            "mach es",
+            "mach den",
+            "mach die",
+            "kürzer",
+            "förmlicher",
+            "freundlicher",
+            "ändere",
+        ];
+        Self {
+            writes: contains_word(&text, &writes),
+            verse: contains_word(&text, &verse),
+            revises: contains_word(&text, &revises) || phrases.iter().any(|words| text.contains(words)),
+        }
+    }
+}
+
+/// A draft, and where it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// Where it lies.
+    pub range: Range<usize>,
+    /// What it calls itself.
+    pub title: Option<String>,
+    /// Whether it takes the place of an earlier one.
+    pub revises: bool,
+}
+
+/// The drafts of a message, in order and apart from each other.
+pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    let mut at = 0;
+    let first_said = lines.iter().position(|line| !blank(line.text)).unwrap_or(0);
+    while let Some(line) = lines.get(at) {
+        let (from, until, least, revises) = if line.fenced || blank(line.text) {
+            at += 1;
+            continue;
+        } else if subject(line.text).is_some() {
+            let from =
+                (0..4).map_while(|back| at.checked_sub(back + 1)).take_while(|&above| is_address(lines[above].text)).last().unwrap_or(at);
+            (from, end_of_letter(lines, at + 1), LETTER_WORDS, false)
+        } else if is_lead_in(line.text) {
+            let Some(next) = (at + 1..lines.len()).find(|&next| !blank(lines[next].text)).filter(|&next| !lines[next].fenced) else {
+                at += 1;
+                continue;
+            };
+            let ruled = is_rule(lines[next].text);
+            let from = if ruled { next + 1 } else { next };
+            let closing = if ruled { (from..lines.len()).find(|&end| is_rule(lines[end].text)) } else { None };
+            let until = closing.unwrap_or_else(|| end_of_draft(lines, from));
+            let verse = (from..until).filter(|&at| !blank(lines[at].text)).take(4).count() == 4;
+            (from, until, if verse { 8 } else { LETTER_WORDS }, says_revised(line.text))
+        } else if let Some((level, title)) = heading(line.text) {
+            let named = contains_word(&title.to_lowercase(), &NOUNS[..NOUNS.len() - 4]) && request.writes;
+            let whole = at == first_said && level == 1 && request.writes;
+            if !named && !whole {
+                at += 1;
+                continue;
+            }
+            let next =
+                (at + 1..lines.len()).find(|&end| !lines[end].fenced && heading(lines[end].text).is_some_and(|(next, _)| next <= level));
+            let until = end_of_draft(&lines[..next.unwrap_or(lines.len())], at + 1);
+            (at, until, if whole { REPLY_WORDS } else { SECTION_WORDS }, false)
+        } else {
+            at += 1;
+            continue;
+        };
+        let range = trimmed(text, lines, from, until);
+        if range.is_empty() || like::words(&text[range.clone()]).take(least).count() < least {
+            at += 1;
+            continue;
+        }
+        let title = title(&text[range.clone()]);
+        drafts.push(Draft { range, title, revises: revises || request.revises });
+        at = until.max(at + 1);
+    }
+    if drafts.is_empty() && request.verse && (request.writes || request.revises) {
+        drafts.extend(verses(text, lines).map(|range| Draft { title: title(&text[range.clone()]), range, revises: request.revises }));
+    }
+    drafts
+}
+
+/// Lines `from..until` as a stretch of the text, without blank lines at its ends.
+fn trimmed(text: &str, lines: &[Line<'_>], from: usize, until: usize) -> Range<usize> {
+    let said = |at: &usize| !blank(lines[*at].text);
+    let (Some(first), Some(last)) = ((from..until).find(said), (from..until).rev().find(said)) else { return 0..0 };
+    lines[first].start..lines.get(last + 1).map_or(text.len(), |next| next.start)
+}
+
+/// Up to where a draft goes that nothing closes: a rule, a block, or a paragraph that speaks about it.
+fn end_of_draft(lines: &[Line<'_>], from: usize) -> usize {
+    (from..lines.len())
+        .find(|&at| {
+            let line = lines[at];
+            let starts = at == from || blank(lines[at - 1].text);
+            line.fenced || is_rule(line.text) && at > from || starts && at > from && is_closer(line.text)
+        })
+        .unwrap_or(lines.len())
+}
+
+fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
+    let end = end_of_draft(lines, from);
+    let Some(sign_off) = (from..end).find(|&at| is_sign_off(lines[at].text)) else { return end };
+    // The name, right below or after a blank line; then a postscript.
+    let mut at = sign_off + 1;
+    while at < end && blank(lines[at].text) {
+        at += 1;
+    }
+    let signed = (at..end).take_while(|&at| !blank(lines[at].text) && lines[at].text.len() <= 60).take(5).count();
+    at = if signed == 0 { sign_off + 1 } else { at + signed };
+    let next = (at..end).find(|&at| !blank(lines[at].text));
+    if let Some(next) =
+        next.filter(|&next| lines[next].text.trim().to_lowercase().starts_with("p.s") || lines[next].text.trim().starts_with("PS"))
+    {
+        at = (next..end).find(|&at| blank(lines[at].text)).unwrap_or(end);
+    }
+    at
+}
+
+/// The verses of a reply: paragraphs of short lines that follow each other.
+fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
+    let short = |line: &Line<'_>| {
+        let said = line.text.trim();
+        !line.fenced && said.len() <= 90 && !said.starts_with(['-', '*', '|', '#', '>']) && !said.ends_with(':') && !is_rule(said)
+    };
+    let (mut best, mut best_lines, mut at) = (None, 2, 0);
+    while at < lines.len() {
+        let (from, mut until, mut count) = (at, at, 0);
+        while at < lines.len() {
+            let stanza = (at..lines.len()).take_while(|&at| !blank(lines[at].text)).count();
+            let fits = (2..=40).contains(&stanza) && lines[at..at + stanza].iter().all(short) && !is_closer(lines[at].text);
+            if stanza > 0 && !fits {
+                at += stanza;
+                break;
+            }
+            (at, count) = (at + stanza.max(1), count + stanza);
+            if stanza > 0 {
+                until = at;
+            }
+        }
+        if count > best_lines {
+            let title = (0..from)
+                .rev()
+                .find(|&above| !blank(lines[above].text))
+                .filter(|&above| bold(lines[above].text).is_some() || heading(lines[above].text).is_some());
+            (best, best_lines) = (Some((title.unwrap_or(from), until)), count);
+        }
+    }
+    best.map(|(from, until)| trimmed(text, lines, from, until)).filter(|range| !range.is_empty())
+}
+
+/// What a text calls itself at its beginning: a heading, a subject, a line in bold.
+pub fn title(text: &str) -> Option<String> {
+    let said = text.lines().filter(|line| !blank(line)).take(5);
+    let title = said.enumerate().find_map(|(at, line)| {
+        subject(line).or_else(|| if at == 0 { heading(line).map(|(_, title)| title).or_else(|| bold(line)) } else { None })
+    })?;
+    let general = [
+        "draft",
+        "entwurf",
+        "email",
+        "e-mail",
+        "letter",
+        "introduction",
+        "einleitung",
+        "summary",
+        "overview",
+        "notes",
+        "plan",
+        "text",
+        "version",
+    ];
+    let plain = title.trim().to_lowercase();
+    (like::words(title).next().is_some() && !general.contains(&plain.as_str())).then(|| title.chars().take(120).collect())
+}
+
+/// A message without the words about it: a line that leads in before a rule or heading, and what follows at the end.
+pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
+    let said: Vec<usize> = (0..lines.len()).filter(|&at| !blank(lines[at].text)).take(12).collect();
+    let opens = |at: usize| !lines[at].fenced && (heading(lines[at].text).is_some() || is_rule(lines[at].text));
+    let leads = |at: usize| lines[at].text.trim_end().ends_with(':') && lines[at].text.len() <= 300;
+    let mut from = match said.iter().position(|&at| opens(at)) {
+        // At most three lines of talk before the title.
+        Some(place) if place <= 3 && said[..place].iter().all(|&at| lines[at].text.len() <= 600) => said[place],
+        _ => said.first().map_or(0, |&first| if leads(first) && said.len() > 1 { said[1] } else { first }),
+    };
+    if lines.get(from).is_some_and(|line| is_rule(line.text)) {
+        from += 1;
+    }
+    let mut until = lines.len();
+    let last = (from..lines.len()).rev().find(|&at| !blank(lines[at].text));
+    if let Some(last) = last {
+        until = last + 1;
+        let start = (from..=last).rev().take_while(|&at| !blank(lines[at].text)).last().unwrap_or(last);
+        if start > from && is_closer(lines[start].text) && !lines[start].fenced {
+            until = start;
+            let rule = (from..start).rev().find(|&at| !blank(lines[at].text)).filter(|&at| is_rule(lines[at].text));
+            until = rule.unwrap_or(until);
+        }
+    }
+    trimmed(text, lines, from, until)
+}
+
+/// Whether there is enough of a text to say that it is one known before, and it is not mostly code.
+pub fn is_long_enough_to_know_again(body: &str, lines: &[Line<'_>]) -> bool {
+    let fenced: usize = lines.iter().filter(|line| line.fenced).map(|line| line.text.len() + 1).sum();
+    fenced * 2 < body.len() && like::words(body).take(KNOWN_WORDS).count() == KNOWN_WORDS
+}

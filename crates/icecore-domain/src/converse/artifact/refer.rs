@@ -1,0 +1,437 @@
+//! What somebody's words refer to: "the version from turn 3", "der erste Entwurf", `[[artifact:sort.py@v2]]`.
+
+use std::ops::Range;
+
+use super::{Kind, fence, name};
+
+/// The most references that are read out of one text.
+pub const MOST_REFERENCES: usize = 16;
+/// The most markers that are replaced in one text.
+const MOST_MARKERS: usize = 64;
+/// The longest marker, in bytes.
+const MARKER_BYTES: usize = 200;
+/// How far from the words of a reference the name of a file is looked for, in words.
+const NEAR: usize = 8;
+
+/// Which version is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum At {
+    /// The one that counted at the end of a turn.
+    Turn(u64),
+    /// By its number.
+    Version(u32),
+    /// The first.
+    First,
+    /// The newest.
+    Last,
+    /// The one before the newest.
+    Previous,
+}
+
+/// A version that somebody refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// The artifact, if it is named.
+    pub name: Option<String>,
+    /// What kind of artifact the words speak of: "the code from turn 3".
+    pub kind: Option<Kind>,
+    /// Which version.
+    pub at: At,
+}
+
+impl Reference {
+    /// A version of an artifact that is known by its name.
+    pub fn to(name: &str, at: At) -> Self {
+        Self { name: Some(name::slug(name)), kind: None, at }
+    }
+
+    /// The marker that stands for it, if it names its artifact.
+    pub fn marker(&self) -> Option<String> {
+        let at = match self.at {
+            At::Turn(turn) => format!("@turn-{turn}"),
+            At::Version(version) => format!("@v{version}"),
+            At::First => "@first".to_owned(),
+            At::Previous => "@previous".to_owned(),
+            At::Last => String::new(),
+        };
+        self.name.as_ref().map(|name| format!("[[artifact:{name}{at}]]"))
+    }
+
+    /// What a text refers to, in its order, each once; what stands in code does not count, but for markers.
+    pub fn read(text: &str) -> Vec<Self> {
+        let mut found: Vec<(usize, Self)> = markers(text).into_iter().map(|(range, reference)| (range.start, reference)).collect();
+        let (blocks, _) = fence::blocks(text, usize::MAX);
+        let mut from = 0;
+        for (start, end) in blocks.iter().map(|block| (block.start, block.end)).chain([(text.len(), text.len())]) {
+            spoken(&text[from..start], from, &mut found);
+            from = end;
+        }
+        found.sort_by_key(|(at, _)| *at);
+        let mut references: Vec<Self> = Vec::new();
+        for (_, reference) in found {
+            if references.len() < MOST_REFERENCES && !references.contains(&reference) {
+                references.push(reference);
+            }
+        }
+        references
+    }
+}
+
+/// The markers of a text and what they stand for.
+pub fn markers(text: &str) -> Vec<(Range<usize>, Reference)> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = memchr::memmem::find(&text.as_bytes()[from..], b"[[").map(|at| from + at) {
+        from = at + 1;
+        let window = &text[at + 2..text.floor_char_boundary(at + MARKER_BYTES)];
+        let Some(inner) = window.find("]]").map(|end| &window[..end]) else { continue };
+        let Some(reference) = marked(inner) else { continue };
+        let end = at + 2 + inner.len() + 2;
+        found.push((at..end, reference));
+        from = end;
+        if found.len() == MOST_MARKERS {
+            break;
+        }
+    }
+    found
+}
+
+fn marked(inner: &str) -> Option<Reference> {
+    let (key, rest) = inner.split_once(':')?;
+    if !key.trim().eq_ignore_ascii_case("artifact") || rest.contains(['\n', '[']) {
+        return None;
+    }
+    let (name, at) = rest.rsplit_once('@').map_or((rest, ""), |(name, at)| (name, at));
+    let at = at.trim().to_ascii_lowercase();
+    let number = |keys: &[&str]| keys.iter().find_map(|key| at.strip_prefix(key)).map(|rest| rest.trim_matches([' ', '-', '_', '=', ':']));
+    let at = match at.as_str() {
+        "" | "last" | "latest" | "newest" | "current" => At::Last,
+        "first" | "original" => At::First,
+        "previous" | "before" => At::Previous,
+        _ => match (number(&["turn", "t", "runde"]), number(&["version", "v"])) {
+            (_, Some(version)) => At::Version(version.parse().ok().filter(|version| *version > 0)?),
+            (Some(turn), _) => At::Turn(turn.parse().ok()?),
+            _ => return None,
+        },
+    };
+    name.chars().any(char::is_alphanumeric).then(|| Reference::to(name, at))
+}
+
+/// One word, as it is compared.
+struct Word<'a> {
+    at: usize,
+    /// As it stands there.
+    raw: &'a str,
+    /// Small letters, without what stands around it.
+    plain: String,
+    /// Which sentence it is in.
+    sentence: usize,
+    /// A quotation or code mark stands around it.
+    quoted: bool,
+}
+
+const VERSIONS: &[&str] =
+    &["version", "versions", "versionen", "fassung", "fassungen", "revision", "revisions", "iteration", "stand", "variante"];
+const DRAFTS: &[&str] = &["draft", "drafts", "entwurf", "entwurfs", "entwürfe", "attempt", "versuch"];
+const TEXTS: &[&str] = &[
+    "letter",
+    "email",
+    "e-mail",
+    "mail",
+    "poem",
+    "essay",
+    "article",
+    "text",
+    "document",
+    "plan",
+    "story",
+    "speech",
+    "report",
+    "proposal",
+    "brief",
+    "gedicht",
+    "aufsatz",
+    "artikel",
+    "dokument",
+    "rede",
+    "bericht",
+    "geschichte",
+    "anschreiben",
+];
+const CODE: &[&str] = &[
+    "code",
+    "function",
+    "script",
+    "snippet",
+    "implementation",
+    "program",
+    "class",
+    "query",
+    "programm",
+    "skript",
+    "funktion",
+    "klasse",
+    "implementierung",
+    "abfrage",
+];
+const FROM: &[&str] =
+    &["from", "of", "at", "in", "aus", "von", "vom", "nach", "after", "to", "zu", "zur", "der", "back", "since", "as", "and", "und", "bei"];
+const ASKS: &[&str] = &[
+    "back",
+    "restore",
+    "revert",
+    "show",
+    "compare",
+    "diff",
+    "use",
+    "take",
+    "return",
+    "give",
+    "bring",
+    "rollback",
+    "undo",
+    "between",
+    "again",
+    "prefer",
+    "liked",
+    "like",
+    "keep",
+    "zurück",
+    "zeig",
+    "zeige",
+    "vergleiche",
+    "nimm",
+    "gib",
+    "wiederherstellen",
+    "nochmal",
+    "zwischen",
+    "better",
+    "gefiel",
+    "original",
+    "want",
+    "need",
+    "where",
+    "what",
+    "was",
+    "wo",
+];
+const ARTICLES: &[&str] = &[
+    "the", "my", "your", "our", "this", "that", "its", "their", "a", "an", "der", "die", "das", "dem", "den", "des", "mein", "meine",
+    "meinem", "meiner", "meines", "dein", "deine", "deinem", "deiner", "deines", "unser", "unsere", "unserem", "unserer", "diesem",
+    "dieser", "dieses",
+];
+const TURNS: &[&str] = &["turn", "turns", "runde", "runden", "zug", "nachricht", "message", "exchange"];
+
+/// References in plain words.
+fn spoken(text: &str, offset: usize, found: &mut Vec<(usize, Reference)>) {
+    let words = split(text);
+    let mut at = 0;
+    while at < words.len() {
+        let before = found.len();
+        let word = words[at].plain.as_str();
+        if TURNS.contains(&word) {
+            turn(&words, at, offset, found);
+        } else if VERSIONS.contains(&word) || DRAFTS.contains(&word) {
+            version(&words, at, offset, found);
+        } else if let Some(number) =
+            word.strip_prefix('v').and_then(|rest| rest.parse::<u32>().ok()).filter(|number| (1..1000).contains(number))
+        {
+            // `v2` alone is said of many things; somebody has to ask for it, or say of what.
+            if asked(&words, at) || named_after(&words, at).is_some() {
+                let (name, kind) = about(&words, at);
+                found.push((offset + words[at].at, Reference { name, kind, at: At::Version(number) }));
+            }
+        }
+        if found.len() > before + MOST_REFERENCES || found.len() > 4 * MOST_REFERENCES {
+            return;
+        }
+        at += 1;
+    }
+}
+
+fn split(text: &str) -> Vec<Word<'_>> {
+    let (mut words, mut sentence) = (Vec::new(), 0);
+    let base = text.as_ptr() as usize;
+    for line in text.split('\n') {
+        sentence += 1;
+        for raw in line.split_whitespace() {
+            let inner = raw.trim_matches(|c: char| !c.is_alphanumeric());
+            let quoted = raw.starts_with(['`', '"', '\'', '“', '„', '*', '«']);
+            // Words longer than any name or keyword are only in the way.
+            let plain = if inner.len() <= 120 { inner.to_lowercase() } else { String::new() };
+            words.push(Word { at: raw.as_ptr() as usize - base, raw, plain, sentence, quoted });
+            if raw.trim_end_matches(['"', ')', '”', '*', '`']).ends_with(['.', '!', '?', ';']) {
+                sentence += 1;
+            }
+        }
+    }
+    words
+}
+
+fn number(word: &str) -> Option<u64> {
+    const SPELT: &[(&str, &str)] = &[
+        ("one", "eins"),
+        ("two", "zwei"),
+        ("three", "drei"),
+        ("four", "vier"),
+        ("five", "fünf"),
+        ("six", "sechs"),
+        ("seven", "sieben"),
+        ("eight", "acht"),
+        ("nine", "neun"),
+        ("ten", "zehn"),
+    ];
+    let spelt = SPELT.iter().zip(1..).find(|((english, german), _)| *english == word || *german == word).map(|(_, number)| number);
+    word.trim_start_matches('#').parse().ok().or(spelt)
+}
+
+/// First to tenth, by number.
+fn ordinal(word: &str) -> Option<u32> {
+    const ENGLISH: &[&str] = &["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"];
+    const GERMAN: &[&str] = &["erste", "zweite", "dritte", "vierte", "fünfte", "sechste", "siebte", "achte", "neunte", "zehnte"];
+    let german = |stem: &str| word.strip_prefix(stem).is_some_and(|rest| ["", "r", "n", "s", "m"].contains(&rest));
+    let digits = ["st", "nd", "rd", "th"].iter().find_map(|end| word.strip_suffix(end)).and_then(|digits| digits.parse().ok());
+    let spelt =
+        (1..).zip(ENGLISH.iter().zip(GERMAN)).find(|(_, (english, stem))| **english == word || german(stem)).map(|(number, _)| number);
+    spelt.or(digits).filter(|number| *number > 0)
+}
+
+/// Which version an adjective before "version" means.
+fn adjective(word: &str) -> Option<At> {
+    let german = |stem: &str| word.strip_prefix(stem).is_some_and(|rest| ["e", "er", "en", "es", "em"].contains(&rest));
+    match word {
+        "original" | "initial" | "earliest" => Some(At::First),
+        "previous" | "prior" | "preceding" | "earlier" => Some(At::Previous),
+        "last" | "latest" | "newest" | "current" | "final" => Some(At::Last),
+        _ if german("ursprünglich") || german("allererst") => Some(At::First),
+        _ if german("vorherig") || german("vorig") || german("früher") || german("vorangegangen") => Some(At::Previous),
+        _ if german("letzt") || german("neuest") || german("aktuell") || german("jüngst") => Some(At::Last),
+        _ => ordinal(word).map(|number| if number == 1 { At::First } else { At::Version(number) }),
+    }
+}
+
+/// The other words of the sentence that are near.
+fn near<'w, 'a>(words: &'w [Word<'a>], at: usize) -> impl Iterator<Item = (usize, &'w Word<'a>)> {
+    let (from, until) = (at.saturating_sub(NEAR), (at + NEAR + 1).min(words.len()));
+    let sentence = words[at].sentence;
+    (from..until).map(|place| (place, &words[place])).filter(move |(_, word)| word.sentence == sentence)
+}
+
+fn asked(words: &[Word<'_>], at: usize) -> bool {
+    near(words, at).any(|(_, word)| ASKS.contains(&word.plain.as_str()))
+}
+
+/// The name behind "of": of sort.py, of the `quicksort` function.
+fn named_after(words: &[Word<'_>], at: usize) -> Option<String> {
+    let sentence = words[at].sentence;
+    let mut rest = words[at + 1..].iter().take(6).take_while(|word| word.sentence == sentence);
+    rest.find(|word| ["of", "von", "vom", "des", "der", "for", "für"].contains(&word.plain.as_str()))?;
+    let word = rest.find(|word| !ARTICLES.contains(&word.plain.as_str()))?;
+    let general = [VERSIONS, DRAFTS, TEXTS, CODE, TURNS, FROM].concat();
+    let plain = word.plain.as_str();
+    if general.contains(&plain)
+        || ["it", "them", "turn", "file", "datei", "yesterday", "last", "first"].contains(&plain)
+        || ordinal(plain).is_some()
+    {
+        return None;
+    }
+    let named = plain.chars().all(|c| c.is_alphanumeric() || "._-/".contains(c)) && plain.len() >= 2;
+    named.then(|| name::slug(name::file_name(word.raw).unwrap_or(plain)))
+}
+
+/// What a reference is about: a name and a kind.
+fn about(words: &[Word<'_>], at: usize) -> (Option<String>, Option<Kind>) {
+    let file = || near(words, at).find_map(|(_, word)| name::file_name(word.raw)).map(name::slug);
+    let quoted = || {
+        let name = |word: &&Word<'_>| word.quoted && word.plain.len() >= 2 && word.raw.starts_with('`') && word.raw[1..].contains('`');
+        near(words, at).map(|(_, word)| word).find(name).map(|word| name::slug(&word.plain))
+    };
+    let kind = near(words, at).find_map(|(_, word)| {
+        let word = word.plain.as_str();
+        if CODE.contains(&word) {
+            Some(Kind::Code)
+        } else if DRAFTS.contains(&word) || TEXTS.contains(&word) {
+            Some(Kind::Draft)
+        } else {
+            None
+        }
+    });
+    (file().or_else(quoted).or_else(|| named_after(words, at)), kind)
+}
+
+/// "turn 3", "turns 3 and 5", "the third turn", "Runde 3".
+fn turn(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Reference)>) {
+    let noun = |word: &Word<'_>| {
+        let plain = word.plain.as_str();
+        [VERSIONS, DRAFTS, TEXTS, CODE].iter().any(|list| list.contains(&plain))
+            || name::file_name(word.raw).is_some()
+            || ["one", "die", "was", "what"].contains(&plain)
+    };
+    let before = at.checked_sub(1).map(|before| &words[before]).filter(|word| word.sentence == words[at].sentence);
+    let nth = before.and_then(|word| ordinal(&word.plain)).map(u64::from);
+    let leads = |place: usize| place.checked_sub(1).is_some_and(|before| FROM.contains(&words[before].plain.as_str()));
+    let place = if nth.is_some() { at - 1 } else { at };
+    // "Turn 3 degrees left" is none: something must be from that turn, or be gone back to.
+    let article = place.checked_sub(1).is_some_and(|before| ARTICLES.contains(&words[before].plain.as_str()));
+    let led = leads(place) || article && leads(place - 1);
+    let spoken_of = near(words, at).any(|(_, word)| noun(word)) || asked(words, at);
+    if !(led && spoken_of) {
+        return;
+    }
+    let (name, kind) = about(words, at);
+    let mut push = |turn: u64| found.push((offset + words[at].at, Reference { name: name.clone(), kind, at: At::Turn(turn) }));
+    if let Some(turn) = nth {
+        return push(turn);
+    }
+    listed(words, at).into_iter().for_each(&mut push);
+}
+
+/// The numbers behind a word: "3", "3 and 5", "2, 3 und 7".
+fn listed(words: &[Word<'_>], at: usize) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for word in words[at + 1..].iter().take(8).take_while(|word| word.sentence == words[at].sentence) {
+        // `3.12` and `3rd` are no numbers of a version or a turn.
+        let whole = !word.raw.trim_end_matches(['.', ',', '!', '?', ';', ':', ')']).contains('.');
+        match number(&word.plain).filter(|_| whole) {
+            Some(number) if number < 1_000_000 => numbers.push(number),
+            _ if !numbers.is_empty() && ["and", "und", "to", "with", "mit", "bis", "or", "oder"].contains(&word.plain.as_str()) => {}
+            _ => break,
+        }
+    }
+    numbers
+}
+
+/// "version 2 of sort.py", "the first draft", "die vorherige Fassung".
+fn version(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Reference)>) {
+    let before = at.checked_sub(1).map(|before| &words[before]).filter(|word| word.sentence == words[at].sentence);
+    let numbers = listed(words, at);
+    if !numbers.is_empty() {
+        // "Python version 3" is about Python.
+        let free = before.is_none_or(|word| {
+            let plain = word.plain.as_str();
+            [ARTICLES, FROM, ASKS].iter().any(|list| list.contains(&plain))
+                || ["with", "mit", "is", "me", "mir", "go", "on", "auf"].contains(&plain)
+                || name::file_name(word.raw).is_some()
+        });
+        if free
+            && (asked(words, at)
+                || named_after(words, at).is_some()
+                || near(words, at).any(|(_, word)| name::file_name(word.raw).is_some()))
+        {
+            let (name, kind) = about(words, at);
+            let wanted = numbers.into_iter().filter_map(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
+            found.extend(wanted.map(|number| (offset + words[at].at, Reference { name: name.clone(), kind, at: At::Version(number) })));
+        }
+        return;
+    }
+    // "the version of sort.py from turn 3" is read at its turn.
+    let Some(before) = before else { return };
+    // "the first email draft", "the previous sort.py version": a word may stand between.
+    let between = at.checked_sub(2).map(|place| &words[place]).filter(|word| word.sentence == words[at].sentence);
+    let between = between.filter(|_| {
+        TEXTS.contains(&before.plain.as_str()) || CODE.contains(&before.plain.as_str()) || name::file_name(before.raw).is_some()
+    });
+    let Some(which) = adjective(&before.plain).or_else(|| between.and_then(|word| adjective(&word.plain))) else { return };
+    let (name, kind) = about(words, at);
+    found.push((offset + words[at].at, Reference { name, kind, at: which }));
+}

@@ -1,0 +1,197 @@
+//! How deep an exchange is summarised, by its size and by what is in it (C7).
+
+use serde::Serialize;
+
+use super::truth::is_hard;
+use crate::budget;
+
+/// From which sizes on an exchange is more than short, and long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// An exchange both sides of which have fewer words is short.
+    pub short_words: usize,
+    /// An exchange one side of which has more words is long.
+    pub long_words: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { short_words: 40, long_words: 200 }
+    }
+}
+
+/// What is asked of the summariser, and what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Depth {
+    /// Whether facts are taken from it, not only a summary.
+    pub diff: bool,
+    /// Whether the exchange stays verbatim for longer.
+    pub keep_raw_longer: bool,
+}
+
+impl Depth {
+    /// The one word for it.
+    pub fn word(self) -> &'static str {
+        match (self.diff, self.keep_raw_longer) {
+            (false, _) => "summary",
+            (true, false) => "diff",
+            (true, true) => "diff and raw",
+        }
+    }
+}
+
+/// How deep this exchange goes.
+pub fn depth(user: &str, assistant: &str, sizes: &Sizes) -> Depth {
+    let (asked, answered) = (budget::words(user), budget::words(assistant));
+    let short = asked < sizes.short_words && answered < sizes.short_words;
+    let long = asked > sizes.long_words || answered > sizes.long_words;
+    let telling = || [user, assistant].into_iter().any(|text| has_code(text) || text.lines().any(is_hard));
+    Depth { diff: !short || telling(), keep_raw_longer: long }
+}
+
+/// Whether there is code in a text: fenced, indented, or lines that are nothing else.
+pub fn has_code(text: &str) -> bool {
+    let mut code_lines = 0;
+    let mut blank_before = true;
+    for line in text.lines() {
+        let bare = line.trim();
+        if bare.starts_with("```") || bare.starts_with("~~~") {
+            return true;
+        }
+        let indented = (line.starts_with("    ") || line.starts_with('\t')) && !bare.is_empty();
+        let listed = bare.starts_with(['-', '*', '•', '>']) || bare.starts_with(|c: char| c.is_ascii_digit());
+        if looks_like_code(bare)
+            || (indented && !listed && (blank_before || code_lines > 0) && bare.contains(['(', '=', '{', ';', '<', '$']))
+        {
+            code_lines += 1;
+            if indented || code_lines > 1 || is_plainly_code(bare) {
+                return true;
+            }
+        }
+        blank_before = bare.is_empty();
+    }
+    false
+}
+
+/// A line that hardly anybody would write in prose.
+fn is_plainly_code(line: &str) -> bool {
+    const STARTS: &[&str] = &[
+        "def ",
+        "fn ",
+        "pub fn ",
+        "async fn ",
+        "async def ",
+        "func ",
+        "function ",
+        "#include ",
+        "#!/",
+        "package ",
+        "public class ",
+        "public static ",
+        "SELECT ",
+        "INSERT INTO ",
+        "CREATE TABLE ",
+        "impl ",
+        "struct ",
+        "enum ",
+        "const ",
+        "let mut ",
+        "namespace ",
+    ];
+    const ENDS: &[char] = &['{', ';', ':', ')', '}', '>', ','];
+    let starts = STARTS.iter().any(|start| line.starts_with(start));
+    let marks = line.contains(['(', '{', '=', ';', '<', '*']);
+    (starts && (marks || line.starts_with("SELECT ") && line.contains(" FROM ")))
+        || (line.starts_with("#include ") || line.starts_with("#!/"))
+        || (line.ends_with(ENDS) && line.contains(" = ") && line.ends_with(';'))
+}
+
+fn looks_like_code(line: &str) -> bool {
+    if line.is_empty() {
+        return false;
+    }
+    let first = line.split_whitespace().next().unwrap_or_default();
+    let import = (first == "import" && line.split_whitespace().count() <= 4)
+        || (first == "from" && line.contains(" import "))
+        || (first == "use" && line.ends_with(';'));
+    let ends = line.ends_with([';', '{', '}']) && line.contains(['(', '=', '{', '}']);
+    let shell = line.starts_with("$ ") || line.starts_with(">>> ");
+    let arrow = line.contains(" => ") && line.contains('(') || line.contains("->") && line.contains('(');
+    is_plainly_code(line) || import || ends || shell || arrow
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(count: usize) -> String {
+        vec!["word"; count].join(" ")
+    }
+
+    fn check(user: &str, assistant: &str, diff: bool, keep_raw_longer: bool) {
+        assert_eq!(depth(user, assistant, &Sizes::default()), Depth { diff, keep_raw_longer }, "{user:?} / {assistant:?}");
+    }
+
+    // C7
+    #[test]
+    fn depth_goes_by_size() {
+        check("Hi there", "Hello, how can I help?", false, false);
+        check("", "", false, false);
+        check(&words(39), &words(39), false, false);
+        check(&words(40), "yes", true, false);
+        check("yes", &words(40), true, false);
+        check(&words(200), &words(200), true, false);
+        check("Explain it", &words(201), true, true);
+        check(&words(201), "ok", true, true);
+        assert_eq!(depth(&words(5), "", &Sizes { short_words: 5, long_words: 6 }).word(), "diff");
+    }
+
+    // C7, C10
+    #[test]
+    fn a_hard_word_in_a_short_exchange_counts() {
+        for text in [
+            "Never deploy on Fridays",
+            "You must use tabs",
+            "We can't use GPL code",
+            "Niemals freitags deployen",
+            "Il ne faut jamais dormir",
+            "Nunca borres nada",
+        ] {
+            check(text, "Understood.", true, false);
+            check("ok?", text, true, false);
+        }
+        check("Never mind, thanks", "Sure.", false, false);
+        check("As always, great", "Thanks!", false, false);
+    }
+
+    // C7
+    #[test]
+    fn code_always_counts() {
+        for text in [
+            "```py\nx = 1\n```",
+            "~~~\nx\n~~~",
+            "Use this:\n\n    let x = compute(1);\n",
+            "def sort(xs):\n  return sorted(xs)",
+            "fn main() { run() }",
+            "#include <stdio.h>",
+            "SELECT name FROM users",
+            "import os\nimport sys",
+            "const x = 5;",
+            "total = a + b;",
+            "$ cargo build\n$ cargo test",
+        ] {
+            check("Show me", text, true, false);
+        }
+        for text in [
+            "I import wine from Spain",
+            "Let me think about it",
+            "use the stairs",
+            "    indented poem line",
+            "from Rome to Oslo",
+            "1. one\n2. two",
+            "const is a keyword",
+        ] {
+            check("Show me", text, false, false);
+        }
+    }
+}

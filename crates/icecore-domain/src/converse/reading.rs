@@ -1,0 +1,665 @@
+//! How a statement is read when it is held against another: its words without what says nothing, numbers and negations
+//! made one form, and what stands before the value.
+//!
+//! Whoever reads here may destroy what is found, so words are made alike only where they are the same word: case, accents,
+//! plural, British and American spelling. `host` and `hosting` stay two.
+
+use std::collections::BTreeSet;
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use crate::distil::speech::written_out;
+use crate::distil::{days, same};
+
+/// The most words of a statement that are read.
+const MOST_WORDS: usize = 400;
+/// The most words a key has.
+const MOST_KEY_WORDS: usize = 8;
+
+/// What a word is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// It says something.
+    Telling,
+    /// A number, a version, a date in digits.
+    Number,
+    /// A weekday, a month, a day such as tomorrow.
+    Day,
+    /// It denies.
+    Not,
+    /// It says nothing of its own.
+    Filler,
+}
+
+/// A word as it is compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// Lower case, without accents and plural.
+    pub(crate) word: String,
+    /// Its stem, where inflection does not matter.
+    pub(crate) stem: String,
+    /// As it was written, in lower case.
+    pub(crate) lower: String,
+    pub(crate) class: Class,
+    /// Whether it is written as a name is: with a capital inside a sentence, in capitals, with digits.
+    pub(crate) name: bool,
+    /// Whether it is somebody's: `user's`.
+    pub(crate) owner: bool,
+}
+
+impl Token {
+    fn is_telling(&self) -> bool {
+        self.class != Class::Filler
+    }
+}
+
+/// Words that say nothing of their own wherever they stand.
+#[rustfmt::skip]
+const FILLERS: &[&str] = &[
+    "a", "an", "the", "of", "in", "on", "at", "as", "that", "this", "these", "those", "and", "is", "are", "be", "been", "being", "am",
+    "do", "does", "i", "we", "you", "my", "our", "your", "their", "his", "her", "its", "they", "user", "users", "also", "please", "just",
+    "now", "current", "currently", "presently", "will", "has been", "to be", "by now", "then",
+    "der", "die", "das", "des", "dem", "den", "ein", "eine", "einen", "einem", "einer", "eines", "ist", "sind", "und", "im", "am", "auf",
+    "von", "vom", "ich", "wir", "du", "mein", "meine", "meiner", "unser", "unsere", "sein", "seine", "ihr", "ihre", "nutzer", "nutzers",
+    "benutzer", "benutzers", "nutzerin", "jetzt", "nun", "derzeit", "aktuell", "aktuelle", "aktueller", "aktuelles", "aktuellen", "bitte",
+    "auch",
+    "le", "la", "les", "l", "d", "du", "de", "un", "une", "et", "est", "sont", "sur", "dans", "au", "aux", "mon", "ma", "mes", "notre",
+    "nos", "son", "sa", "ses", "je", "nous", "utilisateur", "utilisatrice", "actuel", "actuelle", "actuellement", "maintenant", "desormais",
+    "el", "los", "las", "del", "una", "y", "es", "esta", "en", "al", "mi", "nuestro", "nuestra", "su", "sus", "usuario", "usuaria",
+    "ahora", "actualmente",
+];
+/// Words that deny.
+#[rustfmt::skip]
+const NEGATIONS: &[&str] = &[
+    "not", "never", "no", "none", "nobody", "nothing", "cannot", "neither", "nor", "without", "nicht", "nie", "niemals", "kein", "keine",
+    "keinen", "keinem", "keiner", "nichts", "niemand", "ohne", "ne", "n", "pas", "jamais", "aucun", "aucune", "sans", "rien", "nunca",
+    "jamas", "sin", "ningun", "ninguna", "ninguno", "nada", "tampoco",
+];
+/// Other spellings and short forms of a word.
+#[rustfmt::skip]
+const SPELLINGS: &[(&str, &str)] = &[
+    ("colour", "color"), ("favourite", "favorite"), ("favour", "favor"), ("behaviour", "behavior"), ("centre", "center"),
+    ("licence", "license"), ("programme", "program"), ("grey", "gray"), ("neighbour", "neighbor"), ("catalogue", "catalog"),
+    ("dialogue", "dialog"), ("db", "database"), ("repo", "repository"), ("config", "configuration"), ("env", "environment"),
+    ("postgresql", "postgres"), ("telephone", "phone"), ("telefon", "phone"), ("mail", "email"), ("adress", "address"),
+    ("adresse", "address"), ("calender", "calendar"), ("javascript", "js"), ("typescript", "ts"), ("kubernetes", "k8s"),
+    ("has", "have"), ("had", "have"), ("labour", "labor"), ("defence", "defense"), ("cheque", "check"), ("tyre", "tire"),
+];
+/// What ends in an `s` and is no plural.
+#[rustfmt::skip]
+const NO_PLURALS: &[&str] = &[
+    "news", "always", "less", "plus", "lens", "this", "does", "sometimes", "besides", "perhaps", "across", "whereas", "times", "gas",
+    "paris", "jenkins", "redis", "postgres", "windows", "james", "texas", "dallas", "niklas", "lukas", "mars", "ss", "alles", "moins",
+    "mais", "tres", "apres", "jamais", "lunes", "martes", "jueves", "viernes", "menos", "mas", "sos", "os",
+];
+const NUMBER_WORDS: &[(&str, &str)] = &[
+    ("two", "2"),
+    ("three", "3"),
+    ("four", "4"),
+    ("five", "5"),
+    ("six", "6"),
+    ("seven", "7"),
+    ("eight", "8"),
+    ("nine", "9"),
+    ("ten", "10"),
+    ("eleven", "11"),
+    ("twelve", "12"),
+    ("zwei", "2"),
+    ("drei", "3"),
+    ("vier", "4"),
+    ("fünf", "5"),
+    ("sechs", "6"),
+    ("sieben", "7"),
+    ("acht", "8"),
+    ("neun", "9"),
+    ("zehn", "10"),
+    ("elf", "11"),
+    ("zwölf", "12"),
+    ("deux", "2"),
+    ("trois", "3"),
+    ("quatre", "4"),
+    ("cinq", "5"),
+    ("dos", "2"),
+    ("tres", "3"),
+    ("cuatro", "4"),
+    ("cinco", "5"),
+];
+/// The days of the week and months in French and Spanish; the others are known.
+#[rustfmt::skip]
+const ROMANCE_DAYS: &[&str] = &[
+    "lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche", "lunes", "martes", "miercoles", "jueves", "viernes",
+    "sabado", "domingo", "janvier", "fevrier", "avril", "juin", "juillet", "aout", "septembre", "octobre", "novembre", "decembre",
+    "enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre", "octubre", "noviembre", "diciembre",
+    "demain", "hier", "manana", "ayer", "hoy",
+];
+
+/// Without accents, in lower case.
+pub(crate) fn folded(word: &str) -> String {
+    let lower = word.to_lowercase();
+    if lower.is_ascii() {
+        return lower;
+    }
+    lower.nfkd().filter(|&c| !is_combining_mark(c)).flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] }).collect()
+}
+
+fn singular(word: &str) -> String {
+    let count = word.chars().count();
+    if count < 4
+        || NO_PLURALS.contains(&word)
+        || !word.ends_with('s')
+        || word.ends_with("ss")
+        || word.ends_with("us")
+        || word.ends_with("is")
+    {
+        return word.to_owned();
+    }
+    if let Some(rest) = word.strip_suffix("ies").filter(|rest| rest.len() >= 3) {
+        return format!("{rest}y");
+    }
+    let after = ["sses", "xes", "ches", "shes", "zes"].iter().any(|ending| word.ends_with(ending));
+    word.strip_suffix(if after { "es" } else { "s" }).unwrap_or(word).to_owned()
+}
+
+fn spelt(word: &str) -> String {
+    if let Some((_, known)) = SPELLINGS.iter().find(|(other, _)| *other == word) {
+        return (*known).to_owned();
+    }
+    let long = word.chars().count() >= 7;
+    match word.strip_suffix("isation") {
+        Some(rest) if long => format!("{rest}ization"),
+        _ => match word.strip_suffix("ise") {
+            Some(rest) if long && !word.ends_with("wise") && !word.ends_with("prise") => format!("{rest}ize"),
+            _ => word.to_owned(),
+        },
+    }
+}
+
+/// A number as it is compared: `1,000` is `1000`, `v3.12` is `3.12`, `15th` is `15`.
+fn number(lower: &str) -> Option<(String, Option<&'static str>)> {
+    let bare = lower.strip_prefix('v').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(lower);
+    let (bare, unit) = [("€", "eur"), ("$", "usd"), ("£", "gbp"), ("%", "percent")]
+        .iter()
+        .find(|(sign, _)| bare.contains(sign))
+        .map_or((bare.to_owned(), None), |(sign, unit)| (bare.replace(sign, ""), Some(*unit)));
+    if !bare.starts_with(|c: char| c.is_ascii_digit()) && !bare.starts_with(['-', '+']) {
+        return None;
+    }
+    if !bare.contains(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let ordinal = ["st", "nd", "rd", "th"].iter().find_map(|ending| bare.strip_suffix(ending)).unwrap_or(&bare);
+    // A comma between three digits each groups them; any other stands for a point.
+    let groups: Vec<&str> = ordinal.split([',', '_', '\'']).collect();
+    let grouped =
+        groups.len() > 1 && groups.iter().skip(1).all(|group| group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit()));
+    let plain = if grouped { groups.concat() } else { ordinal.replace(',', ".") };
+    Some((plain.trim_start_matches('+').to_owned(), unit))
+}
+
+/// The words of a text.
+pub(crate) fn tokens(text: &str) -> Vec<Token> {
+    tokens_from(text, true)
+}
+
+/// Likewise; `begins` says whether a sentence begins with the first.
+fn tokens_from(text: &str, mut begins: bool) -> Vec<Token> {
+    let mut found: Vec<Token> = Vec::new();
+    let blank = |c: char| {
+        c.is_whitespace()
+            || matches!(c, '—' | '–' | ';' | '|' | '(' | ')' | '[' | ']' | '"' | '“' | '”' | '„' | '«' | '»' | '`' | '/' | '=' | '*')
+    };
+    for raw in text.split(blank) {
+        if found.len() >= MOST_WORDS {
+            break;
+        }
+        let trimmed = raw
+            .trim_start_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '€' | '$' | '£' | '-' | '#'))
+            .trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#' | '€' | '$' | '£' | '%'));
+        let trimmed = if trimmed.chars().filter(|c| c.is_alphanumeric()).count() == 0 { "" } else { trimmed };
+        let ends = raw.ends_with(['.', ':', '!', '?']);
+        if trimmed.is_empty() {
+            begins |= ends;
+            continue;
+        }
+        take(trimmed, begins, &mut found);
+        begins = ends;
+    }
+    found
+}
+
+fn take(raw: &str, begins: bool, found: &mut Vec<Token>) {
+    let lower = raw.to_lowercase().replace(['’', '‘', 'ʼ'], "'");
+    let owned = lower.strip_suffix("'s").or_else(|| lower.strip_suffix('\'')).map(str::to_owned);
+    let owner = owned.is_some();
+    let lower = owned.unwrap_or(lower);
+    let push = |word: String, stem: String, lower: &str, class, name, found: &mut Vec<Token>| {
+        found.push(Token { word, stem, lower: lower.to_owned(), class, name, owner });
+    };
+    if let Some((value, unit)) = number(&lower) {
+        push(value.clone(), value, &lower, Class::Number, false, found);
+        if let Some(unit) = unit {
+            push(unit.to_owned(), unit.to_owned(), unit, Class::Telling, false, found);
+        }
+        return;
+    }
+    let signs = [("€", "eur"), ("$", "usd"), ("£", "gbp")];
+    if let Some((_, unit)) = signs.iter().find(|(sign, _)| lower.contains(sign)) {
+        let rest = signs.iter().fold(lower.clone(), |text, (sign, _)| text.replace(sign, ""));
+        push((*unit).to_owned(), (*unit).to_owned(), unit, Class::Telling, false, found);
+        if !rest.is_empty() {
+            take(&rest, begins, found);
+        }
+        return;
+    }
+    if let Some((_, value)) = NUMBER_WORDS.iter().find(|(word, _)| *word == lower) {
+        return push((*value).to_owned(), (*value).to_owned(), &lower, Class::Number, false, found);
+    }
+    // "l'éditeur" is two words, as is "don't".
+    if let Some((article, rest)) = lower.split_once('\'')
+        && ["l", "d", "n", "j", "qu", "s", "c", "m", "t"].contains(&article)
+        && !rest.is_empty()
+        && rest != "t"
+    {
+        if article == "n" {
+            push("not".into(), "not".into(), "ne", Class::Not, false, found);
+        }
+        return take(rest, begins, found);
+    }
+    let lower = if lower == "e-mail" || lower == "e-mails" { "email".to_owned() } else { lower };
+    let (first, rest) = written_out(&lower);
+    if rest.ends_with("not") {
+        push("not".into(), "not".into(), "not", Class::Not, false, found);
+    }
+    // `python_version` and `python-version` are two words; `e-mail` comes together again where words are joined.
+    let parts: Vec<&str> = first.split(['_', '-']).filter(|part| !part.is_empty()).collect();
+    let capital = raw.starts_with(char::is_uppercase);
+    let letters = raw.chars().filter(|c| c.is_alphabetic()).count();
+    let shouted = letters >= 2 && raw.chars().filter(|c| c.is_alphabetic()).all(char::is_uppercase);
+    let inner = raw.chars().skip(1).any(char::is_uppercase);
+    let name = (capital && !begins) || shouted || inner || first.contains(|c: char| c.is_ascii_digit());
+    if parts.len() > 1 && parts.len() <= 6 {
+        for part in parts {
+            one(part, name, shouted, owner, found);
+        }
+    } else {
+        one(first, name, shouted, owner, found);
+    }
+}
+
+fn one(lower: &str, name: bool, shouted: bool, owner: bool, found: &mut Vec<Token>) {
+    let bare = folded(lower);
+    if bare.is_empty() || (lower == "can" && found.last().is_some_and(|last| last.class == Class::Not && last.lower == "not")) {
+        return;
+    }
+    let mut push = |word: String, stem: String, class| {
+        found.push(Token { word, stem, lower: lower.to_owned(), class, name: name && class == Class::Telling, owner });
+    };
+    if let Some((value, _)) = number(lower) {
+        return push(value.clone(), value, Class::Number);
+    }
+    if shouted && bare.len() <= 4 {
+        let word = spelt(&bare);
+        return push(word.clone(), word, Class::Telling);
+    }
+    if NEGATIONS.contains(&bare.as_str()) {
+        return push("not".into(), "not".into(), Class::Not);
+    }
+    if let Some(day) = days::weekday_of(lower) {
+        let day = format!("weekday {day}");
+        return push(day.clone(), day, Class::Day);
+    }
+    let relative = ["today", "tomorrow", "yesterday", "heute", "morgen", "gestern"].contains(&lower);
+    let month = days::is_month(lower) && (lower != "may" || name) && lower != "mar";
+    if month || relative || ROMANCE_DAYS.contains(&bare.as_str()) {
+        let day: String = if month { bare.chars().take(3).collect() } else { bare };
+        let day = day.replace("mai", "may").replace("okt", "oct").replace("dez", "dec");
+        return push(day.clone(), day, Class::Day);
+    }
+    if FILLERS.contains(&bare.as_str()) {
+        return push(bare.clone(), bare, Class::Filler);
+    }
+    let whole = spelt(&spelt(&singular(&spelt(&bare))));
+    let stem = folded(&same::stem(&whole));
+    push(whole, stem, Class::Telling);
+}
+
+/// What stands before the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// `Python version: 3.12`.
+    Key,
+    /// `The budget is 500 EUR`.
+    Is,
+    /// `User lives in Rome`, by the one word for the verb.
+    Verb(&'static str),
+}
+
+/// What a key or subject comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) head: Head,
+    /// Its words in order, without fillers.
+    pub(crate) words: Vec<String>,
+    /// With fillers.
+    pub(crate) whole: String,
+    /// Whether it names one certain thing: `the`, `our`, `Anna's`.
+    definite: bool,
+    /// Whether its head is something of which there is one at a time.
+    attribute: bool,
+}
+
+/// A statement, read.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) key: Option<Key>,
+    /// What comes after the key.
+    pub(crate) value: Vec<Token>,
+}
+
+/// Things of which there is one at a time.
+#[rustfmt::skip]
+const ATTRIBUTES: &[&str] = &[
+    "version", "budget", "price", "cost", "deadline", "port", "host", "name", "nickname", "surname", "color", "size", "limit", "timeout",
+    "address", "phone", "number", "email", "birthday", "age", "salary", "rent", "rate", "fee", "capacity", "quota", "status", "priority",
+    "title", "language", "framework", "database", "editor", "timezone", "currency", "branch", "license", "theme", "font", "path", "url",
+    "endpoint", "region", "model", "date", "time", "day", "start", "end", "location", "city", "country", "owner", "lead", "manager",
+    "contact", "password", "username", "format", "encoding", "schema", "os", "linter", "formatter", "role", "job", "employer", "weight",
+    "height", "diet", "room", "seat", "flight", "hotel", "destination", "threshold", "interval", "retention", "policy", "rule", "level",
+    "type", "signature", "algorithm", "strategy", "style", "tone", "audience", "length", "width", "dosage", "dose", "meeting", "launch",
+    "release", "plan", "discount", "margin", "stack", "runner", "tool", "provider", "hostname", "domain", "prefix", "suffix",
+    "indentation", "encryption", "scheduler", "window", "frequency", "temperature", "speed", "duration", "total", "balance", "target",
+    "preis", "kosten", "frist", "termin", "alter", "miete", "gehalt", "sprache", "farbe", "stadt", "wohnort", "geburtstag", "passwort",
+    "datenbank", "grosse", "gewicht", "standort", "ziel", "abgabe", "zeitzone", "wahrung", "lieferdatum", "nummer",
+    "prix", "nom", "ville", "couleur", "langue", "loyer", "delai", "echeance", "date", "taille", "poids", "mot", "salaire", "reunion",
+    "precio", "presupuesto", "fecha", "nombre", "direccion", "ciudad", "idioma", "alquiler", "edad", "plazo", "salario", "tamano",
+    "fuseau", "horario", "basededatos", "navigateur", "editeur", "color",
+];
+/// What a person has one of, so that `User timezone` is the `Timezone`.
+#[rustfmt::skip]
+const PERSONAL: &[&str] = &[
+    "name", "nickname", "surname", "timezone", "zone", "location", "city", "country", "age", "email", "phone", "job", "role", "employer",
+    "language", "birthday", "budget", "editor", "os", "diet", "salary", "goal", "profession", "occupation", "hometown", "alter", "wohnort",
+    "sprache", "geburtstag", "ville", "langue", "ciudad", "idioma", "edad", "nom", "nombre",
+];
+/// Labels under which many things may stand at once.
+#[rustfmt::skip]
+const LABELS: &[&str] = &[
+    "note", "notes", "decision", "decisions", "rule", "constraint", "preference", "preferences", "fact", "facts", "todo", "to do", "goal",
+    "requirement", "question", "idea", "warning", "hint", "tip", "reminder", "important", "task", "feature", "bug", "issue", "hobby",
+    "allergy", "skill", "pet", "child", "user", "the user", "assistant", "update", "info", "fyi", "context", "exception", "hard constraint",
+    "hard exception", "bonus", "example", "problem", "risk", "option", "step", "summary", "correction", "user preference",
+    "user note", "user decision", "user constraint", "new", "changed", "removed", "entscheidung", "hinweis", "regel", "aufgabe", "notiz",
+    "nutzer", "wichtig", "vorgabe", "décision", "règle", "remarque", "préférence", "contrainte", "utilisateur", "nota", "regla",
+    "decisión", "preferencia", "restricción", "usuario", "importante",
+];
+/// How a value begins that is rather said of somebody: `Anna: prefers tea`.
+#[rustfmt::skip]
+const PREDICATES: &[&str] = &[
+    "is", "are", "was", "were", "has", "have", "had", "prefers", "prefer", "likes", "like", "loves", "dislikes", "hates", "wants", "want",
+    "needs", "need", "uses", "use", "works", "lives", "allergic", "must", "never", "always", "should", "can", "cannot", "can't", "will",
+    "does", "do", "don't", "speaks", "owns", "plays", "knows", "asked", "decided", "plans", "planning", "willing", "open", "only", "no",
+    "not", "ist", "hat", "mag", "will", "muss", "darf", "nie", "niemals", "immer", "wohnt", "arbeitet", "est", "a", "aime", "doit", "ne",
+    "habite", "es", "tiene", "prefiere", "quiere", "debe", "nunca", "vive", "requires", "supports", "runs", "handles", "returns",
+];
+
+/// Verbs by which a thing has one value at a time, longest first, with one word for each.
+#[rustfmt::skip]
+const VERBS: &[(&str, &str)] = &[
+    ("has been moved to", "move"), ("was moved to", "move"), ("has moved to", "move"), ("moved to", "move"), ("was postponed to", "move"),
+    ("was rescheduled to", "move"), ("wurde verschoben auf", "move"), ("ist umgezogen nach", "live"),
+    ("is set to", "is"), ("was set to", "is"), ("was changed to", "is"), ("has changed to", "is"), ("changed to", "is"),
+    ("was raised to", "is"), ("was increased to", "is"), ("was reduced to", "is"), ("was lowered to", "is"), ("amounts to", "is"),
+    ("equals", "is"), ("beträgt", "is"), ("lautet", "is"),
+    ("is now living in", "live"), ("is living in", "live"), ("now lives in", "live"), ("lives in", "live"), ("resides in", "live"),
+    ("live in", "live"), ("wohnt in", "live"), ("lebt in", "live"), ("wohne in", "live"), ("habite à", "live"), ("habite en", "live"),
+    ("vit à", "live"), ("vive en", "live"), ("vivo en", "live"), ("reside en", "live"),
+    ("is based in", "based"), ("is located in", "based"), ("is headquartered in", "based"),
+    ("works at", "work"), ("works for", "work"), ("work at", "work"), ("work for", "work"), ("arbeitet bei", "work"),
+    ("arbeitet für", "work"), ("travaille chez", "work"), ("trabaja en", "work"), ("trabaja para", "work"),
+    ("reports to", "report"), ("is married to", "married"), ("is called", "called"), ("is named", "called"), ("heißt", "called"),
+    ("s'appelle", "called"), ("se llama", "called"), ("is due on", "due"), ("is due by", "due"), ("is due", "due"),
+    ("starts on", "start"), ("starts at", "start"), ("begins on", "start"), ("beginnt am", "start"), ("commence le", "start"),
+    ("ends on", "end"), ("ends at", "end"), ("expires on", "end"), ("endet am", "end"), ("costs", "cost"), ("kostet", "cost"),
+    ("coûte", "cost"), ("cuesta", "cost"), ("weighs", "weigh"), ("wiegt", "weigh"), ("is hosted on", "hosted"),
+    ("listens on", "listen"), ("runs on port", "listen"), ("is owned by", "owned"), ("is led by", "led"), ("is managed by", "managed"),
+    ("was born on", "born"), ("was born in", "born in"),
+    ("is", "is"), ("are", "is"), ("ist", "is"), ("sind", "is"), ("est", "is"), ("sont", "is"), ("es", "is"), ("son", "is"),
+];
+/// Words that make of a value one of several: of another day, another case, one more.
+#[rustfmt::skip]
+const QUALIFIERS: &[&str] = &[
+    "also", "too", "another", "additionally", "second", "third", "part-time", "during", "when", "if", "unless", "sometimes", "usually",
+    "weekends", "weekdays", "summer", "winter", "spring", "autumn", "morning", "mornings", "evening", "evenings", "night", "nights",
+    "afternoon", "auch", "zusätzlich", "weiteres", "wenn", "falls", "manchmal", "sommer", "winter", "abends", "morgens", "aussi", "si",
+    "été", "hiver", "soir", "matin", "también", "cuando", "verano", "invierno", "noche", "mañana", "formerly", "previously", "was", "were",
+    "used", "or", "and", "oder", "und", "ou", "o", "et", "y", "for", "except", "while",
+];
+
+impl Reading {
+    pub(crate) fn of(text: &str) -> Self {
+        let text = text.trim().trim_start_matches(['-', '*', '•', '>', ' ']);
+        let text = &text[..text.floor_char_boundary(4_000)];
+        if let Some((before, after)) = label(text) {
+            if LABELS.contains(&before.to_lowercase().trim()) {
+                return Self::sentence(after);
+            }
+            let reading = Self::keyed(before, after);
+            if let Some(reading) = reading {
+                return reading;
+            }
+            return Self { tokens: tokens(&format!("{before} {after}")), key: None, value: Vec::new() };
+        }
+        Self::sentence(text)
+    }
+
+    fn keyed(before: &str, after: &str) -> Option<Self> {
+        let words = tokens(before);
+        let telling = words.iter().filter(|token| token.is_telling()).count();
+        if words.is_empty() || words.len() > MOST_KEY_WORDS || telling == 0 {
+            return None;
+        }
+        let key = Key::of(Head::Key, &words, true);
+        let first = after.split_whitespace().next().unwrap_or_default().to_lowercase();
+        let predicate = PREDICATES.contains(&first.trim_matches([',', '.', ';']));
+        if predicate && telling < 2 && !key.attribute {
+            return None;
+        }
+        let value = tokens(after);
+        let mut all = words;
+        all.extend(value.iter().cloned());
+        Some(Self { tokens: all, key: Some(key), value })
+    }
+
+    fn sentence(text: &str) -> Self {
+        let all = tokens(text);
+        let (key, value) = frame(text).map_or((None, Vec::new()), |(key, value)| (Some(key), value));
+        Self { tokens: all, key, value }
+    }
+
+    /// What says something, each word once.
+    pub(crate) fn telling(&self) -> BTreeSet<&str> {
+        self.tokens.iter().filter(|token| token.is_telling()).map(|token| token.stem.as_str()).collect()
+    }
+
+    pub(crate) fn numbers(&self) -> Vec<&str> {
+        self.tokens.iter().filter(|token| matches!(token.class, Class::Number | Class::Day)).map(|token| token.word.as_str()).collect()
+    }
+
+    pub(crate) fn denies(&self) -> bool {
+        self.tokens.iter().any(|token| token.class == Class::Not)
+    }
+
+    pub(crate) fn has(&self, words: &[&str]) -> bool {
+        self.tokens.iter().any(|token| words.contains(&token.lower.as_str()))
+    }
+}
+
+/// What stands before and after a colon, if that is a label or a key.
+fn label(text: &str) -> Option<(&str, &str)> {
+    let (at, length) = text
+        .match_indices(": ")
+        .map(|(at, _)| (at, 2))
+        .chain(text.match_indices(" = ").map(|(at, _)| (at, 3)))
+        .chain(text.strip_suffix(':').map(|rest| (rest.len(), 1)))
+        .min()?;
+    let before = text[..at].trim();
+    let long = before.split_whitespace().count() > MOST_KEY_WORDS;
+    // "Meet at the station. Bring: ..." is no key.
+    let sentences =
+        before.contains(['.', '!', '?', ',', ';']) && before.split_whitespace().any(|word| word.ends_with(['.', '!', '?', ',', ';']));
+    (!before.is_empty() && !long && !sentences).then(|| (before, text[at + length..].trim()))
+}
+
+/// Subject, verb and value of a sentence whose verb gives one value at a time.
+fn frame(text: &str) -> Option<(Key, Vec<Token>)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let lower: Vec<String> =
+        words.iter().map(|word| word.to_lowercase().replace('’', "'").trim_matches(|c: char| !c.is_alphanumeric()).to_owned()).collect();
+    let skips = |word: &str| ["now", "jetzt", "nun", "currently", "maintenant", "ahora", "derzeit"].contains(&word);
+    for at in 1..words.len().min(MOST_KEY_WORDS + 2) {
+        for (phrase, verb) in VERBS {
+            let mut next = at;
+            let met = phrase.split(' ').all(|part| {
+                while next > at && lower.get(next).is_some_and(|word| skips(word)) {
+                    next += 1;
+                }
+                let met = lower.get(next).is_some_and(|word| word == part);
+                next += 1;
+                met
+            });
+            if !met || next >= words.len() {
+                continue;
+            }
+            // "User is now based in", with the adverb before the verb or within it.
+            let subject: Vec<Token> = tokens(&words[..at].join(" "));
+            let told = if *verb == "is" { Head::Is } else { Head::Verb(verb) };
+            if words[..at].iter().any(|word| word.ends_with([',', ';', '.'])) {
+                return None;
+            }
+            let value = tokens_from(&words[next..].join(" "), false);
+            return Some((Key::of(told, &subject, false), value));
+        }
+    }
+    None
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Worth {
+    Amount,
+    Day,
+    Name,
+    Other,
+}
+
+fn worth(value: &[Token]) -> Worth {
+    let mut telling = value.iter().filter(|token| token.is_telling());
+    match telling.next() {
+        Some(token) if token.class == Class::Number => {
+            if telling.next().is_some_and(|next| next.class == Class::Day) || token.word.matches('-').count() == 2 {
+                Worth::Day
+            } else {
+                Worth::Amount
+            }
+        }
+        Some(token) if ["eur", "usd", "gbp"].contains(&token.word.as_str()) => Worth::Amount,
+        Some(token) if token.class == Class::Day => Worth::Day,
+        Some(token) if token.name => Worth::Name,
+        _ => Worth::Other,
+    }
+}
+
+impl Key {
+    fn of(head: Head, words: &[Token], explicit: bool) -> Self {
+        let whole: Vec<&str> = words.iter().map(|token| token.lower.as_str()).collect();
+        let dropped = |token: &Token| {
+            let person = ["user", "users", "nutzer", "benutzer", "utilisateur", "usuario"].contains(&token.lower.as_str());
+            let in_keys = ["for", "fur", "pour", "para"].contains(&token.word.as_str());
+            if person && explicit && !token.owner && words.first().is_some_and(|first| first.lower == token.lower) {
+                // `User table` may be a table of users; `User timezone` is the person's.
+                return words.last().is_some_and(|last| PERSONAL.contains(&last.word.as_str()));
+            }
+            !token.is_telling() || in_keys
+        };
+        let kept: Vec<&Token> = words.iter().filter(|token| !dropped(token)).collect();
+        let of = words.iter().position(|token| {
+            ["of", "for", "de", "du", "des", "del", "der", "von", "für", "pour", "para", "d"].contains(&token.lower.as_str())
+        });
+        let last = |tokens: &[Token]| {
+            tokens.iter().rev().find(|token| token.is_telling()).is_some_and(|token| ATTRIBUTES.contains(&token.word.as_str()))
+        };
+        let attribute = last(words) || of.is_some_and(|at| last(&words[..at]));
+        const DEFINITE: &[&str] = &[
+            "the", "our", "my", "your", "their", "der", "die", "das", "unser", "unsere", "mein", "meine", "le", "la", "les", "l", "notre",
+            "mon", "ma", "el", "los", "las", "nuestro", "nuestra", "mi",
+        ];
+        let definite = words.iter().any(|token| token.owner || DEFINITE.contains(&token.lower.as_str()));
+        Self { head, words: kept.iter().map(|token| token.word.clone()).collect(), whole: whole.join(" "), definite, attribute }
+    }
+
+    /// Whether two keys have the same words.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        const DIRECTED: &[&str] =
+            &["from", "to", "before", "after", "over", "than", "per", "against", "nach", "vor", "entre", "between", "into"];
+        if self.words.is_empty() || other.words.is_empty() {
+            return self.words.is_empty() && other.words.is_empty();
+        }
+        if self.words == other.words || self.words.concat() == other.words.concat() {
+            return true;
+        }
+        if self.words.len() != other.words.len() || self.words.iter().any(|word| DIRECTED.contains(&word.as_str())) {
+            return false;
+        }
+        let sorted = |key: &Self| {
+            let mut words = key.words.clone();
+            words.sort();
+            words
+        };
+        sorted(self).iter().zip(sorted(other).iter()).all(|(one, other)| one == other || misspelt(one, other))
+    }
+}
+
+/// Whether one is the other with a letter too many, too few or two changed about. Another letter in its place makes
+/// another word (`internal`, `interval`), as does a short one (`contact`, `contract`).
+pub(crate) fn misspelt(one: &str, other: &str) -> bool {
+    let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let ends = a.first() == b.first() && a.last() == b.last();
+    let long = a.len().min(b.len()) >= 9 && a.iter().chain(&b).all(|c| c.is_alphabetic());
+    long && ends && strsim::osa_distance(one, other) == 1 && (a.len() != b.len() || strsim::levenshtein(one, other) == 2)
+}
+
+/// How two keyed statements stand: whether the second gives what the first gives a value.
+pub(crate) fn same_place(fact: &Reading, update: &Reading) -> bool {
+    let (Some(one), Some(other)) = (&fact.key, &update.key) else { return false };
+    if !one.meets(other) {
+        return false;
+    }
+    let more = [fact, update].iter().any(|reading| reading.has(&["also", "auch", "aussi", "también", "another", "sometimes"]));
+    let qualified = || {
+        more || [fact, update]
+            .iter()
+            .any(|reading| reading.value.iter().any(|token| QUALIFIERS.contains(&token.lower.as_str()) || token.class == Class::Not))
+    };
+    let (was, is) = (worth(&fact.value), worth(&update.value));
+    let measured = |worth| matches!(worth, Worth::Amount | Worth::Day);
+    match (&one.head, &other.head) {
+        (Head::Key, Head::Key) => true,
+        (Head::Verb(verb), Head::Verb(told)) => (verb == told || (*told == "move" && *verb == "live" && is == Worth::Name)) && !qualified(),
+        (Head::Key, Head::Verb("move")) => other.attribute && was == is && was != Worth::Other,
+        (Head::Is, Head::Verb("move")) => was == is && measured(was) && !qualified(),
+        (Head::Verb(_), _) | (_, Head::Verb(_)) => false,
+        _ if one.words.is_empty() || update.value.is_empty() || fact.value.is_empty() => false,
+        // One of the two is a sentence.
+        _ => {
+            let attribute = one.attribute || other.attribute;
+            let definite = (one.definite || one.head == Head::Key) && (other.definite || other.head == Head::Key);
+            let changed = update.has(&["now", "jetzt", "nun", "maintenant", "désormais", "ahora", "changed"]);
+            let alike = was == is && (measured(was) || (was == Worth::Name && changed));
+            // An amount or a day does not give way to a mere word.
+            let keeps = !measured(was) || measured(is);
+            ((attribute && keeps) || (definite && alike)) && !qualified()
+        }
+    }
+}

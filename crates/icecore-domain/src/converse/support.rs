@@ -1,0 +1,326 @@
+//! Whether an exchange says what an entry of a diff says (C8).
+//!
+//! The summariser is a stranger. What it claims stands only if the exchange has its numbers, its names and most of its
+//! telling words, and does not say the opposite. Measured by words, not by meaning: an entry in another language than the
+//! exchange is refused.
+
+use std::collections::BTreeSet;
+
+use super::reading::{self, Class, Token};
+
+/// How many of its telling words an entry must have from the exchange, in percent.
+const SUPPORTED_PERCENT: usize = 60;
+/// How many missing things are named.
+const NAMED: usize = 6;
+
+/// Words of a reporter, which no exchange has.
+#[rustfmt::skip]
+const REPORTER: &[&str] = &[
+    "user", "prefers", "prefer", "preferred", "preference", "preferences", "likes", "wants", "want", "decided", "decision", "now", "asked",
+    "asks", "requested", "requires", "requirement", "required", "constraint", "rule", "stated", "mentioned", "confirmed", "agreed", "chose",
+    "chosen", "plans", "planned", "plan", "goal", "current", "currently", "project", "assistant", "fact", "uses", "use", "used", "using",
+    "needs", "need", "has", "have", "working", "interested", "named", "called", "will", "should", "must", "always", "instead", "over",
+    "set", "changed", "updated", "switched", "provided", "version", "name", "type", "to", "for", "with", "by", "from", "or", "based",
+    "client", "location", "language", "status", "value", "key", "about", "into", "than", "be", "was", "were", "it", "me", "he", "she",
+    "nutzer", "möchte", "bevorzugt", "will", "entschieden", "entscheidung", "nutzt", "verwendet", "hat", "braucht", "soll", "muss", "mit",
+    "für", "zu", "utilisateur", "préfère", "veut", "décidé", "utilise", "doit", "avec", "pour", "usuario", "prefiere", "quiere", "decidió",
+    "usa", "debe", "con", "para", "lives", "wohnt", "habite", "vive", "works", "allowed", "lieu", "statt", "vez", "lugar",
+];
+/// Words that deny by themselves, whatever the exchange uses for it.
+#[rustfmt::skip]
+const AVERSE: &[&str] = &[
+    "dislikes", "dislike", "hates", "hate", "avoid", "avoids", "refuses", "against", "without", "stop", "stopped", "forbidden",
+    "prohibited", "disabled", "removed", "dropped", "excludes", "exclude", "excluded", "instead", "rather", "over", "only", "unable", "lacks",
+    "rejects", "rejected", "vermeidet", "gegen", "ohne", "verboten", "statt", "évite", "sans", "interdit", "évitar", "evita", "sin",
+    "prohibido", "free", "vegetarian", "vegan", "allergic", "but", "except", "unless", "no-go", "nur",
+];
+/// What says that something was settled.
+const SETTLED: &[&str] =
+    &["decided", "decision", "chose", "agreed", "settled", "confirmed", "entschieden", "beschlossen", "décidé", "decidió"];
+
+/// Why the exchange does not say this, or nothing if it does.
+pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
+    let tokens = reading::tokens(entry);
+    let telling = |token: &&Token| token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str());
+    if !tokens.iter().any(|token| token.class != Class::Filler) {
+        return Some("it says nothing".into());
+    }
+    let said: Vec<Clause> = exchange.iter().flat_map(|text| clauses(text)).collect();
+    let all = Clause::of(exchange.iter().flat_map(|text| lines(text)));
+    let mut missing: Vec<String> = Vec::new();
+    for token in &tokens {
+        let known = match token.class {
+            Class::Number => all.has_number(&token.word),
+            Class::Day => all.stems.contains(&token.stem) || all.has_date_of(&token.word),
+            Class::Telling if token.name && !REPORTER.contains(&token.lower.as_str()) => all.has(token),
+            _ => true,
+        };
+        if !known && !missing.contains(&token.lower) {
+            missing.push(token.lower.clone());
+        }
+    }
+    if let Some(first) = first_name(entry, &tokens).filter(|first| !all.has(first)) {
+        missing.push(first.lower.clone());
+    }
+    if !missing.is_empty() {
+        missing.truncate(NAMED);
+        return Some(format!("the exchange does not say: {}", missing.join(", ")));
+    }
+    let wanted: Vec<&Token> = tokens.iter().filter(telling).collect();
+    let there = wanted.iter().filter(|token| all.has(token)).count();
+    if there * 100 < wanted.len() * SUPPORTED_PERCENT {
+        return Some(format!("only {there} of its {} telling words are in the exchange", wanted.len()));
+    }
+    // A preference or a decision with no words of its own is the reporter's alone.
+    if wanted.is_empty() && !tokens.iter().any(|token| matches!(token.class, Class::Number | Class::Day)) {
+        let own: Vec<&Token> = tokens.iter().filter(|token| token.class == Class::Telling).collect();
+        if !own.is_empty() && !own.iter().any(|token| all.has(token)) {
+            return Some("none of its words are in the exchange".into());
+        }
+    }
+    polarity(&tokens, &wanted, &said)
+}
+
+/// Whether the clauses that speak of the same things say the opposite, or only ask.
+fn polarity(tokens: &[Token], wanted: &[&Token], said: &[Clause]) -> Option<String> {
+    let shared = |clause: &Clause| wanted.iter().filter(|token| clause.has(token)).count();
+    let most = said.iter().map(shared).max().unwrap_or(0);
+    if most == 0 {
+        return None;
+    }
+    let near: Vec<&Clause> = said.iter().filter(|clause| shared(clause) == most).collect();
+    let denies = tokens.iter().any(|token| token.class == Class::Not);
+    let averse = tokens.iter().any(|token| AVERSE.contains(&token.lower.as_str()));
+    if !averse && near.iter().all(|clause| clause.denies != denies && !clause.averse) {
+        return Some("it denies what the exchange says, or the other way round".into());
+    }
+    let settled = tokens.iter().any(|token| SETTLED.contains(&token.lower.as_str()));
+    if settled && near.iter().all(|clause| clause.asks) {
+        return Some("the exchange only asks about it".into());
+    }
+    None
+}
+
+/// A name that begins the entry; its capital alone tells nothing there.
+fn first_name<'a>(entry: &str, tokens: &'a [Token]) -> Option<&'a Token> {
+    let first = tokens.first().filter(|token| token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str()))?;
+    let raw = entry.split_whitespace().next()?;
+    if raw.ends_with(':') || !raw.starts_with(char::is_uppercase) {
+        return None;
+    }
+    const ACTS: &[&str] = &[
+        "is", "was", "has", "will", "must", "can", "lives", "works", "likes", "prefers", "wants", "owns", "said", "ist", "hat", "wohnt",
+        "arbeitet", "est", "habite", "es", "vive", "tiene",
+    ];
+    let next = tokens.get(1)?;
+    (first.owner || ACTS.contains(&next.lower.as_str())).then_some(first)
+}
+
+/// A part of the exchange, and what it comes to.
+struct Clause {
+    stems: BTreeSet<String>,
+    words: BTreeSet<String>,
+    /// Without blanks and marks, for names that are written apart here and together there.
+    joined: String,
+    denies: bool,
+    averse: bool,
+    asks: bool,
+}
+
+impl Clause {
+    fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut clause =
+            Self { stems: BTreeSet::new(), words: BTreeSet::new(), joined: " ".into(), denies: false, averse: false, asks: false };
+        for text in texts {
+            clause.asks |= text.trim_end().ends_with('?');
+            for token in reading::tokens(text) {
+                clause.denies |= token.class == Class::Not;
+                clause.averse |= AVERSE.contains(&token.lower.as_str());
+                clause.joined.push_str(&reading::folded(&token.lower));
+                clause.words.insert(token.word);
+                clause.words.insert(reading::folded(&token.lower));
+                clause.stems.insert(token.stem);
+            }
+        }
+        clause
+    }
+
+    fn has(&self, token: &Token) -> bool {
+        if self.stems.contains(&token.stem) || self.words.contains(&token.word) {
+            return true;
+        }
+        let long = token.stem.chars().count();
+        // "recursion" and "recursive", "deploys" and "deployment": the same beginning is the same word.
+        let kin = long >= 5
+            && !token.name
+            && self.stems.iter().any(|stem| {
+                let shared = stem.chars().zip(token.stem.chars()).take_while(|(one, other)| one == other).count();
+                shared >= 5 && shared * 10 >= long.min(stem.chars().count()) * 8 && shared * 10 >= long * 6
+            });
+        kin || (long >= 5 && self.joined.contains(&token.word)) || self.stems.iter().any(|stem| reading::misspelt(stem, &token.stem))
+    }
+
+    fn has_number(&self, number: &str) -> bool {
+        let same = |known: &str| {
+            known == number
+                || known.trim_end_matches(".0") == number.trim_end_matches(".0")
+                // "2026-05-03" is said by "May 3, 2026" only in part; its parts must stand there.
+                || known.strip_suffix(char::is_alphabetic).is_some_and(|bare| bare == number)
+                || number.strip_suffix(char::is_alphabetic).is_some_and(|bare| bare == known)
+        };
+        if self.words.iter().any(|word| same(word)) {
+            return true;
+        }
+        // A thousand may be written `1k` or `1.000`.
+        let thousands = |text: &str| text.strip_suffix('k').map(|bare| format!("{bare}000"));
+        let grouped = |text: &str| {
+            let groups: Vec<&str> = text.split('.').collect();
+            let whole =
+                groups.len() > 1 && groups.iter().skip(1).all(|group| group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit()));
+            whole.then(|| groups.concat())
+        };
+        let forms = |text: &str| [thousands(text), grouped(text)].into_iter().flatten().collect::<Vec<_>>();
+        let mine = forms(number);
+        if self.words.iter().any(|word| mine.contains(word) || forms(word).iter().any(|form| form == number || mine.contains(form))) {
+            return true;
+        }
+        match number.parse::<jiff::civil::Date>() {
+            Ok(day) => {
+                let month = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+                let month = usize::try_from(day.month() - 1).ok().and_then(|at| month.get(at)).copied().unwrap_or_default();
+                self.words.contains(&day.day().to_string()) && self.words.contains(month)
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether a month is named by a date in digits.
+    fn has_date_of(&self, month: &str) -> bool {
+        let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+        let Some(at) = months.iter().position(|known| *known == month) else { return false };
+        self.words
+            .iter()
+            .filter_map(|word| word.parse::<jiff::civil::Date>().ok())
+            .any(|day| usize::try_from(day.month()).is_ok_and(|month| month == at + 1))
+    }
+}
+
+/// A text in pieces that can be read whole.
+fn lines(text: &str) -> Vec<&str> {
+    text.split_inclusive(['\n', '!', '?', ';']).flat_map(|line| line.split_inclusive(". ")).filter(|line| !line.trim().is_empty()).collect()
+}
+
+fn clauses(text: &str) -> Vec<Clause> {
+    let mut found = Vec::new();
+    for line in lines(text) {
+        found.push(Clause::of([line]));
+        let parts: Vec<&str> = line
+            .split([',', ':', '(', ')'])
+            .flat_map(|part| part.split(" but "))
+            .flat_map(|part| part.split(" aber "))
+            .flat_map(|part| part.split(" and "))
+            .collect();
+        if parts.len() > 1 {
+            found.extend(parts.into_iter().map(|part| Clause::of([part])));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(supported: bool, rows: &[(&str, &[&str])]) {
+        let wrong: Vec<String> = rows
+            .iter()
+            .filter_map(|(entry, exchange)| {
+                let why = unsupported(entry, exchange);
+                (why.is_none() != supported).then(|| format!("{entry} / {exchange:?}: {why:?}"))
+            })
+            .collect();
+        assert!(wrong.is_empty(), "should be supported: {supported}\n{}", wrong.join("\n"));
+    }
+
+    // C8
+    #[test]
+    fn an_honest_paraphrase_stands() {
+        #[rustfmt::skip]
+        check(true, &[
+            ("User prefers iterative over recursive solutions", &["Please refactor it to be iterative, I don't like recursion", "Here is an iterative quicksort."]),
+            ("Sorting function: now iterative quicksort, O(n log n)", &["make the sorting function iterative", "Done: iterative quicksort, still O(n log n) on average."]),
+            ("Python version: 3.12", &["We are on Python v3.12 now", "Good."]),
+            ("Budget: 1,000 EUR", &["our budget is 1000 €", "ok"]),
+            ("Budget: 1000 EUR", &["our budget is 1,000 EUR", "ok"]),
+            ("User lives in Rome", &["I live in Rome by the way", "Lovely city!"]),
+            ("User dislikes cilantro", &["I don't like cilantro", "Noted."]),
+            ("Never deploy on Fridays", &["we must never deploy on Fridays", "Understood."]),
+            ("Do not use GPL libraries", &["We can't use GPL libraries.", "I will pick MIT ones."]),
+            ("Database: Postgres", &["not MySQL, Postgres please", "Switching to Postgres."]),
+            ("User decided on Postgres", &["Should we take Postgres? Yes, let's go with Postgres.", "Fine."]),
+            ("Deadline: 2026-05-03", &["the deadline is May 3, 2026", "ok"]),
+            ("Deadline: 3 May", &["it is due 2026-05-03", "The deadline is noted."]),
+            ("The function returns Option<u32>", &["what does it return", "The function returns `Option<u32>`."]),
+            ("User has two cats", &["my 2 cats keep me awake", "Poor you."]),
+            ("API port: 8080", &["the API runs on port 8080", "ok"]),
+            ("Anna works at Siemens", &["My colleague Anna is at Siemens", "ok"]),
+            ("User is vegetarian", &["I don't eat meat, I'm vegetarian", "ok"]),
+            ("Nutzer wohnt in Rom", &["Ich wohne in Rom", "Schön!"]),
+            ("Nutzer mag keinen Kaffee", &["Ich mag keinen Kaffee", "Alles klar."]),
+            ("L'utilisateur habite à Lyon", &["J'habite à Lyon", "D'accord."]),
+            ("El usuario prefiere té", &["Prefiero el té", "Vale."]),
+            ("User uses PostgreSQL 16", &["We run Postgres 16", "ok"]),
+            ("Time zone: CET", &["my timezone is CET", "ok"]),
+            ("Responses must be under 100 words", &["Keep all responses under 100 words", "Will do."]),
+        ]);
+    }
+
+    // C8
+    #[test]
+    fn what_was_not_said_is_refused() {
+        #[rustfmt::skip]
+        check(false, &[
+            ("User lives in Berlin", &["I live in Rome", "Lovely city!"]),
+            ("Python version: 3.13", &["We are on Python 3.12", "ok"]),
+            ("Budget: 2000 EUR", &["our budget is 1000 EUR", "ok"]),
+            ("User has a dog named Rex", &["I have a dog", "Nice!"]),
+            ("User prefers dark mode", &["Make the sorting function iterative", "Done."]),
+            ("User likes cilantro", &["I don't like cilantro", "Noted."]),
+            ("User does not like cilantro", &["I like cilantro", "Noted."]),
+            ("Deploy on Fridays", &["never deploy on Fridays", "Understood."]),
+            ("User decided on Postgres", &["Should we take Postgres?", "It depends on your load."]),
+            ("Deadline: 2026-05-04", &["the deadline is May 3, 2026", "ok"]),
+            ("Anna works at Bosch", &["My colleague Anna is at Siemens", "ok"]),
+            ("Bert is the project lead", &["The project lead is on holiday", "ok"]),
+            ("Carol owns the billing service", &["Who owns the billing service?", "I do not know."]),
+            ("API port: 9090", &["the API runs on port 8080", "ok"]),
+            ("User is a doctor in Hamburg", &["What time is it?", "It is noon."]),
+            ("The library is licensed under MIT", &["which library is this", "It is serde."]),
+            ("Meeting on Tuesday", &["the meeting is on Monday", "ok"]),
+            ("Nutzer wohnt in Berlin", &["Ich wohne in Rom", "Schön!"]),
+            ("Nutzer mag Kaffee", &["Ich mag keinen Kaffee", "Alles klar."]),
+            ("L'utilisateur aime le café", &["Je n'aime pas le café", "D'accord."]),
+            ("El usuario come carne", &["No como carne", "Vale."]),
+            ("", &["hello", "hi"]),
+            ("the", &["hello", "hi"]),
+            ("User allocated 40 hours per week", &["I have some hours per week", "Good."]),
+            ("Framework: React 18", &["we use React 17", "ok"]),
+        ]);
+    }
+
+    proptest::proptest! {
+        // C8
+        #[test]
+        fn what_was_said_verbatim_is_supported(words in "[a-z]{4,8}( [a-z]{4,8}){1,6}", number in 1_u32..99_999) {
+            let text = format!("{words} {number}");
+            proptest::prop_assert_eq!(unsupported(&text, &[&text]), None);
+            let other = format!("{words} {}", number + 1);
+            proptest::prop_assert!(unsupported(&other, &[&text]).is_some());
+        }
+
+        #[test]
+        fn anything_can_be_held_against_anything(entry in "\\PC{0,80}", exchange in "\\PC{0,200}") {
+            let _ = unsupported(&entry, &[&exchange, ""]);
+        }
+    }
+}

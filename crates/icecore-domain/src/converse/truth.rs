@@ -1,0 +1,739 @@
+//! The base truth of a conversation: the facts that hold in it, and how a diff changes them (C1, C5, C9, C10, C14).
+//!
+//! It is a view over the ledger, never a file of its own: a fact is an active statement whose scope is the conversation. A
+//! diff is somebody's proposal. It is read with patience, applied remove, update, add, and whatever was not done as it was
+//! asked is told. A hard exception goes only if it is named.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::key::{self, Meant, Sure, Way, alike, meant, meant_surely};
+use super::reading::{Class, Reading};
+use super::support;
+use crate::budget;
+use crate::calendar::Moment;
+use crate::distil::markers;
+use crate::distil::same::{Sameness, same};
+use crate::distil::speech::{flat, has};
+use crate::event::{Act, Draft, Kind, Origin, Priority, Scope, guess_kind};
+use crate::id::EventId;
+use crate::ledger::Ledger;
+use crate::plain;
+
+/// The most entries of a diff that are applied, all three lists together.
+pub const MAX_ENTRIES: usize = 40;
+/// The longest entry, in bytes.
+pub const MAX_ENTRY_BYTES: usize = 400;
+/// The tag of a hard exception.
+pub const HARD: &str = "hard";
+/// The field with the turn a fact was learnt in.
+pub const TURN: &str = "turn";
+/// How many of the facts a consolidation may drop without a trace, in percent.
+pub const MAX_DROPPED_PERCENT: usize = 40;
+/// How many of a fact's telling words must be in the line that it was merged into, in percent.
+const MERGED_PERCENT: usize = 60;
+
+/// Something that holds in a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fact {
+    /// The event that says so.
+    pub id: EventId,
+    /// What holds.
+    pub text: String,
+    /// Whether it is a hard exception: never pruned, shown first.
+    pub hard: bool,
+    /// Since when it is known in these words.
+    pub since: Moment,
+    /// The turn it was learnt in.
+    pub turn: Option<u64>,
+}
+
+impl AsRef<str> for Fact {
+    fn as_ref(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The facts of a conversation: hard exceptions first, then in the order in which they were first established. What
+/// replaces another keeps its place.
+pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
+    let mut places: HashMap<EventId, usize> = HashMap::new();
+    let mut found: Vec<(usize, Fact)> = Vec::new();
+    for (at, entry) in ledger.entries().iter().enumerate() {
+        let event = &entry.event;
+        let own = matches!(&event.scope, Scope::Conversation(id) if id == conversation);
+        if !own || !event.is_statement() {
+            continue;
+        }
+        let place = event.supersedes.iter().filter_map(|id| places.get(id)).min().copied().unwrap_or(at);
+        places.insert(event.id, place);
+        // A stranger's words are shown nowhere before somebody confirmed them.
+        if entry.standing.is_active() && !entry.is_quarantined() {
+            let hard = event.tags.iter().any(|tag| tag == HARD) || is_hard(&event.content);
+            let fact = Fact { id: event.id, text: event.content.clone(), hard, since: event.ts, turn: event.field(TURN) };
+            found.push((place, fact));
+        }
+    }
+    found.sort_by_key(|(place, fact)| (!fact.hard, *place, fact.id));
+    found.into_iter().map(|(_, fact)| fact).collect()
+}
+
+/// Hard words of the languages that the distillation's rules do not read.
+#[rustfmt::skip]
+const HARD_ELSEWHERE: &[&str] = &[
+    "must not", "may not", "shall not", "mustn't", "prohibited", "not permitted", "no exceptions", "darf kein", "darf keine", "dürfen keine",
+    "darf nie", "zwingend", "untersagt", "doit", "doivent", "ne doit pas", "jamais", "toujours", "interdit", "interdite", "au maximum",
+    "en aucun cas", "obligatoire", "ne peut pas", "debe", "deben", "nunca", "jamás", "siempre", "prohibido", "prohibida", "como máximo",
+    "en ningún caso", "obligatorio", "no puede", "no se puede", "il ne faut", "il faut toujours",
+];
+/// Idioms with a hard word in them that bind nobody.
+#[rustfmt::skip]
+const HARMLESS: &[&str] = &[
+    "never mind", "never say never", "as always", "like always", "better late than never", "now or never", "cannot wait", "cannot believe",
+    "cannot complain", "must say", "must admit", "must confess", "must be kidding", "must be joking", "you never know", "wie immer",
+    "immer noch", "immer wieder", "was auch immer", "do not worry", "do not know", "do not mind", "do not think", "comme toujours",
+    "como siempre",
+];
+
+/// Whether a statement binds: must, never, always, cannot and their like.
+pub fn is_hard(text: &str) -> bool {
+    let mut words = flat(text);
+    for idiom in HARMLESS {
+        while let Some(at) = crate::distil::speech::find(&words, idiom) {
+            words.replace_range(at..at + idiom.len(), "");
+        }
+    }
+    has(&words, markers::HARD) || has(&words, HARD_ELSEWHERE)
+}
+
+/// What a summariser would change.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Diff {
+    /// What is new.
+    pub add: Vec<String>,
+    /// What has changed, in whole.
+    pub update: Vec<String>,
+    /// What no longer holds.
+    pub remove: Vec<String>,
+    /// What could not be read of it, and why.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+}
+
+impl Diff {
+    /// Reads what a model answered: unknown fields do not matter, `null` is an empty list, a single text a list of one, and
+    /// what is no text is left out and told.
+    pub fn read(value: &Value) -> Self {
+        let mut diff = Self::default();
+        let mut notes = Vec::new();
+        let mut list = |name: &str| -> Vec<String> {
+            match value.get(name) {
+                None | Some(Value::Null) => Vec::new(),
+                Some(Value::String(text)) => vec![text.clone()],
+                Some(Value::Array(all)) => all.iter().filter_map(|one| entry(name, one, &mut notes)).collect(),
+                Some(_) => {
+                    notes.push(format!("`{name}` is no list and was left out"));
+                    Vec::new()
+                }
+            }
+        };
+        (diff.add, diff.update, diff.remove) = (list("add"), list("update"), list("remove"));
+        if !value.is_object() && !value.is_null() {
+            notes.push("the diff is no object and was left out".into());
+        }
+        diff.notes = notes;
+        diff
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.add.is_empty() && self.update.is_empty() && self.remove.is_empty()
+    }
+}
+
+fn entry(name: &str, value: &Value, notes: &mut Vec<String>) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => {
+            notes.push(format!("a number in `{name}` was read as text"));
+            Some(number.to_string())
+        }
+        other => {
+            // Some models write {"fact": "..."}; what it means is plain.
+            if let Some(text) = ["fact", "text", "value", "content"].iter().find_map(|field| other.get(field)?.as_str()) {
+                notes.push(format!("an object in `{name}` was read as its text"));
+                return Some(text.to_owned());
+            }
+            notes.push(format!("an entry of `{name}` is no text and was left out"));
+            None
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Diff {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(|value| Self::read(&value))
+    }
+}
+
+/// One change of the base truth.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub enum Change {
+    /// A fact no longer holds.
+    Remove {
+        /// Which.
+        id: EventId,
+    },
+    /// A fact has other words now.
+    Replace {
+        /// Which.
+        id: EventId,
+        /// The words.
+        text: String,
+        /// Whether they bind.
+        hard: bool,
+    },
+    /// A fact is new.
+    Add {
+        /// Its words.
+        text: String,
+        /// Whether they bind.
+        hard: bool,
+    },
+}
+
+/// What comes of a diff.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Applied {
+    /// What changes, removals first, then replacements, then what is new.
+    pub changes: Vec<Change>,
+    /// What was not done as it was asked, and why.
+    pub notes: Vec<String>,
+}
+
+/// A fact while a diff is applied.
+struct Slot {
+    /// Its event, unless this diff brings it.
+    id: Option<EventId>,
+    was: String,
+    text: String,
+    hard: bool,
+    gone: bool,
+}
+
+struct Work {
+    slots: Vec<Slot>,
+    notes: Vec<String>,
+}
+
+/// Applies a diff: remove, then update, then add.
+pub fn apply(facts: &[Fact], diff: &Diff) -> Applied {
+    let slot = |fact: &Fact| Slot { id: Some(fact.id), was: fact.text.clone(), text: fact.text.clone(), hard: fact.hard, gone: false };
+    let mut work = Work { slots: facts.iter().map(slot).collect(), notes: diff.notes.clone() };
+    let mut room = MAX_ENTRIES;
+    let removals = bounded("remove", &diff.remove, &mut room, &mut work.notes);
+    let updates = bounded("update", &diff.update, &mut room, &mut work.notes);
+    let additions = bounded("add", &diff.add, &mut room, &mut work.notes);
+    for text in &removals {
+        work.remove(text);
+    }
+    for text in updates {
+        work.update(text);
+    }
+    for text in additions {
+        work.add(text);
+    }
+    work.done()
+}
+
+/// The entries that are looked at, clean and short.
+fn bounded(list: &str, entries: &[String], room: &mut usize, notes: &mut Vec<String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    for (at, raw) in entries.iter().enumerate() {
+        if *room == 0 {
+            notes.push(format!("{} entries of `{list}` are more than {MAX_ENTRIES} and were left out", entries.len() - at));
+            break;
+        }
+        *room -= 1;
+        let cleaned = plain::clean(raw).text;
+        let line = cleaned.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = line.trim_start_matches(['-', '*', '•', ' ']).trim();
+        if !line.contains(char::is_alphanumeric) {
+            notes.push(format!("an entry of `{list}` says nothing and was left out"));
+            continue;
+        }
+        if line.len() > MAX_ENTRY_BYTES {
+            notes.push(format!("an entry of `{list}` has {} bytes and was cut to {MAX_ENTRY_BYTES}", line.len()));
+        }
+        kept.push(budget::shortened(line, MAX_ENTRY_BYTES));
+    }
+    kept
+}
+
+impl Work {
+    /// Which of the slots that are gone, or not, a text means.
+    fn find(&self, text: &str, way: Way, gone: bool) -> (Meant, Option<Sure>) {
+        let of: Vec<usize> = (0..self.slots.len()).filter(|at| self.slots.get(*at).is_some_and(|slot| slot.gone == gone)).collect();
+        let texts: Vec<&str> = of.iter().filter_map(|at| self.slots.get(*at)).map(|slot| slot.text.as_str()).collect();
+        let own = |at: usize| of.get(at).copied().unwrap_or(usize::MAX);
+        match meant_surely(&texts, text, way) {
+            (Meant::One(at), sure) => (Meant::One(own(at)), sure),
+            (Meant::Ambiguous(all), sure) => (Meant::Ambiguous(all.into_iter().map(own).collect()), sure),
+            none => none,
+        }
+    }
+
+    fn note(&mut self, what: &str, text: &str) {
+        self.notes.push(format!("{what}: {}", budget::shortened(text, 120)));
+    }
+
+    fn remove(&mut self, text: &str) {
+        match self.find(text, Way::Remove, false) {
+            (Meant::One(at), sure) => {
+                let Some(slot) = self.slots.get_mut(at) else { return };
+                if slot.hard && sure < Some(Sure::Clearly) {
+                    self.note("a hard exception is kept unless it is named, so nothing was removed", text);
+                } else {
+                    slot.gone = true;
+                }
+            }
+            (Meant::None, _) => self.note("no fact is meant, so nothing was removed", text),
+            (Meant::Ambiguous(all), _) => self.note(&format!("{} facts could be meant, so nothing was removed", all.len()), text),
+        }
+    }
+
+    fn update(&mut self, text: String) {
+        match self.find(&text, Way::Update, false) {
+            (Meant::One(at), sure) => self.replace(at, sure, text),
+            (Meant::Ambiguous(all), sure) if sure >= Some(Sure::Key) => {
+                self.note("several facts have this key; the last of them was replaced", &text);
+                if let Some(at) = all.last() {
+                    self.replace(*at, sure, text);
+                }
+            }
+            (found, _) => {
+                if self.revive(&text) {
+                    return;
+                }
+                let many = matches!(found, Meant::Ambiguous(_));
+                let why = if many {
+                    "an update that could mean several facts became an add"
+                } else {
+                    "an update of an unknown fact became an add"
+                };
+                self.note(why, &text);
+                self.add(text);
+            }
+        }
+    }
+
+    /// Gives a fact other words, if it may have them.
+    fn replace(&mut self, at: usize, sure: Option<Sure>, text: String) {
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        if plain::sameness_key(&slot.text) == plain::sameness_key(&text) {
+            return self.note("known already", &text);
+        }
+        if slot.hard && sure < Some(Sure::Clearly) {
+            self.note("a hard exception is kept unless it is named, so this stands beside it", &text);
+            return self.push(text);
+        }
+        slot.hard = is_hard(&text);
+        slot.text = text;
+    }
+
+    /// A fact that this diff took away and now names again was not taken away.
+    fn revive(&mut self, text: &str) -> bool {
+        let (Meant::One(at), sure) = self.find(text, Way::Add, true) else { return false };
+        let Some(slot) = self.slots.get_mut(at) else { return false };
+        if slot.hard && sure < Some(Sure::Clearly) {
+            return false;
+        }
+        slot.gone = false;
+        slot.text = text.to_owned();
+        slot.hard = is_hard(text);
+        self.note("removed and named again, so it was replaced", text);
+        true
+    }
+
+    fn add(&mut self, text: String) {
+        if self.slots.iter().any(|slot| !slot.gone && says(&slot.text, &text)) {
+            return self.note("known already", &text);
+        }
+        if self.revive(&text) {
+            return;
+        }
+        match self.find(&text, Way::Add, false) {
+            (Meant::One(at), sure) => {
+                self.note("what was to be added has a known key, so it replaced that fact", &text);
+                self.replace(at, sure, text);
+            }
+            (Meant::Ambiguous(all), sure) if sure >= Some(Sure::Key) => {
+                self.note("several facts have this key; the last of them was replaced", &text);
+                if let Some(at) = all.last() {
+                    self.replace(*at, sure, text);
+                }
+            }
+            _ => self.push(text),
+        }
+    }
+
+    fn push(&mut self, text: String) {
+        if self.slots.iter().any(|slot| !slot.gone && says(&slot.text, &text)) {
+            return self.note("known already", &text);
+        }
+        let hard = is_hard(&text);
+        self.slots.push(Slot { id: None, was: String::new(), text, hard, gone: false });
+    }
+
+    fn done(self) -> Applied {
+        let (mut removed, mut replaced, mut added) = (Vec::new(), Vec::new(), Vec::new());
+        for slot in self.slots {
+            match slot.id {
+                Some(id) if slot.gone => removed.push(Change::Remove { id }),
+                Some(id) if slot.text != slot.was => replaced.push(Change::Replace { id, text: slot.text, hard: slot.hard }),
+                None if !slot.gone => added.push(Change::Add { text: slot.text, hard: slot.hard }),
+                _ => {}
+            }
+        }
+        Applied { changes: removed.into_iter().chain(replaced).chain(added).collect(), notes: self.notes }
+    }
+}
+
+/// Whether a known statement says all that a new one says.
+pub fn says(known: &str, new: &str) -> bool {
+    if plain::sameness_key(known) == plain::sameness_key(new) {
+        return true;
+    }
+    let (one, other) = (Reading::of(known), Reading::of(new));
+    if alike(&one, &other) {
+        return true;
+    }
+    // Words that mean the same count only if the new one has no number, name or limit of its own.
+    let told = one.telling();
+    let nothing_new = other.tokens.iter().all(|token| {
+        let telling = matches!(token.class, Class::Number | Class::Day) || token.name;
+        !telling || told.contains(token.stem.as_str())
+    });
+    nothing_new && one.denies() == other.denies() && is_hard(known) == is_hard(new) && same(known, new) == Sameness::Same
+}
+
+/// The facts after the changes, hard exceptions first.
+pub fn after(facts: &[Fact], changes: &[Change]) -> Vec<String> {
+    let mut kept: Vec<(bool, String)> = Vec::new();
+    for fact in facts {
+        let change =
+            changes.iter().rev().find(|change| matches!(change, Change::Remove { id } | Change::Replace { id, .. } if *id == fact.id));
+        match change {
+            Some(Change::Remove { .. }) => {}
+            Some(Change::Replace { text, hard, .. }) => kept.push((*hard, text.clone())),
+            _ => kept.push((fact.hard, fact.text.clone())),
+        }
+    }
+    for change in changes {
+        if let Change::Add { text, hard } = change {
+            kept.push((*hard, text.clone()));
+        }
+    }
+    kept.sort_by_key(|(hard, _)| !hard);
+    kept.into_iter().map(|(_, text)| text).collect()
+}
+
+/// Where changes come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whence {
+    /// When they are recorded.
+    pub ts: Moment,
+    /// The conversation they hold in.
+    pub conversation: String,
+    /// The turn they were learnt in.
+    pub turn: u64,
+    /// The session.
+    pub session: Option<String>,
+    /// Where the exchange is kept.
+    pub source: String,
+}
+
+/// The events that make the changes true. What a change is upon must stand in the ledger; if it does not, a replacement
+/// becomes a new statement and a removal nothing.
+pub fn drafts(applied: &Applied, ledger: &Ledger, whence: &Whence) -> Vec<Draft> {
+    let own = |draft: Draft| {
+        // The words are the summariser's, as an assistant's are.
+        let draft = Draft { session: whence.session.clone(), source: whence.source.clone(), origin: Origin::Assistant, ..draft };
+        draft.with_field(TURN, &whence.turn)
+    };
+    let statement = |text: &str, hard: bool, replaced: Option<EventId>| {
+        let kind = match guess_kind(text) {
+            _ if hard => Kind::Constraint,
+            kind @ (Kind::Decision | Kind::Preference) => kind,
+            _ => Kind::Fact,
+        };
+        let priority = if hard { Priority::P0 } else { Priority::P2 };
+        own(Draft {
+            tags: if hard { vec![HARD.into()] } else { Vec::new() },
+            scope: Scope::Conversation(whence.conversation.clone()),
+            supersedes: replaced.into_iter().collect(),
+            ..Draft::new(whence.ts, kind, priority, text)
+        })
+    };
+    applied
+        .changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::Remove { id } => {
+                let target = &ledger.get(*id)?.event;
+                let why = budget::shortened(&format!("no longer holds: {}", plain::one_line(&target.content)), MAX_ENTRY_BYTES);
+                Some(own(Draft::upon(target, Act::Retract, whence.ts, why)))
+            }
+            Change::Replace { id, text, hard } => Some(statement(text, *hard, ledger.get(*id).map(|entry| entry.event.id))),
+            Change::Add { text, hard } => Some(statement(text, *hard, None)),
+        })
+        .collect()
+}
+
+/// Judges a shorter list of the facts that a model proposes (C9). Accepted, it is changes and notes on what was dropped;
+/// refused, the reasons.
+pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<String>> {
+    let mut notes = Vec::new();
+    let mut room = facts.len().max(MAX_ENTRIES).saturating_add(1);
+    let mut lines = bounded("the proposal", proposed, &mut room, &mut notes);
+    let mut seen = BTreeSet::new();
+    lines.retain(|line| seen.insert(plain::sameness_key(line)));
+    let mut reasons = Vec::new();
+    if lines.is_empty() && !facts.is_empty() {
+        return Err(vec!["it says nothing".into()]);
+    }
+    if lines.len() > facts.len() {
+        reasons.push(format!("it has {} lines for {} facts", lines.len(), facts.len()));
+    }
+    let known: Vec<Reading> = facts.iter().map(|fact| Reading::of(&fact.text)).collect();
+    // For each fact the line that keeps it, and whether as it is.
+    let mut homes: Vec<Option<(usize, bool)>> = vec![None; facts.len()];
+    for (at, fact) in facts.iter().enumerate() {
+        let verbatim = |line: &&String| plain::sameness_key(line) == plain::sameness_key(&fact.text);
+        let same_line =
+            |line: &String| alike(&Reading::of(line), &known[at]) || (!fact.hard && says(&fact.text, line) && says(line, &fact.text));
+        let home = lines.iter().position(|line| verbatim(&line)).or_else(|| lines.iter().position(same_line));
+        if let (Some(home), Some(place)) = (home, homes.get_mut(at)) {
+            *place = Some((home, true));
+        }
+    }
+    for (home, line) in lines.iter().enumerate() {
+        if homes.iter().flatten().any(|(kept, _)| *kept == home) {
+            continue;
+        }
+        let reading = Reading::of(line);
+        let sources: Vec<usize> = (0..facts.len()).filter(|at| known.get(*at).is_some_and(|fact| merges(fact, &reading))).collect();
+        let texts: Vec<&str> = sources.iter().filter_map(|at| facts.get(*at)).map(|fact| fact.text.as_str()).collect();
+        if let Some(why) = new_claim(line, &reading, &texts) {
+            reasons.push(format!("`{}`: {why}", budget::shortened(line, 120)));
+            continue;
+        }
+        for at in sources {
+            if let Some(place @ None) = homes.get_mut(at) {
+                *place = Some((home, false));
+            }
+        }
+    }
+    let mut dropped = 0;
+    for ((fact, reading), home) in facts.iter().zip(&known).zip(&homes) {
+        let shown = budget::shortened(&fact.text, 120);
+        match home {
+            Some((_, true)) => {}
+            _ if fact.hard => reasons.push(format!("the hard exception is not kept: {shown}")),
+            Some(_) => {}
+            None if reading.tokens.iter().any(|token| token.name || matches!(token.class, Class::Number | Class::Day | Class::Not)) => {
+                reasons.push(format!("dropped with its numbers, names or limits: {shown}"));
+            }
+            None => {
+                dropped += 1;
+                notes.push(format!("dropped: {shown}"));
+            }
+        }
+    }
+    if dropped * 100 > facts.len() * MAX_DROPPED_PERCENT {
+        reasons.push(format!("{dropped} of {} facts would be dropped", facts.len()));
+    }
+    if !reasons.is_empty() {
+        return Err(reasons);
+    }
+    Ok(Applied { changes: merged(facts, &lines, &homes), notes })
+}
+
+/// The changes that make of the facts the lines.
+fn merged(facts: &[Fact], lines: &[String], homes: &[Option<(usize, bool)>]) -> Vec<Change> {
+    let (mut removed, mut replaced) = (Vec::new(), Vec::new());
+    let mut filled: BTreeSet<usize> = BTreeSet::new();
+    for (fact, home) in facts.iter().zip(homes) {
+        match home {
+            // Of two that say the same, the first stays; a hard one always does.
+            Some((home, true)) => {
+                if !filled.insert(*home) && !fact.hard {
+                    removed.push(Change::Remove { id: fact.id });
+                }
+            }
+            Some((home, false)) if filled.insert(*home) => {
+                let text = lines.get(*home).cloned().unwrap_or_default();
+                let hard = is_hard(&text);
+                replaced.push(Change::Replace { id: fact.id, text, hard });
+            }
+            _ => removed.push(Change::Remove { id: fact.id }),
+        }
+    }
+    removed.into_iter().chain(replaced).collect()
+}
+
+/// Whether a fact is told by a line of which it may be a part.
+fn merges(fact: &Reading, line: &Reading) -> bool {
+    let (mine, theirs) = (fact.telling(), line.telling());
+    let shared = mine.intersection(&theirs).count();
+    let strict = fact.tokens.iter().filter(|token| token.name || matches!(token.class, Class::Number | Class::Day | Class::Not));
+    !mine.is_empty() && shared * 100 >= mine.len() * MERGED_PERCENT && strict.into_iter().all(|token| theirs.contains(token.stem.as_str()))
+}
+
+/// What a line of a consolidation says that its sources do not.
+fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> {
+    if sources.is_empty() {
+        return Some("no fact says it".into());
+    }
+    if let Some(why) = support::unsupported(line, sources) {
+        return Some(why.replace("the exchange", "the old facts"));
+    }
+    if is_hard(line) && !sources.iter().any(|text| is_hard(text)) {
+        return Some("it binds where no fact did".into());
+    }
+    let known: Vec<Reading> = sources.iter().map(|text| Reading::of(text)).collect();
+    if reading.denies() != known.iter().any(Reading::denies) {
+        return Some("it denies what the facts say, or the other way round".into());
+    }
+    let new: Vec<&str> = reading
+        .tokens
+        .iter()
+        .filter(|token| token.class == Class::Telling && !JOINTS.contains(&token.lower.as_str()))
+        .filter(|token| !known.iter().any(|fact| fact.telling().contains(token.stem.as_str())))
+        .map(|token| token.lower.as_str())
+        .collect();
+    let telling = reading.telling().len();
+    if new.len() * 5 > telling {
+        return Some(format!("no fact says: {}", new.join(", ")));
+    }
+    // A number belongs to the word beside it.
+    let words: Vec<_> = reading.tokens.iter().filter(|token| token.class != Class::Filler).collect();
+    for (at, token) in words.iter().enumerate().filter(|(_, token)| token.class == Class::Number) {
+        let beside: Vec<&str> = [at.checked_sub(1), Some(at + 1)]
+            .into_iter()
+            .flatten()
+            .filter_map(|at| words.get(at))
+            .filter(|token| token.class == Class::Telling && !JOINTS.contains(&token.lower.as_str()))
+            .map(|token| token.stem.as_str())
+            .collect();
+        let told = |fact: &Reading| {
+            let telling = fact.telling();
+            telling.contains(token.stem.as_str()) && (beside.is_empty() || beside.iter().all(|word| telling.contains(word)))
+        };
+        let partly = |fact: &Reading| {
+            let telling = fact.telling();
+            telling.contains(token.stem.as_str()) && beside.first().is_some_and(|word| telling.contains(word))
+        };
+        if !known.iter().any(|fact| told(fact) || partly(fact)) {
+            return Some(format!("{} belongs to something else", token.lower));
+        }
+    }
+    None
+}
+
+/// Words that only join what is merged.
+#[rustfmt::skip]
+const JOINTS: &[&str] = &[
+    "and", "with", "for", "both", "including", "or", "to", "by", "as", "well", "und", "mit", "sowie", "für", "avec", "pour", "con", "para",
+    "uses", "has", "have", "details", "about",
+];
+
+/// What differs between two states of the base truth.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Compared {
+    /// What only the newer has.
+    pub added: Vec<String>,
+    /// What has other words, older and newer.
+    pub changed: Vec<(String, String)>,
+    /// What only the older has.
+    pub removed: Vec<String>,
+}
+
+/// Compares two states: by event, then by words, then by key.
+pub fn compare(older: &[Fact], newer: &[Fact]) -> Compared {
+    let mut left: Vec<&Fact> = older.iter().collect();
+    let mut compared = Compared::default();
+    let mut rest: Vec<&Fact> = Vec::new();
+    for fact in newer {
+        let by_words = |known: &&Fact| plain::sameness_key(&known.text) == plain::sameness_key(&fact.text);
+        let found = left.iter().position(|known| known.id == fact.id).or_else(|| left.iter().position(by_words));
+        match found {
+            Some(at) => {
+                let known = left.remove(at);
+                if known.text != fact.text {
+                    compared.changed.push((known.text.clone(), fact.text.clone()));
+                }
+            }
+            None => rest.push(fact),
+        }
+    }
+    for fact in rest {
+        match meant(&left, &fact.text, Way::Update) {
+            Meant::One(at) if at < left.len() => {
+                let known = left.remove(at);
+                compared.changed.push((known.text.clone(), fact.text.clone()));
+            }
+            _ => compared.added.push(fact.text.clone()),
+        }
+    }
+    compared.removed = left.into_iter().map(|fact| fact.text.clone()).collect();
+    compared
+}
+
+/// The base truth as it was after a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The turn.
+    pub turn: u64,
+    /// When it was taken.
+    pub ts: Moment,
+    /// The facts.
+    pub facts: Vec<Fact>,
+}
+
+/// A snapshot as JSON, one line per fact, so that two of them can be held side by side.
+pub fn snapshot(facts: &[Fact], turn: u64, ts: Moment) -> String {
+    let lines: Vec<String> = facts.iter().filter_map(|fact| serde_json::to_string(fact).ok()).map(|line| format!("    {line}")).collect();
+    let facts = if lines.is_empty() { "[]".to_owned() } else { format!("[\n{}\n  ]", lines.join(",\n")) };
+    format!("{{\n  \"turn\": {turn},\n  \"ts\": \"{ts}\",\n  \"facts\": {facts}\n}}\n")
+}
+
+/// Reads a snapshot; nothing if it is none.
+pub fn read_snapshot(text: &str) -> Option<Snapshot> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let moment = |value: &Value| Some(Moment::read(value.as_str()?)?.moment);
+    let fact = |value: &Value| {
+        Some(Fact {
+            id: value.get("id")?.as_str()?.parse().ok()?,
+            text: value.get("text")?.as_str()?.to_owned(),
+            hard: value.get("hard").and_then(Value::as_bool).unwrap_or_default(),
+            since: moment(value.get("since")?)?,
+            turn: value.get("turn").and_then(Value::as_u64),
+        })
+    };
+    let facts: Option<Vec<Fact>> = value.get("facts")?.as_array()?.iter().map(fact).collect();
+    Some(Snapshot { turn: value.get("turn")?.as_u64()?, ts: moment(value.get("ts")?)?, facts: facts? })
+}
+
+/// Whether two facts of one list have the same key; such a list must not be.
+pub fn doubled(texts: &[String]) -> Option<(usize, usize)> {
+    (0..texts.len()).flat_map(|one| (one + 1..texts.len()).map(move |other| (one, other))).find(|(one, other)| {
+        matches!((texts.get(*one), texts.get(*other)), (Some(one), Some(other)) if key::same_key(one, other) || plain::sameness_key(one) == plain::sameness_key(other))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,457 @@
+//! The turn log: what was asked and answered in each turn, in a few words (C1, C2, C8).
+//!
+//! One JSON line per turn, only ever appended to; the last line of a turn counts, so that a turn that was only kept raw is
+//! summarised later by a second line. The raw exchange itself is kept elsewhere and is never lost by what happens here.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::truth::{Diff, MAX_ENTRY_BYTES};
+use crate::calendar::Moment;
+use crate::ledger::lines;
+use crate::plain;
+use crate::words::words;
+
+/// The most words of what a person asked.
+pub const USER_WORDS: usize = 25;
+/// The most words of what was answered.
+pub const ASSISTANT_WORDS: usize = 30;
+/// The most entries of each list that the summariser is asked for.
+pub const ASKED_ENTRIES: usize = 12;
+/// The longest summary in bytes, whatever its words are.
+const MAX_SUMMARY_BYTES: usize = 600;
+
+words! {
+    /// How a turn is told.
+    State: "a state of a turn" {
+        /// The summariser told it.
+        Summarized = "summarized",
+        /// The first words of the exchange stand in; it is to be told again.
+        Raw = "raw",
+        /// It is so short that its own words are its summary.
+        Short = "short",
+    }
+}
+
+/// A turn in the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnLine {
+    /// Its number, counted from 1.
+    pub turn: u64,
+    /// When it was written.
+    pub ts: Moment,
+    /// What was asked.
+    pub user_summary: String,
+    /// What was answered.
+    pub assistant_summary: String,
+    /// How it is told.
+    pub state: State,
+    /// Why it is told raw, if it is.
+    pub why: Option<String>,
+    /// How deep it was summarised, in a word.
+    pub depth: String,
+    /// Whether it stays verbatim for longer.
+    pub long: bool,
+    /// Tokens the summariser read.
+    pub tokens_in: u64,
+    /// Tokens it wrote.
+    pub tokens_out: u64,
+    /// Which model it was.
+    pub model: Option<String>,
+    /// Entries of its diff that were rejected, each with the reason.
+    pub refused: Vec<String>,
+    /// Fields of other programs, as they came.
+    pub extra: Map<String, Value>,
+}
+
+const FIELDS: &[&str] =
+    &["turn", "ts", "user_summary", "assistant_summary", "state", "why", "depth", "long", "tokens_in", "tokens_out", "model", "refused"];
+
+impl TurnLine {
+    /// A turn with its summaries held to their limits.
+    pub fn new(turn: u64, ts: Moment, state: State, user: &str, assistant: &str) -> Self {
+        Self {
+            turn,
+            ts,
+            user_summary: limited(user, USER_WORDS),
+            assistant_summary: limited(assistant, ASSISTANT_WORDS),
+            state,
+            why: None,
+            depth: String::new(),
+            long: false,
+            tokens_in: 0,
+            tokens_out: 0,
+            model: None,
+            refused: Vec::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// A turn that nobody could summarise, told by its first words.
+    pub fn raw(turn: u64, ts: Moment, user: &str, assistant: &str, why: impl Into<String>) -> Self {
+        Self {
+            why: Some(why.into()),
+            ..Self::new(turn, ts, State::Raw, &stand_in(user, USER_WORDS), &stand_in(assistant, ASSISTANT_WORDS))
+        }
+    }
+
+    /// As a line of the log, with its line break.
+    pub fn line(&self) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            turn: u64,
+            ts: Moment,
+            user_summary: &'a str,
+            assistant_summary: &'a str,
+            state: State,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            why: &'a Option<String>,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            depth: &'a str,
+            #[serde(skip_serializing_if = "is_false")]
+            long: bool,
+            #[serde(skip_serializing_if = "is_zero")]
+            tokens_in: u64,
+            #[serde(skip_serializing_if = "is_zero")]
+            tokens_out: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            model: &'a Option<String>,
+            #[serde(skip_serializing_if = "<[String]>::is_empty")]
+            refused: &'a [String],
+            #[serde(flatten)]
+            extra: Map<String, Value>,
+        }
+        // Two fields of a name are no JSON.
+        let foreign = |(name, value): (&String, &Value)| (!FIELDS.contains(&name.as_str())).then(|| (name.clone(), value.clone()));
+        let line = Line {
+            turn: self.turn,
+            ts: self.ts,
+            user_summary: &self.user_summary,
+            assistant_summary: &self.assistant_summary,
+            state: self.state,
+            why: &self.why,
+            depth: &self.depth,
+            long: self.long,
+            tokens_in: self.tokens_in,
+            tokens_out: self.tokens_out,
+            model: &self.model,
+            refused: &self.refused,
+            extra: self.extra.iter().filter_map(foreign).collect(),
+        };
+        let mut text = serde_json::to_string(&line).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
+        let Value::Object(mut fields) = value else { return Err("it is no object".into()) };
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+        let turn = fields.get("turn").and_then(Value::as_u64).ok_or("it has no turn")?;
+        let ts = text("ts").and_then(|ts| Moment::read(&ts)).ok_or("it has no time")?.moment;
+        let state = text("state").unwrap_or_default().parse::<State>().map_err(|why| why.to_string())?;
+        let count = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let line = Self {
+            turn,
+            ts,
+            user_summary: text("user_summary").unwrap_or_default(),
+            assistant_summary: text("assistant_summary").unwrap_or_default(),
+            state,
+            why: text("why"),
+            depth: text("depth").unwrap_or_default(),
+            long: fields.get("long").and_then(Value::as_bool).unwrap_or_default(),
+            tokens_in: count("tokens_in"),
+            tokens_out: count("tokens_out"),
+            model: text("model"),
+            refused: fields
+                .get("refused")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(|one| Some(one.as_str()?.to_owned()))
+                .collect(),
+            extra: Map::new(),
+        };
+        fields.retain(|name, _| !FIELDS.contains(&name.as_str()));
+        Ok(Self { extra: fields, ..line })
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// A line that is no turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// The turn log, read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TurnLog {
+    /// Each turn as its last line tells it.
+    pub turns: BTreeMap<u64, TurnLine>,
+    /// What could not be read.
+    pub bad: Vec<BadLine>,
+}
+
+/// Reads a turn log. A line that is broken is told and passed over.
+pub fn read(bytes: &[u8]) -> TurnLog {
+    let mut log = TurnLog::default();
+    for raw in lines(bytes, 1) {
+        if raw.bytes.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        match TurnLine::read(raw.bytes) {
+            Ok(line) => {
+                log.turns.insert(line.turn, line);
+            }
+            Err(why) => log.bad.push(BadLine { line: raw.number, why }),
+        }
+    }
+    log
+}
+
+/// The turns up to the last that nobody has summarised yet: missing, or raw.
+pub fn pending(log: &TurnLog, last_turn: u64) -> Vec<u64> {
+    // A wrong number in a file must not make us count to the end of the world.
+    const MOST: usize = 10_000;
+    let told = |turn: &u64| log.turns.get(turn).is_some_and(|line| line.state != State::Raw);
+    (1..=last_turn).filter(|turn| !told(turn)).take(MOST).collect()
+}
+
+/// The text on one line with at most so many words, cut at the end of a clause if one is near, and marked with `…`.
+pub fn limited(text: &str, most: usize) -> String {
+    let cleaned = plain::clean(text).text;
+    let all: Vec<&str> = cleaned.split_whitespace().collect();
+    let mut kept = all.get(..most.min(all.len())).unwrap_or_default().to_vec();
+    let mut cut = kept.len() < all.len();
+    // Scripts without blanks, and addresses without end, are words too long to count.
+    while kept.len() > 1 && kept.iter().map(|word| word.len() + 1).sum::<usize>() > MAX_SUMMARY_BYTES {
+        kept.pop();
+        cut = true;
+    }
+    let whole = kept.join(" ");
+    let short = whole.get(..whole.floor_char_boundary(MAX_SUMMARY_BYTES)).unwrap_or_default();
+    cut |= short.len() < whole.len();
+    if !cut {
+        return whole;
+    }
+    // Within the last third, the end of a clause is worth a few words.
+    let near = kept.len() * 2 / 3;
+    let clause = kept
+        .iter()
+        .enumerate()
+        .skip(near)
+        .filter(|(_, word)| word.ends_with([',', ';', '.', ':', '!', '?']))
+        .map(|(at, _)| at + 1)
+        .next_back();
+    let end = match clause {
+        Some(at) if short.len() == whole.len() => kept.get(..at).unwrap_or_default().join(" "),
+        _ => short.to_owned(),
+    };
+    format!("{}…", end.trim_end_matches([',', ';', ':', '.', ' ']))
+}
+
+/// What stands in for a summary that could not be made: the first words of the text itself.
+pub fn stand_in(text: &str, most: usize) -> String {
+    let mut told = limited(text, most);
+    if told.is_empty() {
+        told.push_str("(nothing)");
+    }
+    told
+}
+
+/// What the summariser made of a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnSummary {
+    /// What was asked, within its limit.
+    pub user_summary: String,
+    /// What was answered, within its limit.
+    pub assistant_summary: String,
+    /// What it would change.
+    pub diff: Diff,
+    /// What had to be cut.
+    pub notes: Vec<String>,
+}
+
+/// What the summariser's answer must look like, for models that can be held to it. Without `diff`, only the summaries are
+/// asked for.
+pub fn answer_schema(diff: bool) -> Value {
+    let summary = |words: usize, what: &str| json!({"type": "string", "maxLength": MAX_SUMMARY_BYTES, "description": format!("{what}, at most {words} words")});
+    let list = |what: &str| json!({"type": "array", "maxItems": ASKED_ENTRIES, "items": {"type": "string", "maxLength": MAX_ENTRY_BYTES}, "description": what});
+    let mut properties = Map::new();
+    properties.insert("user_summary".into(), summary(USER_WORDS, "what was asked, with its specifics"));
+    properties.insert("assistant_summary".into(), summary(ASSISTANT_WORDS, "what was decided or made"));
+    let mut required = vec!["user_summary", "assistant_summary"];
+    if diff {
+        required.push("base_truth_diff");
+        properties.insert(
+            "base_truth_diff".into(),
+            json!({
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["add", "update", "remove"],
+                "properties": {
+                    "add": list("new facts, constraints, preferences, decisions"),
+                    "update": list("known facts that changed, each as its whole replacement"),
+                    "remove": list("known facts that no longer hold, in their own words"),
+                },
+            }),
+        );
+    }
+    json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
+}
+
+/// Reads the summariser's answer. Too long a summary is cut; one that is missing is an error that says what is wrong.
+pub fn read_answer(answer: &Value) -> Result<TurnSummary, String> {
+    let Some(fields) = answer.as_object() else { return Err("the answer is no JSON object".into()) };
+    let mut notes = Vec::new();
+    let mut summary = |name: &str, most: usize| -> Result<String, String> {
+        let text = fields.get(name).ok_or(format!("`{name}` is missing"))?.as_str().ok_or(format!("`{name}` is no text"))?;
+        let kept = limited(text, most);
+        if !kept.contains(char::is_alphanumeric) {
+            return Err(format!("`{name}` says nothing"));
+        }
+        if kept.ends_with('…') && !text.trim_end().ends_with('…') {
+            notes.push(format!("`{name}` has {} words and was cut to {most}", text.split_whitespace().count()));
+        }
+        Ok(kept)
+    };
+    let user_summary = summary("user_summary", USER_WORDS)?;
+    let assistant_summary = summary("assistant_summary", ASSISTANT_WORDS)?;
+    let diff = fields.get("base_truth_diff").map(Diff::read).unwrap_or_default();
+    Ok(TurnSummary { user_summary, assistant_summary, diff, notes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn moment() -> Moment {
+        Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
+    }
+
+    // C1
+    #[test]
+    fn the_last_line_of_a_turn_counts_and_bad_lines_are_told() {
+        let raw = TurnLine::raw(1, moment(), "Sort this list please", "Here it is", "no answer within 8 s");
+        let told = TurnLine {
+            model: Some("m".into()),
+            tokens_in: 5,
+            refused: vec!["x: not said".into()],
+            ..TurnLine::new(1, moment(), State::Summarized, "Asked to sort", "Sorted")
+        };
+        let two = TurnLine::raw(2, moment(), "", "ok", "malformed twice");
+        let text = format!("{}not json\n{}\n{{\"turn\":3}}\n{}", raw.line(), two.line(), told.line());
+        let log = read(text.as_bytes());
+        assert_eq!(log.turns.get(&1), Some(&told));
+        assert_eq!(log.turns.get(&2).map(|line| line.user_summary.as_str()), Some("(nothing)"));
+        assert_eq!(log.bad.iter().map(|bad| bad.line).collect::<Vec<_>>(), [2, 5]);
+        assert_eq!(pending(&log, 4), [2, 3, 4]);
+        assert_eq!(pending(&log, 0), [0_u64; 0]);
+    }
+
+    // C1
+    #[test]
+    fn foreign_fields_come_through() {
+        let line = r#"{"turn":7,"ts":"2026-02-13T09:30:00+01:00","user_summary":"a","assistant_summary":"b","state":"short","mood":{"x":[1,null]},"long":true}"#;
+        let log = read(line.as_bytes());
+        let turn = log.turns.get(&7).unwrap();
+        assert!(turn.long && turn.state == State::Short);
+        assert_eq!(read(turn.line().as_bytes()).turns.get(&7), Some(turn));
+        assert!(turn.line().contains(r#""mood":{"x":[1,null]}"#));
+    }
+
+    // C2
+    #[test]
+    fn word_limits_are_enforced() {
+        let long = "one two three four five six seven, eight nine ten eleven twelve";
+        assert_eq!(limited(long, 25), long);
+        assert_eq!(limited(long, 9), "one two three four five six seven…");
+        assert_eq!(limited(long, 5), "one two three four five…");
+        assert_eq!(limited("  a \n b  ", 2), "a b");
+        assert_eq!(limited("", 3), "");
+    }
+
+    // C2, C8
+    #[test]
+    fn an_answer_is_read_with_patience_or_refused_with_a_reason() {
+        let answer = json!({
+            "turn": 4, "user_summary": "Asked to refactor", "assistant_summary": vec!["word"; 60].join(" "),
+            "base_truth_diff": {"add": ["a fact", 5, {"fact": "another"}, [], null], "update": null, "remove": "one", "why": "x"}
+        });
+        let read = read_answer(&answer).unwrap();
+        assert_eq!(read.assistant_summary.split_whitespace().count(), ASSISTANT_WORDS);
+        assert_eq!(read.notes.len(), 1);
+        assert_eq!(read.diff.add, ["a fact", "5", "another"]);
+        assert_eq!((read.diff.update.len(), read.diff.remove.as_slice()), (0, ["one".to_owned()].as_slice()));
+        assert_eq!(read.diff.notes.len(), 4);
+        for (wrong, why) in [
+            (json!([]), "the answer is no JSON object"),
+            (json!({}), "`user_summary` is missing"),
+            (json!({"user_summary": 5, "assistant_summary": "x"}), "`user_summary` is no text"),
+            (json!({"user_summary": "x", "assistant_summary": " … "}), "`assistant_summary` says nothing"),
+        ] {
+            assert_eq!(read_answer(&wrong).unwrap_err(), why);
+        }
+    }
+
+    // C2
+    #[test]
+    fn the_schema_is_strict() {
+        fn strict(schema: &Value) {
+            match schema.get("type").and_then(Value::as_str) {
+                Some("object") => {
+                    assert_eq!(schema.get("additionalProperties"), Some(&json!(false)));
+                    let properties = schema.get("properties").and_then(Value::as_object).unwrap();
+                    let mut required: Vec<&str> =
+                        schema.get("required").and_then(Value::as_array).unwrap().iter().filter_map(Value::as_str).collect();
+                    let mut names: Vec<&str> = properties.keys().map(String::as_str).collect();
+                    required.sort_unstable();
+                    names.sort_unstable();
+                    assert_eq!(required, names);
+                    properties.values().for_each(strict);
+                }
+                Some("array") => {
+                    assert!(schema.get("maxItems").is_some());
+                    strict(schema.get("items").unwrap());
+                }
+                _ => assert!(schema.get("maxLength").is_some(), "{schema}"),
+            }
+        }
+        strict(&answer_schema(true));
+        strict(&answer_schema(false));
+        assert!(answer_schema(false).pointer("/properties/base_truth_diff").is_none());
+    }
+
+    proptest! {
+        // C2
+        #[test]
+        fn no_summary_is_longer_than_its_limit(text in "(?s).{0,300}", most in 1_usize..40) {
+            let kept = limited(&text, most);
+            prop_assert!(kept.split_whitespace().count() <= most);
+            prop_assert!(kept.len() <= MAX_SUMMARY_BYTES + '…'.len_utf8());
+        }
+
+        // C1
+        #[test]
+        fn any_bytes_can_be_read_and_any_line_comes_back(bytes in prop::collection::vec(any::<u8>(), 0..200), user in "\\PC{0,80}", turn in 0_u64..9_999) {
+            let _ = read(&bytes);
+            let line = TurnLine::new(turn, moment(), State::Short, &user, &user);
+            let log = read(line.line().as_bytes());
+            prop_assert_eq!(log.turns.get(&turn), Some(&line));
+        }
+    }
+}

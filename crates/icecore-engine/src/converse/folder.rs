@@ -1,0 +1,482 @@
+//! A conversation's folder: its ledger, its turn log, its artifacts, and how they are looked at.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::converse::artifact::{self, Index};
+use icecore_domain::converse::hear::{self, Sent};
+use icecore_domain::converse::truth::{self, Compared, Fact};
+use icecore_domain::converse::turn::{self, TurnLine};
+use icecore_domain::event::{Act, Draft, Event, Scope};
+use icecore_domain::format::line;
+use icecore_domain::hash::Hash;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::Ledger;
+use icecore_domain::packs::chat::Line;
+use icecore_domain::record::Record;
+use icecore_domain::{page, plain};
+use icecore_store::Error as StoreError;
+use serde::{Deserialize, Serialize};
+
+use super::{Begun, Chats, PROMOTED, Reply, exchanges, last_turn};
+use crate::{ATTEMPTS, Error, Result};
+
+/// Where conversations are.
+pub const CONVERSATIONS: &str = "conversations";
+/// So many conversations may have begun with the same words.
+const MOST_ALIKE: usize = 10_000;
+/// So many bytes of artifacts are told word for word when somebody asks for one.
+const MOST_RECALLED_BYTES: usize = 48 * 1024;
+
+/// Where the files of a conversation are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Folder(String);
+
+impl Folder {
+    pub(super) fn of(conversation: &str) -> Self {
+        let slug = page::slug(conversation);
+        let short = slug[..slug.floor_char_boundary(60)].trim_matches('-').to_owned();
+        Self(format!("{CONVERSATIONS}/{short}-{}", Hash::of(conversation.as_bytes()).short()))
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+
+    pub(super) fn about(&self) -> String {
+        self.file("conversation.json")
+    }
+
+    pub(super) fn events(&self) -> String {
+        self.file("events.jsonl")
+    }
+
+    pub(super) fn turns(&self) -> String {
+        self.file("turn-log.jsonl")
+    }
+
+    pub(super) fn artifacts(&self) -> String {
+        self.file("artifacts/index.jsonl")
+    }
+
+    pub(super) fn base_truth(&self) -> String {
+        self.file("base-truth.json")
+    }
+
+    pub(super) fn snapshot(&self, turn: u64) -> String {
+        self.file(&format!("snapshots/turn-{turn:05}.json"))
+    }
+
+    /// A file that the index of artifacts names.
+    pub(super) fn artifact(&self, file: &str) -> String {
+        self.file(file)
+    }
+}
+
+/// What a conversation's own file says of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct About {
+    /// Its name.
+    pub(super) id: String,
+    /// When it began.
+    begun: String,
+    /// A hash of the first words.
+    #[serde(default)]
+    opening: String,
+    /// A hash of the first reply, by which one without a name is known again.
+    #[serde(default)]
+    reply: String,
+}
+
+/// A conversation in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct Conversation {
+    /// Its name.
+    pub conversation: String,
+    /// How many messages it has.
+    pub messages: u64,
+    /// How many turns, if it went through the server.
+    pub turns: u64,
+    /// How many facts hold.
+    pub facts: usize,
+    /// How many turns wait to be summarised.
+    pub unsummarized: usize,
+    /// When it began.
+    pub first: Moment,
+    /// When the last was said.
+    pub last: Moment,
+}
+
+/// A fact in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct FactLine {
+    /// Its event.
+    pub id: String,
+    /// What it says.
+    pub text: String,
+    /// Whether it is a hard exception.
+    pub hard: bool,
+    /// Since when.
+    pub since: Moment,
+    /// Since which turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u64>,
+}
+
+/// A version of an artifact.
+#[derive(Debug, Clone, Serialize)]
+pub struct Kept {
+    /// Its name.
+    pub name: String,
+    /// Which version.
+    pub version: u32,
+    /// Of which turn.
+    pub turn: u64,
+    /// When.
+    pub ts: Moment,
+    /// What it is.
+    pub kind: String,
+    /// In which language.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// How many lines it has.
+    pub lines: usize,
+    /// How many bytes.
+    pub bytes: usize,
+    /// Where it stands.
+    pub file: String,
+}
+
+/// What was forgotten with a conversation.
+#[derive(Debug, Clone, Serialize)]
+pub struct Forgotten {
+    /// Its name.
+    pub conversation: String,
+    /// How many messages.
+    pub messages: usize,
+    /// How many files.
+    pub files: usize,
+}
+
+pub(super) fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+/// What a chat model is told of the artifacts: each with its versions.
+pub(super) fn artifact_lines(index: &[u8]) -> Vec<Line> {
+    let (index, _) = Index::read(index);
+    let mut latest: Vec<&artifact::Entry> = index.names().filter_map(|name| index.latest(name)).collect();
+    latest.sort_by_key(|entry| entry.turn);
+    let told = |entry: &&artifact::Entry| {
+        let turns: Vec<String> =
+            index.versions(&entry.name).map(|version| format!("v{} of turn {}", version.version, version.turn)).collect();
+        let first = turns.len().saturating_sub(6);
+        let text = format!("{} ({} lines): {}", entry.name, entry.lines, turns[first..].join(", "));
+        Line { id: format!("artifact:{}", entry.name), text }
+    };
+    latest.iter().map(told).collect()
+}
+
+/// The ids that a conversation's ledger gives next, after what it has.
+fn with_ids(ledger: &Ledger, drafts: Vec<Draft>) -> Vec<Event> {
+    let mut next: BTreeMap<jiff::civil::Date, u32> = BTreeMap::new();
+    for entry in ledger.entries() {
+        let known = next.entry(entry.event.id.day()).or_default();
+        *known = (*known).max(entry.event.id.number());
+    }
+    let number = |draft: Draft| {
+        let day = draft.ts.day();
+        let number = next.entry(day).or_default();
+        *number += 1;
+        draft.with_id(EventId::new(day, *number))
+    };
+    drafts.into_iter().map(number).collect()
+}
+
+impl Chats {
+    pub(super) fn folder(&self, conversation: &str) -> Folder {
+        Folder::of(conversation)
+    }
+
+    pub(super) async fn read(&self, place: &str) -> Result<Vec<u8>> {
+        Ok(self.memory.store.document(&path(place)?).await?.unwrap_or_default())
+    }
+
+    async fn about(&self, conversation: &str) -> Result<Option<About>> {
+        Ok(serde_json::from_slice(&self.read(&self.folder(conversation).about()).await?).ok())
+    }
+
+    /// The conversation that a request without a name belongs to: known by its first words and the first reply. One that begins
+    /// gets a name of its own.
+    pub(super) async fn by_opening(&self, sent: &[Sent<'_>]) -> Result<String> {
+        let opening = hear::opening(sent);
+        let reply = hear::first_reply(sent);
+        for number in 1..=MOST_ALIKE {
+            let name = if number == 1 { format!("chat-{opening}") } else { format!("chat-{opening}-{number}") };
+            match (self.about(&name).await?, &reply) {
+                (None, _) => return Ok(name),
+                (Some(about), Some(reply)) if about.reply == *reply => return Ok(name),
+                _ => {}
+            }
+        }
+        Err(Error::TooMuch("too many conversations began with these words; name yours with the header X-Icecore-Conversation".into()))
+    }
+
+    /// Writes down that there is a conversation now.
+    pub(super) async fn introduce(&self, conversation: &str, begun: &Begun, reply: &Reply) -> Result<()> {
+        let said = begun.said.iter().map(|message| Sent { role: &message.role, text: &message.text, has_tools: message.has_tools });
+        let about = About {
+            id: conversation.to_owned(),
+            begun: self.memory.now().to_string(),
+            opening: hear::opening(&said.collect::<Vec<_>>()),
+            reply: hear::reply_hash(&self.memory.gate_text(&reply.text)),
+        };
+        let text = serde_json::to_string_pretty(&about).unwrap_or_default() + "\n";
+        Ok(self.memory.store.put(&path(&self.folder(conversation).about())?, text.as_bytes()).await?)
+    }
+
+    /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is asked again if somebody else
+    /// was faster.
+    pub(super) async fn grow(&self, place: &str, mut lines: impl FnMut(&[u8]) -> String) -> Result<String> {
+        let place = path(place)?;
+        let mut last = StoreError::Moved { what: place.to_string() };
+        for _ in 0..ATTEMPTS {
+            let known = self.memory.store.document(&place).await?.unwrap_or_default();
+            let text = lines(&known);
+            if text.is_empty() {
+                return Ok(text);
+            }
+            match self.memory.store.grow(&place, text.as_bytes(), known.len() as u64).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return other.map(|()| text).map_err(Error::from),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Appends events to a conversation's ledger; `drafts` makes them from the ledger as it is.
+    pub(super) async fn append(&self, conversation: &str, mut drafts: impl FnMut(&Ledger) -> Vec<Draft>) -> Result<usize> {
+        let mut many = 0;
+        self.grow(&self.folder(conversation).events(), |known| {
+            let ledger = Ledger::read(known, None);
+            let cleaned = drafts(&ledger).into_iter().filter_map(|draft| draft.cleaned().ok().map(|(draft, _)| draft)).collect();
+            let events = with_ids(&ledger, cleaned);
+            many = events.len();
+            events.iter().map(line::write).collect()
+        })
+        .await?;
+        Ok(many)
+    }
+
+    async fn known(&self, conversation: &str) -> Result<()> {
+        if self.about(conversation).await?.is_some() || !self.memory.store.last_said(conversation, 1).await?.is_empty() {
+            return Ok(());
+        }
+        let name = plain::one_line(conversation);
+        Err(Error::Nothing(format!("there is no conversation `{name}`; `icecore conversation list` shows those there are")))
+    }
+
+    /// Every conversation, the one that was last spoken in first.
+    pub async fn conversations(&self) -> Result<Vec<Conversation>> {
+        let mut found: BTreeMap<String, Conversation> = BTreeMap::new();
+        for stat in self.memory.store.sessions(None).await? {
+            let entry = found.entry(stat.key.conversation.clone()).or_insert_with(|| Conversation {
+                conversation: stat.key.conversation.clone(),
+                messages: 0,
+                turns: 0,
+                facts: 0,
+                unsummarized: 0,
+                first: stat.first,
+                last: stat.last,
+            });
+            entry.messages += stat.digest.records;
+            entry.first = entry.first.min(stat.first);
+            entry.last = entry.last.max(stat.last);
+        }
+        for entry in found.values_mut() {
+            let folder = self.folder(&entry.conversation);
+            let log = turn::read(&self.read(&folder.turns()).await?);
+            if self.about(&entry.conversation).await?.is_none() {
+                continue;
+            }
+            let last = exchanges(&self.memory.store.last_said(&entry.conversation, 20).await?).last().map_or(0, |exchange| exchange.turn);
+            entry.turns = last.max(last_turn(&log));
+            entry.unsummarized = turn::pending(&log, entry.turns).len();
+            entry.facts = self.facts_now(&entry.conversation).await?.len();
+        }
+        let mut found: Vec<Conversation> = found.into_values().collect();
+        found.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.conversation.cmp(&b.conversation)));
+        Ok(found)
+    }
+
+    async fn facts_now(&self, conversation: &str) -> Result<Vec<Fact>> {
+        Ok(truth::facts(&Ledger::read(&self.read(&self.folder(conversation).events()).await?, None), conversation))
+    }
+
+    /// What was established in a conversation, now or at the end of a turn.
+    pub async fn facts(&self, conversation: &str, turn: Option<u64>) -> Result<Vec<Fact>> {
+        self.known(conversation).await?;
+        let text = self.read(&self.folder(conversation).events()).await?;
+        let Some(turn) = turn else { return Ok(truth::facts(&Ledger::read(&text, None), conversation)) };
+        let ledger = Ledger::read(&text, None);
+        let until = ledger.entries().iter().filter(|entry| entry.event.field::<u64>(truth::TURN).is_none_or(|of| of <= turn));
+        Ok(truth::facts(&Ledger::of(until.map(|entry| entry.event.clone())), conversation))
+    }
+
+    /// What changed between the ends of two turns.
+    pub async fn changes(&self, conversation: &str, from: u64, to: u64) -> Result<Compared> {
+        let (older, newer) = (self.facts(conversation, Some(from)).await?, self.facts(conversation, Some(to)).await?);
+        Ok(truth::compare(&older, &newer))
+    }
+
+    /// The turns of a conversation, as the log has them; the last line of each counts.
+    pub async fn turns(&self, conversation: &str) -> Result<Vec<TurnLine>> {
+        self.known(conversation).await?;
+        let log = turn::read(&self.read(&self.folder(conversation).turns()).await?);
+        Ok(log.turns.into_values().collect())
+    }
+
+    /// What was said in a turn, word for word.
+    pub async fn said(&self, conversation: &str, turn: u64) -> Result<Vec<Record>> {
+        self.known(conversation).await?;
+        let mut records = self.memory.store.last_said(conversation, usize::MAX).await?;
+        let of = |record: &Record| record.extra.iter().any(|(name, raw)| name == "turn" && raw.trim_matches('"') == turn.to_string());
+        records.retain(of);
+        if records.is_empty() {
+            return Err(Error::Nothing(format!("there is no turn {turn} in {}", plain::one_line(conversation))));
+        }
+        Ok(records)
+    }
+
+    /// Every version of every artifact of a conversation.
+    pub async fn artifacts(&self, conversation: &str) -> Result<Vec<Kept>> {
+        self.known(conversation).await?;
+        let folder = self.folder(conversation);
+        let (index, _) = Index::read(&self.read(&folder.artifacts()).await?);
+        let kept = |entry: &artifact::Entry| Kept {
+            name: entry.name.clone(),
+            version: entry.version,
+            turn: entry.turn,
+            ts: entry.ts,
+            kind: entry.kind.to_string(),
+            language: entry.language.clone(),
+            lines: entry.lines,
+            bytes: entry.bytes,
+            file: folder.artifact(&entry.file),
+        };
+        Ok(index.names().flat_map(|name| index.versions(name)).map(kept).collect())
+    }
+
+    /// An artifact in one of its versions: `NAME`, `NAME@v2` or `NAME@turn-3`.
+    pub async fn artifact(&self, conversation: &str, which: &str) -> Result<(Kept, String)> {
+        let all = self.artifacts(conversation).await?;
+        let (index, _) = Index::read(&self.read(&self.folder(conversation).artifacts()).await?);
+        let marker = format!("[[artifact:{which}]]");
+        let found = artifact::markers(&marker).first().and_then(|(_, reference)| index.resolve(reference));
+        let kept = found.and_then(|(name, version)| all.into_iter().find(|kept| kept.name == name && kept.version == version));
+        let Some(kept) = kept else {
+            let which = plain::one_line(which);
+            return Err(Error::Nothing(format!(
+                "there is no artifact `{which}`; write NAME, NAME@v2 or NAME@turn-3, as `icecore conversation artifacts` lists them"
+            )));
+        };
+        let text = String::from_utf8_lossy(&self.read(&kept.file).await?).into_owned();
+        Ok((kept, text))
+    }
+
+    /// Artifacts that these words refer to: name, version and text.
+    pub(super) async fn recalled(&self, conversation: &str, asked: &str) -> Result<Vec<(String, String, String)>> {
+        let references = artifact::Reference::read(asked);
+        if references.is_empty() {
+            return Ok(Vec::new());
+        }
+        let folder = self.folder(conversation);
+        let (index, _) = Index::read(&self.read(&folder.artifacts()).await?);
+        let mut found: Vec<(String, String, String)> = Vec::new();
+        let mut room = MOST_RECALLED_BYTES;
+        for reference in &references {
+            let Some(entry) = index.resolve(reference).and_then(|(name, version)| index.get(&name, version)) else { continue };
+            let label = format!("v{} of turn {}", entry.version, entry.turn);
+            if entry.bytes > room || found.iter().any(|(name, version, _)| *name == entry.name && *version == label) {
+                continue;
+            }
+            room -= entry.bytes;
+            let text = String::from_utf8_lossy(&self.read(&folder.artifact(&entry.file)).await?).into_owned();
+            found.push((entry.name.clone(), label, text));
+        }
+        Ok(found)
+    }
+
+    /// Lifts a fact of a conversation to everywhere: from then on all conversations of this person are told it.
+    pub async fn promote(&self, conversation: &str, id: EventId) -> Result<Event> {
+        self.known(conversation).await?;
+        let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
+        let Some(entry) = ledger.get(id) else {
+            return Err(Error::Nothing(format!(
+                "there is no fact {id} in {}; `icecore conversation facts` lists them",
+                plain::one_line(conversation)
+            )));
+        };
+        if !entry.standing.is_active() || !entry.event.is_statement() {
+            return Err(Error::Nothing(format!("{id} does not hold any more, so it cannot be lifted to everywhere")));
+        }
+        let source = format!("{}#{id}", self.folder(conversation).events());
+        let same = icecore_domain::ledger::query::EventQuery { source: Some(source.clone()), ..Default::default() };
+        if let Some(known) = self.memory.store.events(&same).await?.entries.pop() {
+            return Ok(known.event);
+        }
+        let mut draft = Draft {
+            scope: Scope::Everywhere,
+            source,
+            ts: self.memory.now(),
+            related: Vec::new(),
+            supersedes: Vec::new(),
+            extra: Vec::new(),
+            ..entry.event.draft.clone()
+        };
+        if !draft.tags.iter().any(|tag| tag == PROMOTED) {
+            draft.tags.push(PROMOTED.into());
+        }
+        let event = self.memory.store.append(vec![draft], None).await?.remove(0);
+        let target = entry.event.clone();
+        let now = self.memory.now();
+        let note = format!("lifted to everywhere as {}", event.id);
+        self.append(conversation, |_| vec![Draft { scope: target.scope.clone(), ..Draft::upon(&target, Act::Promote, now, note.clone()) }])
+            .await?;
+        Ok(event)
+    }
+
+    /// Everything of a conversation, for somebody who asks for their data: its records and its files.
+    pub async fn export(&self, conversation: &str) -> Result<serde_json::Value> {
+        self.known(conversation).await?;
+        let records = self.memory.store.last_said(conversation, usize::MAX).await?;
+        let messages: Vec<serde_json::Value> = records.iter().filter_map(|record| serde_json::from_str(&record.line()).ok()).collect();
+        let mut files = serde_json::Map::new();
+        for place in self.memory.store.documents(&self.folder(conversation).0).await? {
+            let text = String::from_utf8_lossy(&self.memory.store.document(&place).await?.unwrap_or_default()).into_owned();
+            files.insert(place.to_string(), text.into());
+        }
+        Ok(serde_json::json!({ "conversation": conversation, "messages": messages, "files": files }))
+    }
+
+    /// Takes a conversation away: its folder and its messages. What was pressed from it, and what was lifted to everywhere,
+    /// stays; the answer says how much went.
+    pub async fn forget(&self, conversation: &str) -> Result<Forgotten> {
+        self.known(conversation).await?;
+        let room = self.room(conversation);
+        let _alone = room.reflecting.lock().await;
+        let mut state = room.state.lock().await;
+        let records = self.memory.store.last_said(conversation, usize::MAX).await?;
+        let days: std::collections::BTreeSet<jiff::civil::Date> = records.iter().map(|record| record.ts.day()).collect();
+        for day in days {
+            self.memory.store.forget_records(Days { first: day, last: day }, conversation).await?;
+        }
+        let files = self.memory.store.documents(&self.folder(conversation).0).await?;
+        for place in &files {
+            self.memory.store.remove(place).await?;
+        }
+        *state = None;
+        Ok(Forgotten { conversation: conversation.to_owned(), messages: records.len(), files: files.len() })
+    }
+}

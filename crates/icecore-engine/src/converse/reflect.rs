@@ -1,0 +1,391 @@
+//! Reflecting (C4–C9): after a reply, the exchange is remembered: artifacts, a line of the turn log, a change of the facts.
+//!
+//! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or talks nonsense leaves a line
+//! with the raw words in the log; the turn counts as unsummarised and is tried again.
+
+use std::time::Duration;
+
+use icecore_domain::budget;
+use icecore_domain::converse::artifact::{self, Index};
+use icecore_domain::converse::depth::{self, Depth, Sizes};
+use icecore_domain::converse::support;
+use icecore_domain::converse::truth::{self, Diff, Fact, Whence};
+use icecore_domain::converse::turn::{self, State, TurnLine, TurnSummary};
+use icecore_domain::distil::{Piece, rules};
+use icecore_domain::event::{Origin, Scope};
+use icecore_domain::ledger::Ledger;
+use icecore_domain::plain;
+use icecore_domain::summary::Cost;
+use serde::Serialize;
+use serde_json::json;
+
+use super::folder::path;
+use super::{Chats, Exchange, exchanges, last_turn};
+use crate::llm::{Ask, Schema, reply};
+use crate::prompts::Exchanged;
+use crate::rollup::{Asking, Question};
+use crate::{Memory, Result};
+
+/// The room for a summary and its changes, in tokens.
+const ANSWER_TOKENS: u32 = 1_200;
+/// The room for all facts made fewer.
+const FACTS_TOKENS: u32 = 4_000;
+/// The longest part of a message that a model is shown, in bytes.
+const SHOWN_BYTES: usize = 24_000;
+/// So many facts are shown to the summarizer.
+const SHOWN_FACTS: usize = 200;
+/// From so many facts on it is worth making them fewer.
+const WORTH_CONSOLIDATING: usize = 8;
+/// A turn that failed is tried again after so many minutes, then twice as many, and so on.
+const RETRY_MINUTES: i64 = 1;
+const MOST_RETRY_MINUTES: i64 = 360;
+
+/// What remembering came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Reflected {
+    /// Turns that were summarised.
+    pub summarized: Vec<u64>,
+    /// Turns whose raw words stand in, and why.
+    pub raw: Vec<(u64, String)>,
+    /// How many facts came, went or changed.
+    pub changes: usize,
+    /// Proposals that were refused, and other remarks.
+    pub notes: Vec<String>,
+    /// Whether the facts were made fewer.
+    pub consolidated: bool,
+    /// Versions of artifacts that were kept.
+    pub artifacts: usize,
+}
+
+/// What came of asking the summarizer.
+enum Asked {
+    Answered(TurnSummary, Cost),
+    /// The raw words have to stand in.
+    Failed(String, Cost),
+}
+
+impl Chats {
+    /// Remembers what waits: every turn that has no summary yet, oldest first. With `again`, also those that failed a moment ago.
+    pub async fn reflect(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<Reflected> {
+        let room = self.room(conversation);
+        let _alone = room.reflecting.lock().await;
+        let done = self.reflect_alone(conversation, asking, again).await;
+        // Whoever waits for this waits no longer, whatever came of it.
+        room.waiting.send_modify(|waiting| *waiting = 0);
+        done
+    }
+
+    async fn reflect_alone(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<Reflected> {
+        let folder = self.folder(conversation);
+        let mut reflected = Reflected::default();
+        let log = turn::read(&self.read(&folder.turns()).await?);
+        let mut said = {
+            let room = self.room(conversation);
+            let mut state = room.state.lock().await;
+            self.fresh(conversation, &mut state).await?.recent.clone()
+        };
+        let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
+        let pending = turn::pending(&log, last);
+        if pending.first().is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first)) {
+            said = exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?);
+        }
+        for turn in pending {
+            let Some(exchange) = said.iter().find(|exchange| exchange.turn == turn) else { continue };
+            if !again && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
+                continue;
+            }
+            self.reflect_turn(conversation, exchange, log.turns.get(&turn), asking, &mut reflected).await?;
+        }
+        self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
+        self.write_truth(conversation, last, &reflected).await?;
+        Ok(reflected)
+    }
+
+    /// Whether a turn that failed is to be tried again: later and later.
+    fn is_time(&self, line: &TurnLine, has_model: bool) -> bool {
+        // What was made without a model is made again as soon as there is one.
+        if line.model.is_none() {
+            return has_model;
+        }
+        let minutes = RETRY_MINUTES.saturating_mul(1 << tries(line).saturating_sub(1).min(10)).min(MOST_RETRY_MINUTES);
+        self.memory.now().at().as_second() - line.ts.at().as_second() >= minutes * 60
+    }
+
+    /// Remembers one turn; `before` is the line it has so far, if it was tried before.
+    async fn reflect_turn(
+        &self,
+        conversation: &str,
+        exchange: &Exchange,
+        before: Option<&TurnLine>,
+        asking: Option<&Asking<'_>>,
+        reflected: &mut Reflected,
+    ) -> Result<()> {
+        let policy = &self.memory.policy.chat;
+        reflected.artifacts += self.keep_artifacts(conversation, exchange).await?;
+        let depth =
+            depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
+        let facts = self.facts_of(conversation).await?;
+        let asked = match asking {
+            Some(asking) => self.ask_summarizer(exchange, depth, &facts, asking).await?,
+            None => Asked::Answered(extracted(exchange), Cost::default()),
+        };
+        let now = self.memory.now();
+        let (mut line, mut diff, cost) = match asked {
+            Asked::Answered(summary, cost) if asking.is_some() => {
+                let line = TurnLine::new(exchange.turn, now, State::Summarized, &summary.user_summary, &summary.assistant_summary);
+                reflected.notes.extend(summary.notes);
+                (line, if depth.diff { summary.diff } else { Diff::default() }, cost)
+            }
+            Asked::Answered(summary, cost) => {
+                (TurnLine::raw(exchange.turn, now, &exchange.asked, &exchange.replied, "there is no summarizer"), summary.diff, cost)
+            }
+            Asked::Failed(why, cost) => (TurnLine::raw(exchange.turn, now, &exchange.asked, &exchange.replied, why), Diff::default(), cost),
+        };
+        line.depth = depth.word().into();
+        line.long = depth.keep_raw_longer;
+        line.model = asking.map(|asking| asking.llm.name());
+        // What earlier attempts cost was spent on this turn as well.
+        line.tokens_in = cost.tokens_in + before.map_or(0, |line| line.tokens_in);
+        line.tokens_out = cost.tokens_out + before.map_or(0, |line| line.tokens_out);
+        let texts = [exchange.asked.as_str(), exchange.replied.as_str()];
+        let mut refused = Vec::new();
+        for list in [&mut diff.add, &mut diff.update] {
+            list.retain(|entry| match support::unsupported(entry, &texts) {
+                Some(why) => {
+                    refused.push(format!("\"{}\": {why}", budget::shortened(&plain::one_line(entry), 120)));
+                    false
+                }
+                None => true,
+            });
+        }
+        let whence = Whence {
+            ts: exchange.ts,
+            conversation: conversation.to_owned(),
+            turn: exchange.turn,
+            session: None,
+            source: format!("turn-{}", exchange.turn),
+        };
+        let mut notes = Vec::new();
+        let changes = self
+            .append(conversation, |ledger| {
+                let applied = truth::apply(&truth::facts(ledger, conversation), &diff);
+                notes.clone_from(&applied.notes);
+                truth::drafts(&applied, ledger, &whence)
+            })
+            .await?;
+        reflected.changes += changes;
+        line.refused.clone_from(&refused);
+        reflected.notes.extend(refused.into_iter().chain(notes));
+        if line.state == State::Raw {
+            line.extra.insert(TRIES.into(), (before.map_or(0, tries) + 1).into());
+            reflected.raw.push((exchange.turn, line.why.clone().unwrap_or_default()));
+        } else {
+            reflected.summarized.push(exchange.turn);
+        }
+        let text = line.line();
+        self.grow(&self.folder(conversation).turns(), |_| text.clone()).await?;
+        Ok(())
+    }
+
+    async fn facts_of(&self, conversation: &str) -> Result<Vec<Fact>> {
+        Ok(truth::facts(&Ledger::read(&self.read(&self.folder(conversation).events()).await?, None), conversation))
+    }
+
+    /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
+    async fn ask_summarizer(&self, exchange: &Exchange, depth: Depth, facts: &[Fact], asking: &Asking<'_>) -> Result<Asked> {
+        let memory: &Memory = &self.memory;
+        let first = facts.len().saturating_sub(SHOWN_FACTS);
+        let known: Vec<String> = facts[first..].iter().map(|fact| plain::one_line(&fact.text)).collect();
+        let (user, assistant) = (budget::shortened(&exchange.asked, SHOWN_BYTES), budget::shortened(&exchange.replied, SHOWN_BYTES));
+        let exchanged = Exchanged { turn: exchange.turn, user: &user, assistant: &assistant, facts: &known, wants_diff: depth.diff };
+        let patience = Duration::from_secs(memory.policy.chat.summarizer_secs);
+        let mut cost = Cost::default();
+        let mut complaints = String::new();
+        for attempt in 0..2 {
+            let (system, user) = self.prompts.fill_turn(&exchanged, attempt, &complaints)?;
+            let ask = Ask {
+                system,
+                user,
+                schema: Some(Schema { name: "turn", json: turn::answer_schema(depth.diff) }),
+                max_tokens: ANSWER_TOKENS,
+                attempt,
+            };
+            let question = Question { ask: &ask, job: "chat", retries: 0 };
+            let heard = match tokio::time::timeout(patience, memory.ask(question, asking, &mut cost)).await {
+                Err(_) => return Ok(Asked::Failed(format!("the summarizer took longer than {} s", patience.as_secs()), cost)),
+                Ok(heard) => heard?,
+            };
+            let heard = match heard {
+                Ok(heard) => heard,
+                Err(later) => return Ok(Asked::Failed(later.why, cost)),
+            };
+            complaints = match (&heard.nothing, reply::json_object(&heard.text)) {
+                (Some(why), _) => why.clone(),
+                (None, None) => "there is no JSON object in it".into(),
+                (None, Some(read)) => match turn::read_answer(&read.value) {
+                    Ok(summary) => return Ok(Asked::Answered(summary, cost)),
+                    Err(why) => why,
+                },
+            };
+        }
+        Ok(Asked::Failed(format!("the summarizer's answer could not be read: {complaints}"), cost))
+    }
+
+    /// Keeps the code and drafts of an exchange, each version once.
+    async fn keep_artifacts(&self, conversation: &str, exchange: &Exchange) -> Result<usize> {
+        let found = artifact::find(&exchange.asked, &exchange.replied);
+        if found.found.is_empty() {
+            return Ok(0);
+        }
+        let folder = self.folder(conversation);
+        let (index, _) = Index::read(&self.read(&folder.artifacts()).await?);
+        let new = artifact::settle(&found.found, &index, exchange.turn, exchange.ts);
+        for version in &new {
+            // The text first: the index never names a file that is not there.
+            self.memory.store.put(&path(&folder.artifact(&version.entry.file))?, version.text.as_bytes()).await?;
+        }
+        let lines: String = new.iter().map(|version| version.entry.line()).collect();
+        let mut many = 0;
+        self.grow(&folder.artifacts(), |known| {
+            // Somebody else may have kept the same turn meanwhile.
+            let (known, _) = Index::read(known);
+            let is_new = new.iter().any(|version| known.get(&version.entry.name, version.entry.version).is_none());
+            many = if is_new { new.len() } else { 0 };
+            if is_new { lines.clone() } else { String::new() }
+        })
+        .await?;
+        Ok(many)
+    }
+
+    /// Makes the facts fewer, if it is time and the result may stand.
+    async fn consolidate_facts(&self, conversation: &str, last: u64, asking: Option<&Asking<'_>>, reflected: &mut Reflected) -> Result<()> {
+        let every = self.memory.policy.chat.consolidate_turns;
+        let Some(asking) = asking else { return Ok(()) };
+        // Only when a turn of that number has just been remembered.
+        if !reflected.summarized.iter().any(|turn| turn % every == 0) {
+            return Ok(());
+        }
+        let facts = self.facts_of(conversation).await?;
+        if facts.len() < WORTH_CONSOLIDATING {
+            return Ok(());
+        }
+        self.write_snapshot(conversation, last, &facts).await?;
+        let texts: Vec<String> = facts.iter().map(|fact| plain::one_line(&fact.text)).collect();
+        let mut complaints = String::new();
+        let patience = Duration::from_secs(self.memory.policy.chat.summarizer_secs.saturating_mul(4));
+        for attempt in 0..2 {
+            let (system, user) = self.prompts.fill_facts(&texts, attempt, &complaints)?;
+            let ask = Ask { system, user, schema: Some(Schema { name: "facts", json: facts_schema() }), max_tokens: FACTS_TOKENS, attempt };
+            let question = Question { ask: &ask, job: "chat-facts", retries: 0 };
+            let heard = match tokio::time::timeout(patience, self.memory.ask(question, asking, &mut Cost::default())).await {
+                Ok(Ok(Ok(heard))) => heard,
+                Ok(Err(error)) => return Err(error),
+                // It is not needed now; after as many turns again it is tried again.
+                Ok(Ok(Err(_))) | Err(_) => return Ok(()),
+            };
+            let proposed: Option<Vec<String>> = reply::json_object(&heard.text).and_then(|read| {
+                let list = read.value.get("facts")?.as_array()?;
+                Some(list.iter().filter_map(|fact| fact.as_str().map(str::to_owned)).collect())
+            });
+            let Some(proposed) = proposed else {
+                complaints = "there is no list of facts in it".into();
+                continue;
+            };
+            match truth::consolidated(&facts, &proposed) {
+                Ok(applied) => {
+                    let (ts, source) = (self.memory.now(), format!("turn-{last}"));
+                    let whence = Whence { ts, conversation: conversation.to_owned(), turn: last, session: None, source };
+                    let before: Vec<_> = facts.iter().map(|fact| fact.id).collect();
+                    reflected.changes += self
+                        .append(conversation, |ledger| {
+                            // What somebody else changed meanwhile is not overruled.
+                            let current = truth::facts(ledger, conversation);
+                            if !current.iter().map(|fact| fact.id).eq(before.iter().copied()) {
+                                return Vec::new();
+                            }
+                            truth::drafts(&applied, ledger, &whence)
+                        })
+                        .await?;
+                    reflected.consolidated = true;
+                    return Ok(());
+                }
+                Err(reasons) => {
+                    complaints = budget::shortened(&reasons.join("; "), 600);
+                    reflected.notes.push(format!("fewer facts were refused: {complaints}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_snapshot(&self, conversation: &str, turn: u64, facts: &[Fact]) -> Result<()> {
+        let text = truth::snapshot(facts, turn, self.memory.now());
+        Ok(self.memory.store.put(&path(&self.folder(conversation).snapshot(turn))?, text.as_bytes()).await?)
+    }
+
+    /// Writes the facts as they stand for people to read, and every so many turns for good.
+    async fn write_truth(&self, conversation: &str, last: u64, reflected: &Reflected) -> Result<()> {
+        let every = self.memory.policy.chat.snapshot_turns;
+        let is_due = reflected.summarized.iter().chain(reflected.raw.iter().map(|(turn, _)| turn)).any(|turn| turn % every == 0);
+        if reflected.changes == 0 && !is_due {
+            return Ok(());
+        }
+        let facts = self.facts_of(conversation).await?;
+        if reflected.changes > 0 {
+            let text = truth::snapshot(&facts, last, self.memory.now());
+            self.memory.store.put(&path(&self.folder(conversation).base_truth())?, text.as_bytes()).await?;
+        }
+        if is_due {
+            self.write_snapshot(conversation, last, &facts).await?;
+        }
+        Ok(())
+    }
+
+    /// Conversations in which something waits to be remembered, of the last days.
+    pub async fn unremembered(&self, days: u16) -> Result<Vec<String>> {
+        let today = self.memory.now().day();
+        let first = today.checked_sub(jiff::Span::new().days(i32::from(days))).unwrap_or(today);
+        let stats = self.memory.store.sessions(Some(icecore_domain::calendar::Days { first, last: today })).await?;
+        let names: std::collections::BTreeSet<String> = stats.into_iter().map(|stat| stat.key.conversation).collect();
+        let mut found = Vec::new();
+        for name in names {
+            let about = self.read(&self.folder(&name).about()).await?;
+            if about.is_empty() {
+                continue;
+            }
+            let log = turn::read(&self.read(&self.folder(&name).turns()).await?);
+            let last = exchanges(&self.memory.store.last_said(&name, 20).await?).last().map_or(0, |exchange| exchange.turn);
+            if !turn::pending(&log, last.max(last_turn(&log))).is_empty() {
+                found.push(name);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The field with how often a turn was tried in vain.
+const TRIES: &str = "tries";
+
+fn tries(line: &TurnLine) -> u64 {
+    line.extra.get(TRIES).and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+/// The form of fewer facts.
+fn facts_schema() -> serde_json::Value {
+    let facts = json!({ "type": "array", "maxItems": 200, "items": { "type": "string", "maxLength": 400 } });
+    json!({ "type": "object", "properties": { "facts": facts }, "required": ["facts"], "additionalProperties": false })
+}
+
+/// Without a model: what is marked as a rule or a decision in the user's own words.
+fn extracted(exchange: &Exchange) -> TurnSummary {
+    let piece = Piece {
+        source: String::new(),
+        text: &exchange.asked,
+        origin: Origin::User,
+        said: exchange.ts,
+        session: None,
+        scope: Scope::Everywhere,
+    };
+    let add = rules::propose(&[piece]).into_iter().map(|proposal| proposal.content).collect();
+    TurnSummary { user_summary: String::new(), assistant_summary: String::new(), diff: Diff { add, ..Diff::default() }, notes: Vec::new() }
+}
