@@ -158,7 +158,12 @@ impl Gather {
     fn delta(&mut self, event: &Value) {
         let delta = &event["delta"];
         let Some(block) = self.block(event) else { return };
-        match delta["type"].as_str().unwrap_or_default() {
+        let kind = delta["type"].as_str().unwrap_or_default();
+        if block.fields.is_empty() && kind == "text_delta" {
+            // Not announced, as some servers do.
+            block.add("type", &"text".into());
+        }
+        match kind {
             "text_delta" => block.add("text", &delta["text"]),
             "thinking_delta" => block.add("thinking", &delta["thinking"]),
             "signature_delta" => block.add("signature", &delta["signature"]),

@@ -332,3 +332,142 @@ pub(super) async fn bounded(State(house): State<Arc<House>>, request: Request, n
     }))
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "a-token-of-some-length";
+
+    fn door(addr: &str) -> Door {
+        let token = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
+        let (hosts, origins) = (["Memory.Local".to_owned()], ["http://localhost:5173/".to_owned()]);
+        Door::new(addr.parse().unwrap(), token, true, &hosts, &origins).unwrap()
+    }
+
+    fn check(door: &Door, path: &str, headers: &[(&'static str, &str)]) -> u16 {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        let method = if path.starts_with("POST ") { Method::POST } else { Method::GET };
+        let uri: Uri = path.trim_start_matches("POST ").parse().unwrap();
+        door.check(&method, &uri, &map).err().map_or(200, |refusal| refusal.status().as_u16())
+    }
+
+    #[test]
+    fn only_who_belongs_here_comes_in() {
+        let door = door("127.0.0.1:7431");
+        let host = ("host", "127.0.0.1:7431");
+        let bearer = format!("Bearer {SECRET}");
+        let token = ("authorization", bearer.as_str());
+        for (path, headers, status) in [
+            // The token, in either place.
+            ("/v1/models", vec![host, token], 200),
+            ("/v1/models", vec![host, ("authorization", "bearer  a-token-of-some-length")], 200),
+            ("/v1/models", vec![host, ("x-api-key", SECRET)], 200),
+            ("/v1/models", vec![host, ("authorization", "Bearer wrong"), ("x-api-key", SECRET)], 200),
+            ("/v1/models", vec![host], 401),
+            ("/v1/models", vec![host, ("authorization", SECRET)], 401),
+            ("/v1/models", vec![host, ("authorization", "Bearer ")], 401),
+            ("/v1/models", vec![host, ("authorization", "Bearer a-token-of-some-lengtH")], 401),
+            ("/v1/models", vec![host, ("authorization", "Basic a-token-of-some-length")], 401),
+            ("/v1/models", vec![host, ("x-api-key", "a-token-of-some-lengt")], 401),
+            // What needs none, and only to be looked at.
+            ("/livez", vec![host], 200),
+            ("/readyz", vec![host], 200),
+            ("/", vec![host], 200),
+            ("POST /", vec![host], 401),
+            ("/livez/x", vec![host], 401),
+            ("//livez", vec![host], 401),
+            ("/metrics", vec![host], 401),
+            ("/unknown", vec![host], 401),
+            // The name it is asked under; a page that lets its own name lead here is stopped by it.
+            ("/v1/x", vec![("host", "localhost"), token], 200),
+            ("/v1/x", vec![("host", "LOCALHOST:1"), token], 200),
+            ("/v1/x", vec![("host", "[::1]:7431"), token], 200),
+            ("/v1/x", vec![("host", "127.1.2.3"), token], 200),
+            ("/v1/x", vec![("host", "memory.local:7431"), token], 200),
+            ("/v1/x", vec![("host", "evil.example"), token], 403),
+            ("/livez", vec![("host", "evil.example")], 403),
+            ("/v1/x", vec![("host", "localhost.evil.example"), token], 403),
+            ("/v1/x", vec![("host", "127.0.0.1.evil.example"), token], 403),
+            ("/v1/x", vec![("host", "localhost@evil.example"), token], 403),
+            ("/v1/x", vec![("host", "evil.example@localhost"), token], 403),
+            ("/v1/x", vec![("host", "192.168.0.7"), token], 403),
+            ("/v1/x", vec![("host", ""), token], 403),
+            ("/v1/x", vec![token], 403),
+            ("/v1/x", vec![host, ("host", "evil.example"), token], 403),
+            ("http://evil.example/v1/x", vec![host, token], 403),
+            ("http://127.0.0.1:7431/v1/x", vec![host, token], 200),
+            // The page that asks.
+            ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:7431")], 200),
+            ("/v1/x", vec![host, token, ("origin", "http://localhost:5173")], 200),
+            ("/v1/x", vec![host, token, ("origin", "http://localhost:7431")], 403),
+            ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:1")], 403),
+            ("/v1/x", vec![host, token, ("origin", "null")], 403),
+            ("/v1/x", vec![host, token, ("origin", "")], 403),
+            ("/v1/x", vec![host, token, ("origin", "https://evil.example")], 403),
+            ("/livez", vec![host, ("origin", "https://evil.example")], 403),
+            ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:7431"), ("origin", "https://evil.example")], 403),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "cross-site")], 403),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "same-site")], 403),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "same-origin")], 200),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "none")], 200),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "same-site"), ("origin", "http://localhost:5173")], 200),
+        ] {
+            assert_eq!(check(&door, path, &headers), status, "{path} {headers:?}");
+        }
+        // Listening everywhere, every address will do, but no name.
+        let wide = self::door("0.0.0.0:7431");
+        assert_eq!(check(&wide, "/v1/x", &[("host", "192.168.0.7:7431"), token]), 200);
+        assert_eq!(check(&wide, "/v1/x", &[("host", "evil.example"), token]), 403);
+    }
+
+    #[test]
+    fn other_machines_get_in_only_if_a_person_wants_it_and_has_set_a_token() {
+        let own = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
+        let made = Token::of(SECRET, Source::File("/x".into())).unwrap();
+        for (addr, token, allow, fine) in [
+            ("127.0.0.1:0", &made, false, true),
+            ("127.5.0.1:0", &made, false, true),
+            ("[::1]:0", &made, false, true),
+            ("0.0.0.0:0", &own, false, false),
+            ("0.0.0.0:0", &made, true, false),
+            ("0.0.0.0:0", &own, true, true),
+            ("[::]:0", &own, false, false),
+            ("192.168.0.7:0", &own, false, false),
+            ("[::ffff:127.0.0.1]:0", &own, false, false),
+        ] {
+            assert_eq!(Door::new(addr.parse().unwrap(), token.clone(), allow, &[], &[]).is_ok(), fine, "{addr} {allow}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_made_once_and_only_its_owner_can_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("icecore").join("token");
+        let nothing = |_: &str| None;
+        let made = Token::find(&nothing, &file).unwrap();
+        assert_eq!(made.source, Source::Made(file.clone()));
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(made.is(text.trim().as_bytes()) && text.trim().len() == 72);
+        let again = Token::find(&nothing, &file).unwrap();
+        assert_eq!((again.hash, again.source.clone(), again.is_set()), (made.hash, Source::File(file.clone()), false));
+        // A person's own goes over it.
+        let set = |name: &str| (name == "ICECORE_TOKEN").then(|| SECRET.to_owned());
+        assert!(Token::find(&set, &file).unwrap().is_set());
+        let path = file.to_str().unwrap().to_owned();
+        let from_file = move |name: &str| (name == "ICECORE_TOKEN_FILE").then(|| path.clone());
+        assert!(Token::find(&from_file, Path::new("/nowhere/token")).unwrap().is_set());
+        assert!(Token::find(&|_| Some("both-of-them-are-set".into()), &file).is_err());
+        for wrong in ["short", "with blanks in between it", "with-ümlauts-in-between-it"] {
+            assert!(Token::find(&|name| (name == "ICECORE_TOKEN").then(|| wrong.to_owned()), &file).is_err(), "{wrong}");
+        }
+        // A file that others can read is no secret.
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let said = Token::find(&nothing, &file).err().unwrap().to_string();
+        assert!(said.contains("chmod 600") && !said.contains(text.trim()), "{said}");
+    }
+}

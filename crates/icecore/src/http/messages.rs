@@ -182,3 +182,252 @@ pub fn is_name(name: &str) -> bool {
     const MOST_NAME_BYTES: usize = 512;
     !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.chars().any(char::is_control)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(memory: Option<&str>, placement: Placement, mode: Mode, window: &[(&str, &str)], new_from: usize) -> Begun {
+        Begun {
+            conversation: "c".into(),
+            turn: 1,
+            memory: memory.map(str::to_owned),
+            placement,
+            mode,
+            window: window.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect(),
+            new_from,
+            injected: Vec::new(),
+            injected_tokens: 0,
+            left_out: 0,
+            cost_tokens: 0,
+        }
+    }
+
+    fn changed(dialect: Dialect, whole: &str, begun: &Begun) -> String {
+        let body = Body::read(whole.as_bytes()).unwrap();
+        let messages = Messages::read(&body, dialect).unwrap().unwrap();
+        let changed = with_memory(&body, &messages, begun, dialect);
+        assert!(serde_json::from_str::<serde::de::IgnoredAny>(&changed).is_ok(), "{changed}");
+        changed
+    }
+
+    #[track_caller]
+    fn check(dialect: Dialect, begun: &Begun, whole: &str, expected: &str) {
+        assert_eq!(changed(dialect, whole, begun), expected, "{whole}");
+    }
+
+    // C3
+    #[test]
+    fn memory_goes_to_the_end_of_what_is_there_and_the_rest_stays_byte_for_byte() {
+        use Dialect::{Anthropic, OpenAi};
+        let system = begun(Some("M\"1"), Placement::System, Mode::Augment, &[], 0);
+        let user = begun(Some("M"), Placement::LastUser, Mode::Augment, &[], 0);
+        for (dialect, begun, whole, expected) in [
+            // A system message that is there, of either name, as text or as parts.
+            (
+                OpenAi,
+                &system,
+                r#"{ "seed":12345678901234567890123, "messages":[ {"role":"developer","content":"d\u0041"} , {"role":"user","content":"u"}],"t":1.0E2 }"#,
+                r#"{ "seed":12345678901234567890123, "messages":[ {"role":"developer","content":"d\u0041\n\nM\"1"} , {"role":"user","content":"u"}],"t":1.0E2 }"#,
+            ),
+            (
+                OpenAi,
+                &system,
+                r#"{"messages":[{"role":"system","content":[{"type":"text","text":"s","x":1}],"name":"n"},{"role":"user","content":"u"}]}"#,
+                r#"{"messages":[{"role":"system","content":[{"type":"text","text":"s","x":1},{"type":"text","text":"M\"1"}],"name":"n"},{"role":"user","content":"u"}]}"#,
+            ),
+            // None, or none that can hold text.
+            (
+                OpenAi,
+                &system,
+                r#"{"messages":[{"role":"user","content":"u"}],"z":0}"#,
+                r#"{"messages":[{"role":"system","content":"M\"1"},{"role":"user","content":"u"}],"z":0}"#,
+            ),
+            (
+                OpenAi,
+                &system,
+                r#"{"messages":[{"role":"system","content":null}]}"#,
+                r#"{"messages":[{"role":"system","content":"M\"1"},{"role":"system","content":null}]}"#,
+            ),
+            // The last words of the user, not between a call and its result.
+            (
+                OpenAi,
+                &user,
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},{"role":"tool","tool_call_id":"1","content":"r"}]}"#,
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"user","content":"b\n\nM"},{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},{"role":"tool","tool_call_id":"1","content":"r"}]}"#,
+            ),
+            (
+                OpenAi,
+                &user,
+                r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}}]}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}},{"type":"text","text":"M"}]}]}"#,
+            ),
+            // No user speaks.
+            (OpenAi, &user, r#"{"messages":[{"role":"system","content":""}]}"#, r#"{"messages":[{"role":"system","content":"M"}]}"#),
+            // Anthropic's system: nothing, text, blocks with their cache marks, an empty one, null.
+            (
+                Anthropic,
+                &system,
+                r#"{"messages":[{"role":"user","content":"u"}] }"#,
+                r#"{"messages":[{"role":"user","content":"u"}] ,"system":[{"type":"text","text":"M\"1"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":"s\u0041","messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"s\u0041"},{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":[{"type":"text","text":"x-anthropic-billing-header: 1"},{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"x-anthropic-billing-header: 1"},{"type":"text","text":"s","cache_control":{"type":"ephemeral"}},{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":"","messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":null,"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            // What is wrong stays wrong, for the other side to say so.
+            (
+                Anthropic,
+                &system,
+                r#"{"system":7,"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":7,"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &user,
+                r#"{"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"},{"type":"text","text":"M"}]}]}"#,
+            ),
+            // In a tool's loop memory stays where it was when the turn began, so that caches hold.
+            (
+                Anthropic,
+                &user,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s="},{"type":"tool_use","id":"1"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"reminder"}]}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"},{"type":"text","text":"M"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s="},{"type":"tool_use","id":"1"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"reminder"}]}]}"#,
+            ),
+            // The turn begins with a result: after it.
+            (
+                Anthropic,
+                &Begun { new_from: 1, ..user.clone() },
+                r#"{"messages":[{"role":"user","content":"old"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"new","cache_control":{"type":"ephemeral"}}]}]}"#,
+                r#"{"messages":[{"role":"user","content":"old"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"new","cache_control":{"type":"ephemeral"}},{"type":"text","text":"M"}]}]}"#,
+            ),
+        ] {
+            check(dialect, begun, whole, expected);
+        }
+        // Nothing to add: nothing changes, to the byte.
+        let nothing = begun(None, Placement::System, Mode::Augment, &[], 0);
+        let whole = "{\n \"messages\" : [ {\"role\":\"user\",\"content\":\"\\ud800\"} ]\t}\n";
+        for dialect in [OpenAi, Anthropic] {
+            check(dialect, &nothing, whole, whole);
+        }
+    }
+
+    // C3 C6
+    #[test]
+    fn the_window_goes_before_the_history_or_in_its_place() {
+        let window = [("user", "q1"), ("assistant", "a1"), ("tool", "t"), ("user", " ")];
+        let history = r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"system","content":"s2"},{"role":"user","content":"q3"}]}"#;
+        let augment = begun(None, Placement::System, Mode::Augment, &window, 4);
+        let raw = r#"{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"t"}"#;
+        check(
+            Dialect::OpenAi,
+            &augment,
+            history,
+            &format!(
+                r#"{{"messages":[{{"role":"system","content":"s"}},{raw},{{"role":"user","content":"q2"}},{{"role":"assistant","content":"a2"}},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
+            ),
+        );
+        let replace = begun(Some("M"), Placement::System, Mode::Replace, &window, 4);
+        check(
+            Dialect::OpenAi,
+            &replace,
+            history,
+            &format!(
+                r#"{{"messages":[{{"role":"system","content":"s\n\nM"}},{raw},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
+            ),
+        );
+        // Anthropic begins with the user, and has system messages only in their places.
+        let late = begun(None, Placement::System, Mode::Replace, &[("assistant", "a0"), ("user", "q1"), ("assistant", "a1")], 2);
+        let history = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"user","content":"q3"}]}"#;
+        let expected =
+            r#"{"messages":[{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"q3"}]}"#;
+        check(Dialect::Anthropic, &late, history, expected);
+        let placed = r#"{"messages":[{"role":"user","content":"q2"},{"role":"system","content":"s"},{"role":"user","content":"q3"}]}"#;
+        check(Dialect::Anthropic, &late, placed, placed);
+        // A result never loses its call, however the new turn is cut.
+        let loops = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#;
+        let cut = begun(None, Placement::System, Mode::Replace, &[], 3);
+        check(
+            Dialect::OpenAi,
+            &cut,
+            loops,
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
+        );
+        // A turn that begins past the end is no reason to panic.
+        let past = begun(Some("M"), Placement::LastUser, Mode::Replace, &[("user", "q")], 99);
+        changed(Dialect::OpenAi, loops, &past);
+        changed(Dialect::Anthropic, loops, &past);
+    }
+
+    // C3
+    #[test]
+    fn messages_are_read_in_every_form() {
+        let read = |dialect, message: &str| {
+            let whole = format!("{{\"messages\":[{message}]}}");
+            let body = Body::read(whole.as_bytes()).unwrap();
+            let told = Messages::read(&body, dialect).unwrap().unwrap().told.remove(0);
+            assert_eq!(told.raw, message);
+            (told.role, told.text, told.has_tools)
+        };
+        for (dialect, message, role, text, has_tools) in [
+            (Dialect::OpenAi, r#"{"role":"user","content":"a\nb"}"#, "user", "a\nb", false),
+            (
+                Dialect::OpenAi,
+                r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"},{"type":"text","text":"b"}]}"#,
+                "user",
+                "a\nb",
+                false,
+            ),
+            (Dialect::OpenAi, r#"{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}"#, "assistant", "", true),
+            (Dialect::OpenAi, r#"{"role":"assistant","content":"x","tool_calls":[]}"#, "assistant", "x", false),
+            (Dialect::OpenAi, r#"{"role":"tool","tool_call_id":"1","content":"r"}"#, "tool", "r", true),
+            (Dialect::OpenAi, r#"{"content":7}"#, "", "", false),
+            (
+                Dialect::Anthropic,
+                r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"u"}]}"#,
+                "user",
+                "u",
+                true,
+            ),
+            (
+                Dialect::Anthropic,
+                r#"{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"server_tool_use"}]}"#,
+                "assistant",
+                "",
+                true,
+            ),
+            (Dialect::Anthropic, r#"{"role":"user","content":[{"type":"image"},{"type":"text","text":"u"}]}"#, "user", "u", false),
+        ] {
+            assert_eq!(read(dialect, message), (role.to_owned(), text.to_owned(), has_tools), "{message}");
+        }
+        for wrong in [r#"{"messages":[{"role":"user","role":"system"}]}"#, r#"{"messages":[1]}"#] {
+            let body = Body::read(wrong.as_bytes()).unwrap();
+            assert!(Messages::read(&body, Dialect::OpenAi).err().unwrap().to_string().contains("messages[0]"));
+        }
+        for nothing in ["{}", r#"{"messages":[]}"#, r#"{"messages":null}"#, r#"{"messages":"x"}"#] {
+            let body = Body::read(nothing.as_bytes()).unwrap();
+            assert!(Messages::read(&body, Dialect::OpenAi).unwrap().is_none());
+        }
+    }
+}
