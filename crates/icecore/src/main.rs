@@ -2,6 +2,8 @@
 
 mod cli;
 mod error;
+#[cfg_attr(not(test), allow(dead_code, reason = "the command that starts the server comes with what it remembers"))]
+mod http;
 mod wire;
 
 use std::process::ExitCode;

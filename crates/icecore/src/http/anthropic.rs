@@ -1,0 +1,237 @@
+//! The dialect of Anthropic's messages: reading messages, putting text blocks into them, gathering a reply.
+
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::body::{self, Body, Edits, Object};
+use super::messages;
+use super::mind::Reply;
+use super::tap::Beat;
+
+/// The most blocks of a reply that are kept.
+const MOST_BLOCKS: usize = 4_096;
+
+/// The text of a message, and whether tools are in it.
+pub fn said(message: &Object<'_>) -> (String, bool) {
+    let (texts, kinds) = messages::parts(message.get("content"));
+    (texts.join("\n"), kinds.iter().any(|kind| kind.ends_with("tool_use") || kind.ends_with("tool_result")))
+}
+
+fn block(text: &str) -> String {
+    format!("{{\"type\":\"text\",\"text\":{text}}}")
+}
+
+/// A text or a list of blocks with one more text block at its end; an empty text, which no block may have, gives way.
+fn with_block(value: &serde_json::value::RawValue, added: &str) -> Option<String> {
+    let added = block(&body::quoted(added));
+    if let Some(text) = body::text(value) {
+        return Some(if text.is_empty() { format!("[{added}]") } else { format!("[{},{added}]", block(value.get())) });
+    }
+    let blocks = body::items(value)?;
+    let mut edits = Edits::default();
+    edits.append_to_array(&(0..value.get().len()), blocks.is_empty(), &added);
+    Some(edits.apply(value.get()))
+}
+
+/// The message with one more text block after all it has; `None` if its content is neither text nor blocks.
+pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<String> {
+    let content = object.get("content")?;
+    let start = content.get().as_ptr() as usize - message.as_ptr() as usize;
+    let mut edits = Edits::default();
+    edits.replace(start..start + content.get().len(), with_block(content, added)?);
+    Some(edits.apply(message))
+}
+
+/// Puts one more text block at the end of the system prompt. What is there stays as it is: its first block counts by its place.
+pub fn into_system(body: &Body<'_>, edits: &mut Edits, added: &str) {
+    match body.object.any("system") {
+        None => edits.append_field(body, "system", &format!("[{}]", block(&body::quoted(added)))),
+        Some(system) => {
+            let changed = with_block(system, added).unwrap_or_else(|| format!("[{}]", block(&body::quoted(added))));
+            // What is neither text, blocks nor nothing is wrong, and the other side says so better.
+            if system.get() == "null" || system.get().starts_with(['"', '[']) {
+                edits.replace(body.place(system), changed);
+            }
+        }
+    }
+}
+
+/// A reply, as far as it has been heard.
+#[derive(Debug, Default)]
+pub struct Gather {
+    blocks: BTreeMap<u64, Block>,
+    /// Blocks of a reply that came whole and are not text, as they were written.
+    written: Vec<String>,
+    finish: Option<String>,
+    read: Option<u64>,
+    said: Option<u64>,
+    closed: bool,
+    broken: bool,
+}
+
+#[derive(Debug, Default)]
+struct Block {
+    /// As it was announced, with what came later added.
+    fields: serde_json::Map<String, Value>,
+    /// The input of a tool, as it is written.
+    input: String,
+}
+
+impl Block {
+    fn text(&self, key: &str) -> &str {
+        self.fields.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn add(&mut self, key: &str, more: &Value) {
+        let more = more.as_str().unwrap_or_default();
+        match self.fields.get_mut(key) {
+            Some(Value::String(sofar)) => sofar.push_str(more),
+            _ => {
+                self.fields.insert(key.to_owned(), more.into());
+            }
+        }
+    }
+
+    fn is_text(&self) -> bool {
+        self.text("type") == "text"
+    }
+
+    fn json(&self) -> String {
+        if self.input.is_empty() {
+            return Value::Object(self.fields.clone()).to_string();
+        }
+        // The input is put in as it is written, so that its numbers and its order stay.
+        let mut fields = self.fields.clone();
+        fields.remove("input");
+        let head = Value::Object(fields).to_string();
+        let whole = serde_json::from_str::<IgnoredAny>(&self.input).is_ok();
+        let input = if whole { self.input.clone() } else { body::quoted(&self.input) };
+        format!("{},\"input\":{input}}}", head.strip_suffix('}').unwrap_or(&head))
+    }
+}
+
+impl Gather {
+    /// Takes in the data of an event.
+    pub fn event(&mut self, data: &str) -> Beat {
+        let Some(event) = super::tap::value(data) else { return Beat::Unread };
+        match event["type"].as_str().unwrap_or_default() {
+            "message_start" => self.count(&event["message"]["usage"]),
+            "content_block_start" => self.start(&event),
+            "content_block_delta" => self.delta(&event),
+            "message_delta" => {
+                self.count(&event["usage"]);
+                if let Some(word) = event["delta"]["stop_reason"].as_str() {
+                    self.finish = Some(word.to_owned());
+                    return Beat::Finish;
+                }
+            }
+            "message_stop" => {
+                self.closed = true;
+                return Beat::Last;
+            }
+            "error" => {
+                self.broken = true;
+                return Beat::Finish;
+            }
+            _ => {}
+        }
+        Beat::Middle
+    }
+
+    fn block(&mut self, event: &Value) -> Option<&mut Block> {
+        let index = event["index"].as_u64().unwrap_or(0);
+        if self.blocks.len() >= MOST_BLOCKS && !self.blocks.contains_key(&index) {
+            self.broken = true;
+            return None;
+        }
+        Some(self.blocks.entry(index).or_default())
+    }
+
+    fn start(&mut self, event: &Value) {
+        if let (Some(fields), Some(block)) = (event["content_block"].as_object(), self.block(event)) {
+            block.fields = fields.clone();
+        }
+    }
+
+    fn delta(&mut self, event: &Value) {
+        let delta = &event["delta"];
+        let Some(block) = self.block(event) else { return };
+        let kind = delta["type"].as_str().unwrap_or_default();
+        if block.fields.is_empty() && kind == "text_delta" {
+            // Not announced, as some servers do.
+            block.add("type", &"text".into());
+        }
+        match kind {
+            "text_delta" => block.add("text", &delta["text"]),
+            "thinking_delta" => block.add("thinking", &delta["thinking"]),
+            "signature_delta" => block.add("signature", &delta["signature"]),
+            "input_json_delta" => block.input.push_str(delta["partial_json"].as_str().unwrap_or_default()),
+            "citations_delta" => {
+                let cited = block.fields.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
+                if let Value::Array(cited) = cited {
+                    cited.push(delta["citation"].clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything that was read counts, also what came from the provider's cache.
+    fn count(&mut self, usage: &Value) {
+        let read = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"].map(|key| usage[key].as_u64());
+        if read[0].is_some() {
+            self.read = Some(read.into_iter().flatten().fold(0, u64::saturating_add));
+        }
+        self.said = usage["output_tokens"].as_u64().or(self.said);
+    }
+
+    /// Takes in a reply that came whole.
+    pub fn whole(&mut self, reply: &str) {
+        let Ok(reply) = body::object(reply, "the reply") else {
+            self.broken = true;
+            return;
+        };
+        if let Some(usage) = reply.get("usage").and_then(|usage| super::tap::value(usage.get())) {
+            self.count(&usage);
+        }
+        let Some(blocks) = reply.get("content").and_then(body::items) else {
+            self.broken = true;
+            return;
+        };
+        for (index, raw) in (0..).zip(blocks) {
+            let object = body::object(raw.get(), "a block").ok();
+            match object.as_ref().filter(|object| object.text("type").as_deref() == Some("text")).and_then(|object| object.text("text")) {
+                Some(text) => {
+                    let block: &mut Block = self.blocks.entry(index).or_default();
+                    block.add("type", &"text".into());
+                    block.add("text", &text.into());
+                }
+                None => self.written.push(raw.get().to_owned()),
+            }
+        }
+        self.finish = reply.text("stop_reason").map(|word| word.into_owned());
+        self.closed = true;
+    }
+
+    /// How much is kept.
+    pub fn bytes(&self) -> usize {
+        self.blocks.values().map(|block| block.input.len() + block.text("text").len() + block.text("thinking").len()).sum()
+    }
+
+    /// The reply as far as it was heard; complete if the other side said that it is.
+    pub fn reply(&self) -> Reply {
+        let texts: Vec<&str> = self.blocks.values().filter(|block| block.is_text()).map(|block| block.text("text")).collect();
+        let others = self.blocks.values().filter(|block| !block.is_text()).map(Block::json);
+        let parts: Vec<String> = self.written.iter().cloned().chain(others).collect();
+        Reply {
+            text: texts.join("\n"),
+            parts: (!parts.is_empty()).then(|| format!("[{}]", parts.join(","))),
+            finish: self.finish.clone(),
+            usage: self.read.zip(self.said),
+            complete: !self.broken && (self.closed || self.finish.is_some()),
+            status: 200,
+        }
+    }
+}

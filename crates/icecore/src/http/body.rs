@@ -1,0 +1,321 @@
+//! Editing a request's body without writing anew what is not touched.
+//!
+//! A body is read into places of its own text, and changed by putting text in at such places. So unknown fields, the spelling
+//! of numbers, the order of keys and even blanks stay as they came, byte for byte.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The deepest nesting that is read.
+pub const MOST_DEPTH: usize = 128;
+
+/// What makes a body one that memory cannot work with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// Bytes that are no text.
+    #[error("the body is not UTF-8 (byte {at}); send JSON in UTF-8")]
+    NotText {
+        /// Where.
+        at: usize,
+    },
+    /// Not JSON.
+    #[error("the body is not JSON: {said}; send a JSON object")]
+    NotJson {
+        /// What the reader says.
+        said: String,
+    },
+    /// JSON, but not an object.
+    #[error("{what} is not a JSON object; send one")]
+    NotAnObject {
+        /// Which value.
+        what: String,
+    },
+    /// A key twice: readers differ on which counts.
+    #[error("{what} has the key `{key}` twice, and nobody can tell which one counts; send it once")]
+    Twice {
+        /// Which value.
+        what: String,
+        /// The key.
+        key: String,
+    },
+    /// Nested too deep.
+    #[error("the body is nested deeper than {MOST_DEPTH} levels; send something flatter")]
+    TooDeep,
+}
+
+/// A JSON object by its places in the text that it was read from.
+#[derive(Debug, Clone)]
+pub struct Object<'a> {
+    fields: Vec<(String, &'a RawValue)>,
+}
+
+impl<'a> Object<'a> {
+    /// The value of a key; `null` counts as nothing.
+    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| *value).filter(|value| value.get() != "null")
+    }
+
+    /// The value of a key, also if it is `null`.
+    pub fn any(&self, key: &str) -> Option<&'a RawValue> {
+        self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
+    }
+
+    /// The text of a key, if it is one.
+    pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
+        text(self.get(key)?)
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+/// A request's body.
+#[derive(Debug)]
+pub struct Body<'a> {
+    /// As it came.
+    pub whole: &'a str,
+    /// What it says.
+    pub object: Object<'a>,
+}
+
+impl<'a> Body<'a> {
+    /// Reads a body as far as its uppermost keys.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Unfit> {
+        let whole = std::str::from_utf8(bytes).map_err(|error| Unfit::NotText { at: error.valid_up_to() })?;
+        if depth(bytes) > MOST_DEPTH {
+            return Err(Unfit::TooDeep);
+        }
+        Ok(Self { whole, object: object(whole, "the body")? })
+    }
+
+    /// Where a value that was read from this body stands in it.
+    pub fn place(&self, value: &RawValue) -> Range<usize> {
+        let start = (value.get().as_ptr() as usize).saturating_sub(self.whole.as_ptr() as usize);
+        start..start + value.get().len()
+    }
+}
+
+/// Reads an object; `what` is its name in complaints.
+pub fn object<'a>(text: &'a str, what: &str) -> Result<Object<'a>, Unfit> {
+    struct Fields;
+    impl<'de> Visitor<'de> for Fields {
+        type Value = Vec<(String, &'de RawValue)>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut fields = Vec::new();
+            while let Some(field) = map.next_entry()? {
+                fields.push(field);
+            }
+            Ok(fields)
+        }
+    }
+    let not_json = |error: serde_json::Error| Unfit::NotJson { said: error.to_string() };
+    if !text.trim_start().starts_with('{') {
+        serde_json::from_str::<IgnoredAny>(text).map_err(not_json)?;
+        return Err(Unfit::NotAnObject { what: what.to_owned() });
+    }
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let fields = reader.deserialize_map(Fields).map_err(not_json)?;
+    reader.end().map_err(not_json)?;
+    let mut names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Unfit::Twice { what: what.to_owned(), key: pair[0].to_owned() }),
+        None => Ok(Object { fields }),
+    }
+}
+
+/// The items of an array; `None` if it is none.
+pub fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
+    struct Items;
+    impl<'de> Visitor<'de> for Items {
+        type Value = Vec<&'de RawValue>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = seq.next_element()? {
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+    serde_json::Deserializer::from_str(value.get()).deserialize_seq(Items).ok()
+}
+
+/// The text of a string; `None` if it is none. Halves of characters, which JSON can spell, become �.
+pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
+    struct Text;
+    impl<'de> Visitor<'de> for Text {
+        type Value = Cow<'de, str>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+        fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
+            Ok(String::from_utf8_lossy(bytes))
+        }
+        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+            Ok(String::from_utf8_lossy(bytes).into_owned().into())
+        }
+    }
+    if !value.get().starts_with('"') {
+        return None;
+    }
+    serde_json::Deserializer::from_str(value.get()).deserialize_bytes(Text).ok()
+}
+
+/// A text as JSON.
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// How deep brackets are nested, outside of strings.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut now, mut most, mut within, mut escaped) = (0_usize, 0_usize, false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if within => escaped = true,
+            b'"' => within = !within,
+            b'{' | b'[' if !within => {
+                now += 1;
+                most = most.max(now);
+            }
+            b'}' | b']' if !within => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
+
+/// Changes to a body, each at a place of the text as it came.
+#[derive(Debug, Default)]
+pub struct Edits(Vec<(Range<usize>, String)>);
+
+impl Edits {
+    /// Puts text in before the byte `at`.
+    pub fn insert(&mut self, at: usize, text: String) {
+        self.replace(at..at, text);
+    }
+
+    /// Puts text in place of what is there.
+    pub fn replace(&mut self, place: Range<usize>, text: String) {
+        self.0.push((place, text));
+    }
+
+    /// Puts text in before the end of a string, as part of it.
+    pub fn append_to_string(&mut self, place: &Range<usize>, text: &str) {
+        let quoted = quoted(text);
+        self.insert(place.end - 1, quoted[1..quoted.len() - 1].to_owned());
+    }
+
+    /// Puts an item in at the end of an array.
+    pub fn append_to_array(&mut self, place: &Range<usize>, is_empty: bool, item: &str) {
+        self.insert(place.end - 1, if is_empty { item.to_owned() } else { format!(",{item}") });
+    }
+
+    /// Adds a field at the end of the body.
+    pub fn append_field(&mut self, body: &Body<'_>, key: &str, value: &str) {
+        let end = body.whole.trim_end().len() - 1;
+        let comma = if body.object.is_empty() { "" } else { "," };
+        self.insert(end, format!("{comma}{}:{value}", quoted(key)));
+    }
+
+    /// The text with all changes made. They must not overlap.
+    pub fn apply(mut self, whole: &str) -> String {
+        self.0.sort_by_key(|(place, _)| (place.start, place.end));
+        let mut changed = String::with_capacity(whole.len() + self.0.iter().map(|(_, text)| text.len()).sum::<usize>());
+        let mut from = 0;
+        for (place, text) in self.0 {
+            changed.push_str(whole.get(from..place.start).unwrap_or_default());
+            changed.push_str(&text);
+            from = place.end;
+        }
+        changed.push_str(whole.get(from..).unwrap_or_default());
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn complaint(body: &[u8]) -> String {
+        Body::read(body).unwrap_err().to_string()
+    }
+
+    // C3
+    #[test]
+    fn a_body_that_cannot_be_worked_with_is_told_apart() {
+        for (body, said) in [
+            (&b"{\"a\":1,\"a\":2}"[..], "`a` twice"),
+            // The same key in another spelling.
+            (b"{\"a\":1,\"\\u0061\":2}", "`a` twice"),
+            (b"[1]", "not a JSON object"),
+            (b"\"x\"", "not a JSON object"),
+            (b"", "not JSON"),
+            (b"{\"a\":1", "not JSON"),
+            (b"{\"a\":1} x", "not JSON"),
+            (b"{\"a\":\xff}", "not UTF-8 (byte 5)"),
+        ] {
+            assert!(complaint(body).contains(said), "{body:?}: {}", complaint(body));
+        }
+        let nested = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        assert!(Body::read(nested(MOST_DEPTH - 1).as_bytes()).is_ok());
+        assert_eq!(Body::read(nested(MOST_DEPTH).as_bytes()).unwrap_err(), Unfit::TooDeep);
+        // A million brackets take neither the stack nor time.
+        assert_eq!(Body::read(nested(1_000_000).as_bytes()).unwrap_err(), Unfit::TooDeep);
+        // Brackets in texts are none.
+        assert!(Body::read(format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(500)).as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn halves_of_characters_are_read() {
+        let body = Body::read(br#"{"a":"x\ud800y","b":"\u00e9\ud83d\ude42"}"#).unwrap();
+        assert_eq!(body.object.text("b").unwrap(), "é🙂");
+        assert!(body.object.text("a").unwrap().starts_with('x'));
+    }
+
+    // C3
+    #[test]
+    fn what_is_not_touched_stays() {
+        let whole = "{ \"n\" : 1.0e+2,\n\"big\":123456789012345678901234567890, \"a\":[ ] , \"s\":\"\\u0041\" }\n";
+        let body = Body::read(whole.as_bytes()).unwrap();
+        let mut edits = Edits::default();
+        edits.append_field(&body, "z", "[1]");
+        edits.append_to_string(&body.place(body.object.get("s").unwrap()), "\"é\n");
+        edits.append_to_array(&body.place(body.object.get("a").unwrap()), true, "2");
+        let expected = "{ \"n\" : 1.0e+2,\n\"big\":123456789012345678901234567890, \"a\":[ 2] , \"s\":\"\\u0041\\\"é\\n\" ,\"z\":[1]}\n";
+        assert_eq!(edits.apply(whole), expected);
+        assert_eq!(Edits::default().apply(whole), whole);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Body::read(&bytes);
+        }
+
+        #[test]
+        fn a_text_that_is_put_in_is_read_again(before in ".*", added in ".*") {
+            let whole = format!("{{\"s\":{}}}", quoted(&before));
+            let body = Body::read(whole.as_bytes()).unwrap();
+            let mut edits = Edits::default();
+            edits.append_to_string(&body.place(body.object.get("s").unwrap()), &added);
+            let changed = edits.apply(&whole);
+            let body = Body::read(changed.as_bytes()).unwrap();
+            prop_assert_eq!(body.object.text("s").unwrap(), format!("{before}{added}"));
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Who may come in: closed unless somebody opens it.
+//!
+//! The server listens on this machine only, wants a token for everything that says or does anything, and answers no web page but its
+//! own. What comes in is bounded in size, time and number.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use anyhow::{Context as _, bail};
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use hyper::body::{Frame, SizeHint};
+use icecore_store::shelf::Stage;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::refuse::{self, Refusal};
+use super::{House, Limits};
+
+/// The shortest token that a person may set.
+const LEAST_TOKEN_BYTES: usize = 16;
+const MOST_TOKEN_BYTES: usize = 4_096;
+/// How much of a body that is too large is read and dropped, so that the client gets to hear why.
+const MOST_DROPPED_FACTOR: usize = 4;
+
+/// What a client has to show. Only its hash is kept.
+#[derive(Clone)]
+pub struct Token {
+    hash: [u8; 32],
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// Where a token came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A person set it, in this variable.
+    Set(&'static str),
+    /// It stands in this file, which icecore made.
+    File(PathBuf),
+    /// Likewise, and it was made just now.
+    Made(PathBuf),
+}
+
+impl Token {
+    /// The token that is set, else the one in `file`, which is made if it is not there.
+    pub fn find(environment: &dyn Fn(&str) -> Option<String>, file: &Path) -> anyhow::Result<Self> {
+        let set = |name: &str| environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        match (set("ICECORE_TOKEN"), set("ICECORE_TOKEN_FILE")) {
+            (Some(_), Some(_)) => bail!("ICECORE_TOKEN and ICECORE_TOKEN_FILE are both set; keep one"),
+            (Some(token), None) => Self::of(&token, Source::Set("ICECORE_TOKEN")).context("ICECORE_TOKEN"),
+            (None, Some(path)) => Self::of(&read_token(Path::new(&path))?, Source::Set("ICECORE_TOKEN_FILE")).context("ICECORE_TOKEN_FILE"),
+            (None, None) if file.exists() => {
+                Self::of(&read_token(file)?, Source::File(file.to_owned())).with_context(|| file.display().to_string())
+            }
+            (None, None) => Self::make(file),
+        }
+    }
+
+    /// A token that is there already.
+    pub fn of(token: &str, source: Source) -> anyhow::Result<Self> {
+        if token.len() < LEAST_TOKEN_BYTES || token.len() > MOST_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            bail!("a token is at least {LEAST_TOKEN_BYTES} visible ASCII characters without blanks; `openssl rand -hex 32` makes one");
+        }
+        Ok(Self { hash: Sha256::digest(token).into(), source })
+    }
+
+    fn make(file: &Path) -> anyhow::Result<Self> {
+        let mut random = [0_u8; 32];
+        getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+        let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = format!("icecore_{hex}");
+        let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
+            bail!("{} is no place for a token", file.display());
+        };
+        let stage = Stage::beside(folder)?;
+        // Whoever was faster has made one.
+        if file.exists() {
+            return Self::of(&read_token(file)?, Source::File(file.to_owned()));
+        }
+        writeln!(stage.file(name)?, "{token}").with_context(|| format!("{} cannot be written", file.display()))?;
+        stage.settle(name)?;
+        Self::of(&token, Source::Made(file.to_owned()))
+    }
+
+    /// Whether a person chose it.
+    pub fn is_set(&self) -> bool {
+        matches!(self.source, Source::Set(_))
+    }
+
+    /// Whether this is it. How long the answer takes says nothing about how near the guess was: hashes are compared, all of them.
+    fn is(&self, shown: &[u8]) -> bool {
+        let shown: [u8; 32] = Sha256::digest(shown).into();
+        shown.iter().zip(self.hash).fold(0_u8, |differs, (one, other)| differs | (one ^ other)) == 0
+    }
+}
+
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    let found = std::fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    if found.permissions().mode() & 0o077 != 0 {
+        bail!("{} holds a token and others can read it; `chmod 600 {}`", file.display(), file.display());
+    }
+    let token = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    Ok(token.trim().to_owned())
+}
+
+/// The rules at the door.
+pub struct Door {
+    token: Token,
+    /// The names under which the server may be asked, in small letters, without ports.
+    hosts: Vec<String>,
+    /// Web pages that may ask, beside its own.
+    origins: Vec<String>,
+    /// Listening on every address, it may be asked under each; only names can be turned against it.
+    any_address: bool,
+}
+
+impl Door {
+    /// The rules for a server at `addr`; an error if it may not listen there.
+    pub fn new(
+        addr: SocketAddr,
+        token: Token,
+        allow_remote: bool,
+        allowed_hosts: &[String],
+        allowed_origins: &[String],
+    ) -> anyhow::Result<Self> {
+        if !addr.ip().is_loopback() {
+            if !allow_remote {
+                bail!("{addr} can be reached from other machines; listen on 127.0.0.1, or allow it with --allow-remote");
+            }
+            if !token.is_set() {
+                bail!("{addr} can be reached from other machines, so set a token of your own: ICECORE_TOKEN or ICECORE_TOKEN_FILE");
+            }
+        }
+        let mut hosts = vec!["localhost".to_owned(), addr.ip().to_string()];
+        hosts.extend(allowed_hosts.iter().map(|host| host.trim().to_ascii_lowercase()));
+        let origins = allowed_origins.iter().map(|origin| origin.trim().trim_end_matches('/').to_ascii_lowercase()).collect();
+        Ok(Self { token, hosts, origins, any_address: addr.ip().is_unspecified() })
+    }
+
+    /// Whether a request may come in.
+    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+        let host = self.host(uri, headers)?;
+        self.origin(&host, headers)?;
+        let asks = method == Method::GET || method == Method::HEAD;
+        if asks && matches!(uri.path(), "/" | "/livez" | "/readyz") {
+            return Ok(());
+        }
+        self.authorised(headers)
+    }
+
+    fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
+        let refused = || {
+            let said = "this server is not asked under that name; use http://127.0.0.1 and its port, or allow the name in the settings";
+            Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", said)
+        };
+        let mut given = headers.get_all(HOST).iter();
+        let (Some(host), None) = (given.next(), given.next()) else { return Err(refused()) };
+        let host: Authority = host.to_str().ok().and_then(|host| host.parse().ok()).ok_or_else(refused)?;
+        let knows = |authority: &Authority| !authority.as_str().contains('@') && self.knows(authority.host());
+        if knows(&host) && uri.authority().is_none_or(knows) { Ok(host) } else { Err(refused()) }
+    }
+
+    fn knows(&self, host: &str) -> bool {
+        let bare = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let address = bare.parse::<IpAddr>().ok();
+        address.is_some_and(|address| address.is_loopback() || self.any_address) || self.hosts.contains(&bare)
+    }
+
+    fn origin(&self, host: &Authority, headers: &HeaderMap) -> Result<(), Refusal> {
+        let refused = || {
+            let said =
+                "a web page from elsewhere asks; this server answers its own pages and programs only, or allow the page in the settings";
+            Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", said)
+        };
+        let mut allowed = false;
+        for origin in headers.get_all(ORIGIN) {
+            let origin = origin.to_str().map_err(|_| refused())?.to_ascii_lowercase();
+            let own = ["http", "https"].iter().any(|scheme| origin == format!("{scheme}://{host}").to_ascii_lowercase());
+            if !own && !self.origins.contains(&origin) {
+                return Err(refused());
+            }
+            allowed = true;
+        }
+        let from = headers.get(HeaderName::from_static("sec-fetch-site")).map(|value| value.as_bytes().to_ascii_lowercase());
+        match from.as_deref() {
+            Some(b"cross-site" | b"same-site") if !allowed => Err(refused()),
+            _ => Ok(()),
+        }
+    }
+
+    fn authorised(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).and_then(|value| {
+            let (scheme, token) = value.split_at_checked("bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+        });
+        let key = headers.get(HeaderName::from_static("x-api-key")).map(|value| value.as_bytes());
+        if [bearer, key].into_iter().flatten().any(|shown| self.token.is(shown)) {
+            return Ok(());
+        }
+        let said = if bearer.is_none() && key.is_none() {
+            "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client"
+        } else {
+            "that is not this server's token; it is the one in ICECORE_TOKEN, or in the file that the server names when it starts"
+        };
+        Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", said))
+    }
+}
+
+/// Lets a request in or not, and counts it.
+pub(super) async fn watch(State(house): State<Arc<House>>, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (route, dialect) = (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
+    let entered = house.door.check(&method, request.uri(), request.headers()).and_then(|()| {
+        let permit = house.requests.clone().try_acquire_owned();
+        permit.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment"))
+    });
+    let response = match entered {
+        // Whether it lives can be asked however busy it is.
+        Err(refusal) if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE => next.run(request).await,
+        Err(refusal) => refusal.response(dialect),
+        Ok(permit) => {
+            house.metrics.open.inc();
+            let open = Open { house: house.clone(), _permit: permit };
+            let response = next.run(request).await;
+            response.map(|body| Body::new(Held { body, _open: open }))
+        }
+    };
+    house.metrics.answered(route, response.status().as_u16());
+    response
+}
+
+/// A request that is being answered.
+struct Open {
+    house: Arc<House>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.house.metrics.open.dec();
+    }
+}
+
+/// A body that counts as open until it is sent.
+struct Held {
+    body: Body,
+    _open: Open,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads a request's body within its limits.
+pub(super) async fn read(body: Body, headers: &HeaderMap, limits: &Limits) -> Result<Bytes, Refusal> {
+    let too_large = || {
+        let said = format!("the body is larger than {} bytes; send less", limits.body_bytes);
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", said)
+    };
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    // Whoever waits to be asked for the body is told before sending it.
+    if announced.is_some_and(|bytes| bytes > limits.body_bytes) && headers.contains_key(EXPECT) {
+        return Err(too_large());
+    }
+    let slow = || {
+        let said = "the body did not arrive in time; send it without pauses";
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", said)
+    };
+    let reading = async {
+        let (mut pieces, mut whole, mut dropped) = (body.into_data_stream(), BytesMut::new(), 0_usize);
+        loop {
+            match timeout(limits.body_silence, pieces.next()).await {
+                Err(_) => return Err(slow()),
+                Ok(None) if dropped > 0 => return Err(too_large()),
+                Ok(None) => return Ok(whole.freeze()),
+                Ok(Some(Err(_))) => {
+                    return Err(Refusal::new(StatusCode::BAD_REQUEST, "incomplete_body", "the body broke off; send it again"));
+                }
+                Ok(Some(Ok(piece))) if dropped > 0 || whole.len() + piece.len() > limits.body_bytes => {
+                    dropped += piece.len() + std::mem::take(&mut whole).len();
+                    if dropped > limits.body_bytes.saturating_mul(MOST_DROPPED_FACTOR) {
+                        return Err(too_large());
+                    }
+                }
+                Ok(Some(Ok(piece))) => whole.extend_from_slice(&piece),
+            }
+        }
+    };
+    timeout(limits.body_whole, reading).await.unwrap_or_else(|_| Err(slow()))
+}
+
+/// Bounds the time of the bodies of routes that read them in their own way.
+pub(super) async fn bounded(State(house): State<Arc<House>>, request: Request, next: Next) -> Response {
+    let silence = house.limits.body_silence;
+    next.run(request.map(|body| {
+        Body::from_stream(stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
+            let mut pieces = pieces?;
+            match timeout(silence, pieces.next()).await {
+                Ok(Some(Ok(piece))) => Some((Ok(piece), Some(pieces))),
+                Ok(Some(Err(error))) => Some((Err(std::io::Error::other(error)), None)),
+                Ok(None) => None,
+                Err(_) => Some((Err(std::io::ErrorKind::TimedOut.into()), None)),
+            }
+        }))
+    }))
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "a-token-of-some-length";
+
+    fn door(addr: &str) -> Door {
+        let token = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
+        let (hosts, origins) = (["Memory.Local".to_owned()], ["http://localhost:5173/".to_owned()]);
+        Door::new(addr.parse().unwrap(), token, true, &hosts, &origins).unwrap()
+    }
+
+    fn check(door: &Door, path: &str, headers: &[(&'static str, &str)]) -> u16 {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        let method = if path.starts_with("POST ") { Method::POST } else { Method::GET };
+        let uri: Uri = path.trim_start_matches("POST ").parse().unwrap();
+        door.check(&method, &uri, &map).err().map_or(200, |refusal| refusal.status().as_u16())
+    }
+
+    #[test]
+    fn only_who_belongs_here_comes_in() {
+        let door = door("127.0.0.1:7431");
+        let host = ("host", "127.0.0.1:7431");
+        let bearer = format!("Bearer {SECRET}");
+        let token = ("authorization", bearer.as_str());
+        for (path, headers, status) in [
+            // The token, in either place.
+            ("/v1/models", vec![host, token], 200),
+            ("/v1/models", vec![host, ("authorization", "bearer  a-token-of-some-length")], 200),
+            ("/v1/models", vec![host, ("x-api-key", SECRET)], 200),
+            ("/v1/models", vec![host, ("authorization", "Bearer wrong"), ("x-api-key", SECRET)], 200),
+            ("/v1/models", vec![host], 401),
+            ("/v1/models", vec![host, ("authorization", SECRET)], 401),
+            ("/v1/models", vec![host, ("authorization", "Bearer ")], 401),
+            ("/v1/models", vec![host, ("authorization", "Bearer a-token-of-some-lengtH")], 401),
+            ("/v1/models", vec![host, ("authorization", "Basic a-token-of-some-length")], 401),
+            ("/v1/models", vec![host, ("x-api-key", "a-token-of-some-lengt")], 401),
+            // What needs none, and only to be looked at.
+            ("/livez", vec![host], 200),
+            ("/readyz", vec![host], 200),
+            ("/", vec![host], 200),
+            ("POST /", vec![host], 401),
+            ("/livez/x", vec![host], 401),
+            ("//livez", vec![host], 401),
+            ("/metrics", vec![host], 401),
+            ("/unknown", vec![host], 401),
+            // The name it is asked under; a page that lets its own name lead here is stopped by it.
+            ("/v1/x", vec![("host", "localhost"), token], 200),
+            ("/v1/x", vec![("host", "LOCALHOST:1"), token], 200),
+            ("/v1/x", vec![("host", "[::1]:7431"), token], 200),
+            ("/v1/x", vec![("host", "127.1.2.3"), token], 200),
+            ("/v1/x", vec![("host", "memory.local:7431"), token], 200),
+            ("/v1/x", vec![("host", "evil.example"), token], 403),
+            ("/livez", vec![("host", "evil.example")], 403),
+            ("/v1/x", vec![("host", "localhost.evil.example"), token], 403),
+            ("/v1/x", vec![("host", "127.0.0.1.evil.example"), token], 403),
+            ("/v1/x", vec![("host", "localhost@evil.example"), token], 403),
+            ("/v1/x", vec![("host", "evil.example@localhost"), token], 403),
+            ("/v1/x", vec![("host", "192.168.0.7"), token], 403),
+            ("/v1/x", vec![("host", ""), token], 403),
+            ("/v1/x", vec![token], 403),
+            ("/v1/x", vec![host, ("host", "evil.example"), token], 403),
+            ("http://evil.example/v1/x", vec![host, token], 403),
+            ("http://127.0.0.1:7431/v1/x", vec![host, token], 200),
+            // The page that asks.
+            ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:7431")], 200),
+            ("/v1/x", vec![host, token, ("origin", "http://localhost:5173")], 200),
+            ("/v1/x", vec![host, token, ("origin", "http://localhost:7431")], 403),
+            ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:1")], 403),
+            ("/v1/x", vec![host, token, ("origin", "null")], 403),
+            ("/v1/x", vec![host, token, ("origin", "")], 403),
+            ("/v1/x", vec![host, token, ("origin", "https://evil.example")], 403),
+            ("/livez", vec![host, ("origin", "https://evil.example")], 403),
+            ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:7431"), ("origin", "https://evil.example")], 403),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "cross-site")], 403),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "same-site")], 403),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "same-origin")], 200),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "none")], 200),
+            ("/v1/x", vec![host, token, ("sec-fetch-site", "same-site"), ("origin", "http://localhost:5173")], 200),
+        ] {
+            assert_eq!(check(&door, path, &headers), status, "{path} {headers:?}");
+        }
+        // Listening everywhere, every address will do, but no name.
+        let wide = self::door("0.0.0.0:7431");
+        assert_eq!(check(&wide, "/v1/x", &[("host", "192.168.0.7:7431"), token]), 200);
+        assert_eq!(check(&wide, "/v1/x", &[("host", "evil.example"), token]), 403);
+    }
+
+    #[test]
+    fn other_machines_get_in_only_if_a_person_wants_it_and_has_set_a_token() {
+        let own = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
+        let made = Token::of(SECRET, Source::File("/x".into())).unwrap();
+        for (addr, token, allow, fine) in [
+            ("127.0.0.1:0", &made, false, true),
+            ("127.5.0.1:0", &made, false, true),
+            ("[::1]:0", &made, false, true),
+            ("0.0.0.0:0", &own, false, false),
+            ("0.0.0.0:0", &made, true, false),
+            ("0.0.0.0:0", &own, true, true),
+            ("[::]:0", &own, false, false),
+            ("192.168.0.7:0", &own, false, false),
+            ("[::ffff:127.0.0.1]:0", &own, false, false),
+        ] {
+            assert_eq!(Door::new(addr.parse().unwrap(), token.clone(), allow, &[], &[]).is_ok(), fine, "{addr} {allow}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_made_once_and_only_its_owner_can_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("icecore").join("token");
+        let nothing = |_: &str| None;
+        let made = Token::find(&nothing, &file).unwrap();
+        assert_eq!(made.source, Source::Made(file.clone()));
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(made.is(text.trim().as_bytes()) && text.trim().len() == 72);
+        let again = Token::find(&nothing, &file).unwrap();
+        assert_eq!((again.hash, again.source.clone(), again.is_set()), (made.hash, Source::File(file.clone()), false));
+        // A person's own goes over it.
+        let set = |name: &str| (name == "ICECORE_TOKEN").then(|| SECRET.to_owned());
+        assert!(Token::find(&set, &file).unwrap().is_set());
+        let path = file.to_str().unwrap().to_owned();
+        let from_file = move |name: &str| (name == "ICECORE_TOKEN_FILE").then(|| path.clone());
+        assert!(Token::find(&from_file, Path::new("/nowhere/token")).unwrap().is_set());
+        assert!(Token::find(&|_| Some("both-of-them-are-set".into()), &file).is_err());
+        for wrong in ["short", "with blanks in between it", "with-ümlauts-in-between-it"] {
+            assert!(Token::find(&|name| (name == "ICECORE_TOKEN").then(|| wrong.to_owned()), &file).is_err(), "{wrong}");
+        }
+        // A file that others can read is no secret.
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let said = Token::find(&nothing, &file).err().unwrap().to_string();
+        assert!(said.contains("chmod 600") && !said.contains(text.trim()), "{said}");
+    }
+}

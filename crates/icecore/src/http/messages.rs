@@ -1,0 +1,433 @@
+//! What both dialects have in common: the list of messages, and putting memory and the window into it.
+
+use serde_json::value::RawValue;
+
+use super::body::{self, Body, Edits, Object, Unfit};
+use super::mind::{Begun, Dialect, Mode, Placement, Told};
+use super::{anthropic, openai};
+
+/// The messages of a body, by their places in it.
+pub struct Messages<'a> {
+    /// The whole list.
+    pub list: &'a RawValue,
+    /// Each message.
+    pub raw: Vec<&'a RawValue>,
+    /// What each says.
+    pub told: Vec<Told>,
+}
+
+impl<'a> Messages<'a> {
+    /// Reads the messages; `None` if there are none, which is the other side's to judge.
+    pub fn read(body: &Body<'a>, dialect: Dialect) -> Result<Option<Self>, Unfit> {
+        let Some(list) = body.object.get("messages") else { return Ok(None) };
+        let Some(raw) = body::items(list).filter(|raw| !raw.is_empty()) else { return Ok(None) };
+        let mut told = Vec::with_capacity(raw.len());
+        for (at, message) in raw.iter().enumerate() {
+            let object = body::object(message.get(), &format!("messages[{at}]"))?;
+            let role = object.text("role").unwrap_or_default().into_owned();
+            let (text, has_tools) = match dialect {
+                Dialect::OpenAi => openai::said(&object, &role),
+                Dialect::Anthropic => anthropic::said(&object),
+            };
+            told.push(Told { role, text, raw: message.get().to_owned(), has_tools });
+        }
+        Ok(Some(Self { list, raw, told }))
+    }
+}
+
+/// The texts of a message's parts, and what kinds of parts it has.
+pub fn parts(content: Option<&RawValue>) -> (Vec<String>, Vec<String>) {
+    let Some(content) = content else { return Default::default() };
+    if let Some(text) = body::text(content) {
+        return (vec![text.into_owned()], Vec::new());
+    }
+    let (mut texts, mut kinds) = (Vec::new(), Vec::new());
+    for part in body::items(content).unwrap_or_default() {
+        let Ok(part) = body::object(part.get(), "a part") else { continue };
+        let kind = part.text("type").unwrap_or_default().into_owned();
+        let text = match kind.as_str() {
+            "text" | "input_text" | "output_text" => part.text("text"),
+            "refusal" => part.text("refusal"),
+            _ => None,
+        };
+        texts.extend(text.map(|text| text.into_owned()));
+        kinds.push(kind);
+    }
+    (texts, kinds)
+}
+
+/// What is to become of the messages of a body.
+#[derive(Default)]
+struct Wanted {
+    /// A message in other words.
+    changed: Option<(usize, String)>,
+    /// A message before all others.
+    lead: Option<String>,
+    /// Messages after the leading ones.
+    window: Vec<String>,
+    /// How many messages stay before the window.
+    leading: usize,
+    /// Messages that give way.
+    gone: Vec<usize>,
+}
+
+/// The body with memory in it. Nothing but what memory adds is written anew.
+pub fn with_memory(body: &Body<'_>, messages: &Messages<'_>, begun: &Begun, dialect: Dialect) -> String {
+    let mut edits = Edits::default();
+    // Anthropic's system messages have their places between turns, so the history around one cannot be exchanged.
+    let is_fixed = dialect == Dialect::Anthropic && messages.told.iter().take(begun.new_from).any(|told| is_system(&told.role));
+    let mut wanted = if is_fixed { Wanted::default() } else { Wanted::history(messages, begun, dialect) };
+    if let Some(memory) = begun.memory.as_deref().filter(|memory| !memory.is_empty()) {
+        let user = (begun.placement == Placement::LastUser).then(|| last_user(messages, begun.new_from)).flatten();
+        let placed = user.and_then(|at| {
+            let object = body::object(messages.raw.get(at)?.get(), "").ok()?;
+            let changed = match dialect {
+                Dialect::OpenAi => openai::with_text(messages.raw[at].get(), &object, memory),
+                Dialect::Anthropic => anthropic::with_text(messages.raw[at].get(), &object, memory),
+            };
+            changed.map(|changed| (at, changed))
+        });
+        match (placed, dialect) {
+            (Some(placed), _) => wanted.changed = Some(placed),
+            (None, Dialect::Anthropic) => anthropic::into_system(body, &mut edits, memory),
+            (None, Dialect::OpenAi) => {
+                let system = messages.told.iter().enumerate().filter(|(_, told)| is_system(&told.role));
+                let changed = system.into_iter().find_map(|(at, _)| {
+                    let object = body::object(messages.raw[at].get(), "").ok()?;
+                    openai::with_text(messages.raw[at].get(), &object, memory).map(|changed| (at, changed))
+                });
+                match changed {
+                    Some(changed) => wanted.changed = Some(changed),
+                    None => wanted.lead = Some(openai::message("system", memory)),
+                }
+            }
+        }
+    }
+    wanted.write(body, messages, &mut edits);
+    edits.apply(body.whole)
+}
+
+/// Whether a role is the operator's.
+fn is_system(role: &str) -> bool {
+    matches!(role, "system" | "developer")
+}
+
+/// Where the new turn begins; a tool's result never loses the call it answers.
+fn new_from(messages: &Messages<'_>, begun: &Begun) -> usize {
+    let mut from = begun.new_from.min(messages.told.len());
+    while from > 0 && messages.told.get(from).is_some_and(|told| told.has_tools && told.role != "assistant") {
+        from -= 1;
+    }
+    from
+}
+
+/// The window as messages.
+fn turns(begun: &Begun, dialect: Dialect) -> impl Iterator<Item = String> + '_ {
+    let said = begun.window.iter().filter(|(_, text)| !text.trim().is_empty());
+    said.map(|(role, text)| (if role == "assistant" { "assistant" } else { "user" }, text))
+        // A conversation begins with the user there.
+        .skip_while(move |(role, _)| dialect == Dialect::Anthropic && *role == "assistant")
+        .map(|(role, text)| openai::message(role, text))
+}
+
+/// The message that takes the memory: the last one in which the user speaks in this turn. Results of tools are sent in the user's
+/// name too; memory stays where it was before the tool was called, so that what a provider has cached stays true.
+fn last_user(messages: &Messages<'_>, new_from: usize) -> Option<usize> {
+    let last = |from: usize, tools: bool| {
+        let told = messages.told.iter().enumerate().skip(from);
+        told.filter(|(_, told)| told.role == "user" && (tools || !told.has_tools)).map(|(at, _)| at).last()
+    };
+    last(new_from, false).or_else(|| last(new_from, true)).or_else(|| last(0, false)).or_else(|| last(0, true))
+}
+
+impl Wanted {
+    fn history(messages: &Messages<'_>, begun: &Begun, dialect: Dialect) -> Self {
+        let leading = match dialect {
+            Dialect::OpenAi => messages.told.iter().take_while(|told| is_system(&told.role)).count(),
+            Dialect::Anthropic => 0,
+        };
+        let gone = match begun.mode {
+            Mode::Augment => Vec::new(),
+            Mode::Replace => (0..new_from(messages, begun)).filter(|at| !is_system(&messages.told[*at].role)).collect(),
+        };
+        Self { leading, gone, window: turns(begun, dialect).collect(), ..Self::default() }
+    }
+
+    fn write(self, body: &Body<'_>, messages: &Messages<'_>, edits: &mut Edits) {
+        let Self { changed, lead, window, leading, gone } = self;
+        if lead.is_none() && window.is_empty() && gone.is_empty() {
+            if let Some((at, text)) = changed {
+                edits.replace(body.place(messages.raw[at]), text);
+            }
+            return;
+        }
+        let one = |at: usize| match &changed {
+            Some((which, text)) if *which == at => text.as_str(),
+            _ => messages.raw[at].get(),
+        };
+        let stay = |from: usize, to: usize| (from..to).filter(|at| !gone.contains(at)).map(one);
+        let before = lead.as_deref().into_iter().chain(stay(0, leading));
+        let all: Vec<&str> = before.chain(window.iter().map(String::as_str)).chain(stay(leading, messages.raw.len())).collect();
+        edits.replace(body.place(messages.list), format!("[{}]", all.join(",")));
+    }
+}
+
+/// The text of an object's field, as the name of somebody or something; overlong ones and those with control characters are none.
+pub fn name(object: &Object<'_>, key: &str) -> Option<String> {
+    object.text(key).map(|name| name.trim().to_owned()).filter(|name| is_name(name))
+}
+
+/// Whether a text can be the name of a conversation or a person.
+pub fn is_name(name: &str) -> bool {
+    const MOST_NAME_BYTES: usize = 512;
+    !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(memory: Option<&str>, placement: Placement, mode: Mode, window: &[(&str, &str)], new_from: usize) -> Begun {
+        Begun {
+            conversation: "c".into(),
+            turn: 1,
+            memory: memory.map(str::to_owned),
+            placement,
+            mode,
+            window: window.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect(),
+            new_from,
+            injected: Vec::new(),
+            injected_tokens: 0,
+            left_out: 0,
+            cost_tokens: 0,
+        }
+    }
+
+    fn changed(dialect: Dialect, whole: &str, begun: &Begun) -> String {
+        let body = Body::read(whole.as_bytes()).unwrap();
+        let messages = Messages::read(&body, dialect).unwrap().unwrap();
+        let changed = with_memory(&body, &messages, begun, dialect);
+        assert!(serde_json::from_str::<serde::de::IgnoredAny>(&changed).is_ok(), "{changed}");
+        changed
+    }
+
+    #[track_caller]
+    fn check(dialect: Dialect, begun: &Begun, whole: &str, expected: &str) {
+        assert_eq!(changed(dialect, whole, begun), expected, "{whole}");
+    }
+
+    // C3
+    #[test]
+    fn memory_goes_to_the_end_of_what_is_there_and_the_rest_stays_byte_for_byte() {
+        use Dialect::{Anthropic, OpenAi};
+        let system = begun(Some("M\"1"), Placement::System, Mode::Augment, &[], 0);
+        let user = begun(Some("M"), Placement::LastUser, Mode::Augment, &[], 0);
+        for (dialect, begun, whole, expected) in [
+            // A system message that is there, of either name, as text or as parts.
+            (
+                OpenAi,
+                &system,
+                r#"{ "seed":12345678901234567890123, "messages":[ {"role":"developer","content":"d\u0041"} , {"role":"user","content":"u"}],"t":1.0E2 }"#,
+                r#"{ "seed":12345678901234567890123, "messages":[ {"role":"developer","content":"d\u0041\n\nM\"1"} , {"role":"user","content":"u"}],"t":1.0E2 }"#,
+            ),
+            (
+                OpenAi,
+                &system,
+                r#"{"messages":[{"role":"system","content":[{"type":"text","text":"s","x":1}],"name":"n"},{"role":"user","content":"u"}]}"#,
+                r#"{"messages":[{"role":"system","content":[{"type":"text","text":"s","x":1},{"type":"text","text":"M\"1"}],"name":"n"},{"role":"user","content":"u"}]}"#,
+            ),
+            // None, or none that can hold text.
+            (
+                OpenAi,
+                &system,
+                r#"{"messages":[{"role":"user","content":"u"}],"z":0}"#,
+                r#"{"messages":[{"role":"system","content":"M\"1"},{"role":"user","content":"u"}],"z":0}"#,
+            ),
+            (
+                OpenAi,
+                &system,
+                r#"{"messages":[{"role":"system","content":null}]}"#,
+                r#"{"messages":[{"role":"system","content":"M\"1"},{"role":"system","content":null}]}"#,
+            ),
+            // The last words of the user, not between a call and its result.
+            (
+                OpenAi,
+                &user,
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},{"role":"tool","tool_call_id":"1","content":"r"}]}"#,
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"user","content":"b\n\nM"},{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},{"role":"tool","tool_call_id":"1","content":"r"}]}"#,
+            ),
+            (
+                OpenAi,
+                &user,
+                r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}}]}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}},{"type":"text","text":"M"}]}]}"#,
+            ),
+            // No user speaks.
+            (OpenAi, &user, r#"{"messages":[{"role":"system","content":""}]}"#, r#"{"messages":[{"role":"system","content":"M"}]}"#),
+            // Anthropic's system: nothing, text, blocks with their cache marks, an empty one, null.
+            (
+                Anthropic,
+                &system,
+                r#"{"messages":[{"role":"user","content":"u"}] }"#,
+                r#"{"messages":[{"role":"user","content":"u"}] ,"system":[{"type":"text","text":"M\"1"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":"s\u0041","messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"s\u0041"},{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":[{"type":"text","text":"x-anthropic-billing-header: 1"},{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"x-anthropic-billing-header: 1"},{"type":"text","text":"s","cache_control":{"type":"ephemeral"}},{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":"","messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &system,
+                r#"{"system":null,"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":[{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            // What is wrong stays wrong, for the other side to say so.
+            (
+                Anthropic,
+                &system,
+                r#"{"system":7,"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"system":7,"messages":[{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Anthropic,
+                &user,
+                r#"{"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"},{"type":"text","text":"M"}]}]}"#,
+            ),
+            // In a tool's loop memory stays where it was when the turn began, so that caches hold.
+            (
+                Anthropic,
+                &user,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s="},{"type":"tool_use","id":"1"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"reminder"}]}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"},{"type":"text","text":"M"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s="},{"type":"tool_use","id":"1"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"reminder"}]}]}"#,
+            ),
+            // The turn begins with a result: after it.
+            (
+                Anthropic,
+                &Begun { new_from: 1, ..user.clone() },
+                r#"{"messages":[{"role":"user","content":"old"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"new","cache_control":{"type":"ephemeral"}}]}]}"#,
+                r#"{"messages":[{"role":"user","content":"old"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"new","cache_control":{"type":"ephemeral"}},{"type":"text","text":"M"}]}]}"#,
+            ),
+        ] {
+            check(dialect, begun, whole, expected);
+        }
+        // Nothing to add: nothing changes, to the byte.
+        let nothing = begun(None, Placement::System, Mode::Augment, &[], 0);
+        let whole = "{\n \"messages\" : [ {\"role\":\"user\",\"content\":\"\\ud800\"} ]\t}\n";
+        for dialect in [OpenAi, Anthropic] {
+            check(dialect, &nothing, whole, whole);
+        }
+    }
+
+    // C3 C6
+    #[test]
+    fn the_window_goes_before_the_history_or_in_its_place() {
+        let window = [("user", "q1"), ("assistant", "a1"), ("tool", "t"), ("user", " ")];
+        let history = r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"system","content":"s2"},{"role":"user","content":"q3"}]}"#;
+        let augment = begun(None, Placement::System, Mode::Augment, &window, 4);
+        let raw = r#"{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"t"}"#;
+        check(
+            Dialect::OpenAi,
+            &augment,
+            history,
+            &format!(
+                r#"{{"messages":[{{"role":"system","content":"s"}},{raw},{{"role":"user","content":"q2"}},{{"role":"assistant","content":"a2"}},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
+            ),
+        );
+        let replace = begun(Some("M"), Placement::System, Mode::Replace, &window, 4);
+        check(
+            Dialect::OpenAi,
+            &replace,
+            history,
+            &format!(
+                r#"{{"messages":[{{"role":"system","content":"s\n\nM"}},{raw},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
+            ),
+        );
+        // Anthropic begins with the user, and has system messages only in their places.
+        let late = begun(None, Placement::System, Mode::Replace, &[("assistant", "a0"), ("user", "q1"), ("assistant", "a1")], 2);
+        let history = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"user","content":"q3"}]}"#;
+        let expected =
+            r#"{"messages":[{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"q3"}]}"#;
+        check(Dialect::Anthropic, &late, history, expected);
+        let placed = r#"{"messages":[{"role":"user","content":"q2"},{"role":"system","content":"s"},{"role":"user","content":"q3"}]}"#;
+        check(Dialect::Anthropic, &late, placed, placed);
+        // A result never loses its call, however the new turn is cut.
+        let loops = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#;
+        let cut = begun(None, Placement::System, Mode::Replace, &[], 3);
+        check(
+            Dialect::OpenAi,
+            &cut,
+            loops,
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
+        );
+        // A turn that begins past the end is no reason to panic.
+        let past = begun(Some("M"), Placement::LastUser, Mode::Replace, &[("user", "q")], 99);
+        changed(Dialect::OpenAi, loops, &past);
+        changed(Dialect::Anthropic, loops, &past);
+    }
+
+    // C3
+    #[test]
+    fn messages_are_read_in_every_form() {
+        let read = |dialect, message: &str| {
+            let whole = format!("{{\"messages\":[{message}]}}");
+            let body = Body::read(whole.as_bytes()).unwrap();
+            let told = Messages::read(&body, dialect).unwrap().unwrap().told.remove(0);
+            assert_eq!(told.raw, message);
+            (told.role, told.text, told.has_tools)
+        };
+        for (dialect, message, role, text, has_tools) in [
+            (Dialect::OpenAi, r#"{"role":"user","content":"a\nb"}"#, "user", "a\nb", false),
+            (
+                Dialect::OpenAi,
+                r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"},{"type":"text","text":"b"}]}"#,
+                "user",
+                "a\nb",
+                false,
+            ),
+            (Dialect::OpenAi, r#"{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}"#, "assistant", "", true),
+            (Dialect::OpenAi, r#"{"role":"assistant","content":"x","tool_calls":[]}"#, "assistant", "x", false),
+            (Dialect::OpenAi, r#"{"role":"tool","tool_call_id":"1","content":"r"}"#, "tool", "r", true),
+            (Dialect::OpenAi, r#"{"content":7}"#, "", "", false),
+            (
+                Dialect::Anthropic,
+                r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"u"}]}"#,
+                "user",
+                "u",
+                true,
+            ),
+            (
+                Dialect::Anthropic,
+                r#"{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"server_tool_use"}]}"#,
+                "assistant",
+                "",
+                true,
+            ),
+            (Dialect::Anthropic, r#"{"role":"user","content":[{"type":"image"},{"type":"text","text":"u"}]}"#, "user", "u", false),
+        ] {
+            assert_eq!(read(dialect, message), (role.to_owned(), text.to_owned(), has_tools), "{message}");
+        }
+        for wrong in [r#"{"messages":[{"role":"user","role":"system"}]}"#, r#"{"messages":[1]}"#] {
+            let body = Body::read(wrong.as_bytes()).unwrap();
+            assert!(Messages::read(&body, Dialect::OpenAi).err().unwrap().to_string().contains("messages[0]"));
+        }
+        for nothing in ["{}", r#"{"messages":[]}"#, r#"{"messages":null}"#, r#"{"messages":"x"}"#] {
+            let body = Body::read(nothing.as_bytes()).unwrap();
+            assert!(Messages::read(&body, Dialect::OpenAi).unwrap().is_none());
+        }
+    }
+}

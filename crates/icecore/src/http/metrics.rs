@@ -1,0 +1,89 @@
+//! What the server counts. No label ever holds what a person or a client wrote.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The counters.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Labels, Counter>,
+    phases: Family<Labels, Histogram, fn() -> Histogram>,
+    memory_failures: Family<Labels, Counter>,
+    upstream_failures: Family<Labels, Counter>,
+    cut: Counter,
+    injected: Counter,
+    left_out: Counter,
+    /// Requests being answered now.
+    pub open: Gauge,
+}
+
+fn times() -> Histogram {
+    Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0])
+}
+
+impl Metrics {
+    /// All at nothing.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("icecore");
+        let requests = Family::default();
+        registry.register("requests", "Requests by route and status", requests.clone());
+        let phases = Family::new_with_constructor(times as fn() -> Histogram);
+        registry.register("phase_seconds", "How long each phase of a chat request took", phases.clone());
+        let memory_failures = Family::default();
+        registry.register("memory_failures", "Chat requests that memory failed for, by phase", memory_failures.clone());
+        let upstream_failures = Family::default();
+        registry.register("upstream_failures", "Requests that the model's server did not answer", upstream_failures.clone());
+        let (cut, injected, left_out, open) = (Counter::default(), Counter::default(), Counter::default(), Gauge::default());
+        registry.register("replies_cut", "Replies that ended before they were whole", cut.clone());
+        registry.register("injected_tokens", "Tokens of memory put into requests", injected.clone());
+        registry.register("left_out", "Things there was no room for in requests", left_out.clone());
+        registry.register("requests_open", "Requests being answered now", open.clone());
+        Self { registry, requests, phases, memory_failures, upstream_failures, cut, injected, left_out, open }
+    }
+
+    /// A request was answered.
+    pub fn answered(&self, route: &'static str, status: u16) {
+        self.requests.get_or_create(&vec![("route", route.into()), ("status", status.to_string())]).inc();
+    }
+
+    /// A phase took so long.
+    pub fn took(&self, phase: &'static str, millis: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "no phase takes that long")]
+        self.phases.get_or_create(&vec![("phase", phase.into())]).observe(millis as f64 / 1_000.0);
+    }
+
+    /// Memory failed in a phase.
+    pub fn memory_failed(&self, phase: &'static str) {
+        self.memory_failures.get_or_create(&vec![("phase", phase.into())]).inc();
+    }
+
+    /// The model's server did not answer.
+    pub fn upstream_failed(&self, kind: &'static str) {
+        self.upstream_failures.get_or_create(&vec![("kind", kind.into())]).inc();
+    }
+
+    /// A reply ended before it was whole.
+    pub fn cut(&self) {
+        self.cut.inc();
+    }
+
+    /// Memory was put into a request.
+    pub fn injected(&self, tokens: usize, left_out: usize) {
+        self.injected.inc_by(tokens as u64);
+        self.left_out.inc_by(left_out as u64);
+    }
+
+    /// Everything in the text form that collectors read.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

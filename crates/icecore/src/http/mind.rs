@@ -1,0 +1,128 @@
+//! What the server asks of memory in a chat: what to put into a request, and to keep the exchange.
+//!
+//! The server knows nothing of facts, turns or windows; memory knows nothing of HTTP. A trait stands here because both sides
+//! are real: the vault behind it, and a script in the tests.
+
+use async_trait::async_trait;
+
+/// Memory, as a chat sees it.
+#[async_trait]
+pub trait Mind: Send + Sync {
+    /// Before the request goes out. An error means: it passes through as it came, and a header and the log say so.
+    async fn begin(&self, heard: Heard) -> Result<Begun, String>;
+
+    /// After the reply: the exchange is on disk when this returns, and only then the last bytes go to the client.
+    ///
+    /// It is called once for every `begin` that went well, also if the client went away, but not if the model's server could not
+    /// be reached or answered with an error: then there was no exchange.
+    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), String>;
+}
+
+/// Whether the server can do its work now.
+#[async_trait]
+pub trait Ready: Send + Sync {
+    /// An error says what is missing; it goes to the log, never to whoever asks.
+    async fn ready(&self) -> Result<(), String>;
+}
+
+/// Which of the two ways of speaking to a model a request uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// `/v1/chat/completions` and everything beside it.
+    OpenAi,
+    /// `/v1/messages`.
+    Anthropic,
+}
+
+/// What becomes of the history that the client sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It stays, and memory is added.
+    Augment,
+    /// What came before the new turn gives way to the window.
+    Replace,
+}
+
+/// Where the memory block goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// At the end of the system prompt.
+    System,
+    /// At the end of the turn's last message of the user.
+    LastUser,
+}
+
+/// A request, as far as memory cares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// Who speaks, if anything says so.
+    pub user: Option<String>,
+    /// Which conversation, if anything says so.
+    pub conversation: Option<String>,
+    /// How the request is written.
+    pub dialect: Dialect,
+    /// The model that is asked.
+    pub model: String,
+    /// What the client wants done with its history, if it says so.
+    pub mode: Option<Mode>,
+    /// The body's `messages`, one for one and in order. Anthropic's `system` stands beside them and is not among these.
+    pub messages: Vec<Told>,
+}
+
+/// One message of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Its role, as it came.
+    pub role: String,
+    /// Its text parts, joined by line breaks.
+    pub text: String,
+    /// The message as it came, JSON.
+    pub raw: String,
+    /// Whether tool calls or tool results are in it.
+    pub has_tools: bool,
+}
+
+/// What memory makes of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    /// The conversation.
+    pub conversation: String,
+    /// The number of this turn in it.
+    pub turn: u64,
+    /// The block to put in, already marked as ours.
+    pub memory: Option<String>,
+    /// Where it goes.
+    pub placement: Placement,
+    /// What becomes of the client's history.
+    pub mode: Mode,
+    /// Raw turns, as role and text, to put in after the leading system messages. Whatever is not the assistant's is the user's.
+    pub window: Vec<(String, String)>,
+    /// Where the new turn begins in [`Heard::messages`]. When replacing, the messages before it, but for system ones, give way
+    /// to the window; when augmenting they stay, and the window goes before them.
+    pub new_from: usize,
+    /// The ids of what the block says.
+    pub injected: Vec<String>,
+    /// How long the block is.
+    pub injected_tokens: usize,
+    /// How much there was no room for.
+    pub left_out: usize,
+    /// What memory itself has cost for this turn.
+    pub cost_tokens: u64,
+}
+
+/// What the model answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// Its text.
+    pub text: String,
+    /// Tool calls and other blocks that are not text, as a JSON array.
+    pub parts: Option<String>,
+    /// Why it ended, in the dialect's word.
+    pub finish: Option<String>,
+    /// Tokens in and out.
+    pub usage: Option<(u64, u64)>,
+    /// False if the stream broke, the client went away, or the reply could not be read in full.
+    pub complete: bool,
+    /// The status of the answer; 499 if the client went away before there was one.
+    pub status: u16,
+}

@@ -1,0 +1,193 @@
+//! The dialect of OpenAI's chat completions: reading messages, putting text into them, gathering a reply.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::body::{self, Edits, Object};
+use super::messages;
+use super::mind::Reply;
+use super::tap::Beat;
+
+/// The most tool calls of a reply that are kept.
+const MOST_CALLS: usize = 1_024;
+
+/// The text of a message, and whether tools are in it.
+pub fn said(message: &Object<'_>, role: &str) -> (String, bool) {
+    let (texts, _) = messages::parts(message.get("content"));
+    let calls = message.get("tool_calls").and_then(body::items).is_some_and(|calls| !calls.is_empty());
+    let has_tools = calls || message.get("function_call").is_some() || matches!(role, "tool" | "function");
+    (texts.join("\n"), has_tools)
+}
+
+/// A message of one text.
+pub fn message(role: &str, text: &str) -> String {
+    format!("{{\"role\":{},\"content\":{}}}", body::quoted(role), body::quoted(text))
+}
+
+/// The message with `added` after what it says; `None` if its content is neither text nor parts.
+pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<String> {
+    let content = object.get("content")?;
+    let start = content.get().as_ptr() as usize - message.as_ptr() as usize;
+    let place = start..start + content.get().len();
+    let mut edits = Edits::default();
+    if let Some(text) = body::text(content) {
+        let gap = if text.is_empty() { "" } else { "\n\n" };
+        edits.append_to_string(&place, &format!("{gap}{added}"));
+    } else {
+        let parts = body::items(content)?;
+        edits.append_to_array(&place, parts.is_empty(), &format!("{{\"type\":\"text\",\"text\":{}}}", body::quoted(added)));
+    }
+    Some(edits.apply(message))
+}
+
+/// A reply, as far as it has been heard. Of several choices the first is kept.
+#[derive(Debug, Default)]
+pub struct Gather {
+    text: String,
+    reasoning: String,
+    calls: BTreeMap<u64, Call>,
+    /// Tool calls of a reply that came whole, as they were written.
+    written: Vec<String>,
+    finish: Option<String>,
+    usage: Option<(u64, u64)>,
+    speaking: BTreeSet<u64>,
+    finished: BTreeSet<u64>,
+    closed: bool,
+    broken: bool,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    id: String,
+    kind: String,
+    name: String,
+    arguments: String,
+}
+
+impl Gather {
+    /// Takes in the data of an event.
+    pub fn event(&mut self, data: &str) -> Beat {
+        if data.trim() == "[DONE]" {
+            self.closed = true;
+            return Beat::Last;
+        }
+        let Some(event) = super::tap::value(data) else { return Beat::Unread };
+        if !event["error"].is_null() {
+            self.broken = true;
+            return Beat::Finish;
+        }
+        self.count(&event["usage"]);
+        for choice in event["choices"].as_array().into_iter().flatten() {
+            let which = choice["index"].as_u64().unwrap_or(0);
+            self.speaking.insert(which);
+            if choice["finish_reason"].is_string() {
+                self.finished.insert(which);
+            }
+            if which == 0 {
+                self.delta(&choice["delta"]);
+                self.finish = choice["finish_reason"].as_str().map(str::to_owned).or(self.finish.take());
+            }
+        }
+        if !self.speaking.is_empty() && self.finished.len() >= self.speaking.len() { Beat::Finish } else { Beat::Middle }
+    }
+
+    fn delta(&mut self, delta: &Value) {
+        let said = |key: &str| delta[key].as_str().unwrap_or_default();
+        self.text.push_str(said("content"));
+        self.text.push_str(said("refusal"));
+        self.reasoning.push_str(if delta["reasoning_content"].is_string() { said("reasoning_content") } else { said("reasoning") });
+        for piece in delta["tool_calls"].as_array().into_iter().flatten() {
+            self.piece(piece);
+        }
+        if delta["function_call"].is_object() {
+            self.piece(&json!({ "index": 0, "type": "function", "function": delta["function_call"] }));
+        }
+    }
+
+    fn piece(&mut self, piece: &Value) {
+        let id = piece["id"].as_str().unwrap_or_default();
+        let last = self.calls.keys().next_back().copied();
+        // Some servers give no index, and then whole calls.
+        let index = piece["index"].as_u64().unwrap_or(match last {
+            Some(last) if id.is_empty() => last,
+            Some(last) => last + 1,
+            None => 0,
+        });
+        if self.calls.len() >= MOST_CALLS && !self.calls.contains_key(&index) {
+            self.broken = true;
+            return;
+        }
+        let call = self.calls.entry(index).or_default();
+        if !id.is_empty() {
+            id.clone_into(&mut call.id);
+        }
+        if let Some(kind) = piece["type"].as_str() {
+            kind.clone_into(&mut call.kind);
+        }
+        call.name.push_str(piece["function"]["name"].as_str().unwrap_or_default());
+        call.arguments.push_str(piece["function"]["arguments"].as_str().unwrap_or_default());
+    }
+
+    fn count(&mut self, usage: &Value) {
+        if let (Some(read), Some(written)) = (usage["prompt_tokens"].as_u64(), usage["completion_tokens"].as_u64()) {
+            self.usage = Some((read, written));
+        }
+    }
+
+    /// Takes in a reply that came whole.
+    pub fn whole(&mut self, reply: &str) {
+        let Ok(reply) = body::object(reply, "the reply") else {
+            self.broken = true;
+            return;
+        };
+        if let Some(usage) = reply.get("usage").and_then(|usage| super::tap::value(usage.get())) {
+            self.count(&usage);
+        }
+        let choices = reply.get("choices").and_then(body::items).unwrap_or_default();
+        let choices: Vec<Object<'_>> = choices.iter().filter_map(|choice| body::object(choice.get(), "a choice").ok()).collect();
+        let first = choices.iter().find(|choice| choice.any("index").is_none_or(|index| index.get() == "0")).or(choices.first());
+        let Some((first, message)) = first.and_then(|first| Some((first, body::object(first.get("message")?.get(), "").ok()?))) else {
+            self.broken = true;
+            return;
+        };
+        self.text = messages::parts(message.get("content")).0.join("\n");
+        self.text.push_str(&message.text("refusal").unwrap_or_default());
+        self.reasoning = message.text("reasoning_content").or_else(|| message.text("reasoning")).unwrap_or_default().into_owned();
+        let calls = message.get("tool_calls").and_then(body::items).unwrap_or_default();
+        self.written.extend(calls.iter().map(|call| call.get().to_owned()));
+        if let Some(call) = message.get("function_call") {
+            self.written.push(format!("{{\"type\":\"function\",\"function\":{}}}", call.get()));
+        }
+        self.finish = first.text("finish_reason").map(|word| word.into_owned());
+        self.closed = true;
+    }
+
+    /// How much is kept.
+    pub fn bytes(&self) -> usize {
+        let calls = self.calls.values().map(|call| call.name.len() + call.arguments.len());
+        self.text.len() + self.reasoning.len() + calls.sum::<usize>()
+    }
+
+    /// The reply as far as it was heard; complete if the other side said that it is.
+    pub fn reply(&self) -> Reply {
+        let mut parts = Vec::new();
+        if !self.reasoning.is_empty() {
+            parts.push(json!({ "type": "reasoning", "text": self.reasoning }).to_string());
+        }
+        parts.extend(self.written.iter().cloned());
+        parts.extend(self.calls.values().map(|call| {
+            let kind = if call.kind.is_empty() { "function" } else { &call.kind };
+            let function = json!({ "name": call.name, "arguments": call.arguments });
+            json!({ "id": call.id, "type": kind, "function": function }).to_string()
+        }));
+        Reply {
+            text: self.text.clone(),
+            parts: (!parts.is_empty()).then(|| format!("[{}]", parts.join(","))),
+            finish: self.finish.clone(),
+            usage: self.usage,
+            complete: !self.broken && (self.closed || self.finish.is_some()),
+            status: 200,
+        }
+    }
+}

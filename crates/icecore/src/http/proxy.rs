@@ -1,0 +1,494 @@
+//! Between a client and its model: requests go on with memory in them, replies come back byte for byte.
+//!
+//! Whatever fails in memory, the chat goes on without it. The last bytes of a reply are held until the exchange is kept.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use futures_util::{FutureExt as _, stream};
+use tokio::time::timeout;
+
+use super::House;
+use super::body::{self, Unfit};
+use super::guard;
+use super::messages::{self, Messages};
+use super::mind::{Begun, Dialect, Heard, Mode};
+use super::refuse::{self, Refusal};
+use super::tap::{Gather, Tap};
+use super::upstream::{self, Unsent, Upstream};
+
+/// How long an event that may be the last is held while nothing else comes.
+const HOLD: Duration = Duration::from_millis(500);
+/// How long the other side may take to hang up after its last event.
+const AFTER: Duration = Duration::from_secs(5);
+/// The longest reply that is held as a whole.
+const MOST_WHOLE_BYTES: usize = 64 << 20;
+/// The longest list of ids in a header.
+const MOST_IDS_BYTES: usize = 2_000;
+
+/// Answers everything below `/v1`.
+pub(super) async fn v1(State(house): State<Arc<House>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let dialect = refuse::dialect(head.uri.path(), &head.headers);
+    match answer(&house, &head, body, dialect).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.response(dialect),
+    }
+}
+
+async fn answer(house: &Arc<House>, head: &Parts, body: Body, dialect: Dialect) -> Result<Response, Refusal> {
+    let Some(upstream) = house.upstream.clone() else {
+        let said = "no model's server is set; set provider, base_url and model of [chat] in config.toml and start again";
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", said));
+    };
+    let call = Call { house: house.clone(), upstream, head, dialect };
+    let is_chat = matches!(refuse::route(&head.method, head.uri.path()), "chat" | "messages");
+    let bytes = guard::read(body, &head.headers, &house.limits).await?;
+    if !is_chat {
+        return call.pass(bytes, None).await;
+    }
+    match Wish::of(&head.headers)? {
+        Wish::Off => call.pass(bytes, Some("off")).await,
+        Wish::On(mode) => call.chat(bytes, mode).await,
+    }
+}
+
+/// What the client wants of memory.
+enum Wish {
+    Off,
+    On(Option<Mode>),
+}
+
+impl Wish {
+    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        match named(headers, "x-icecore-memory")?.map(|word| word.to_ascii_lowercase()).as_deref() {
+            None | Some("on") => Ok(Self::On(None)),
+            Some("off") => Ok(Self::Off),
+            Some("augment") => Ok(Self::On(Some(Mode::Augment))),
+            Some("replace") => Ok(Self::On(Some(Mode::Replace))),
+            Some(_) => Err(bad("X-Icecore-Memory is off, augment or replace; leave it out for what is set".into())),
+        }
+    }
+}
+
+fn bad(said: String) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said)
+}
+
+/// The name in a header of ours.
+fn named(headers: &HeaderMap, header: &str) -> Result<Option<String>, Refusal> {
+    let Some(value) = headers.get(header) else { return Ok(None) };
+    let name = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
+    match name {
+        "" if value.is_empty() => Ok(None),
+        name if messages::is_name(name) => Ok(Some(name.to_owned())),
+        _ => Err(bad(format!("{header} is no name; send up to 512 bytes of UTF-8 without control characters, or leave it out"))),
+    }
+}
+
+/// One request on its way.
+struct Call<'a> {
+    house: Arc<House>,
+    upstream: Arc<Upstream>,
+    head: &'a Parts,
+    dialect: Dialect,
+}
+
+impl Call<'_> {
+    /// Sends the request on as it came, and the answer back as it comes.
+    async fn pass(&self, bytes: Bytes, memory: Option<&'static str>) -> Result<Response, Refusal> {
+        let answered = self.send(bytes).await?;
+        let mut response = self.begin_response(&answered);
+        if let Some(memory) = memory {
+            response.headers_mut().insert("x-icecore-memory", HeaderValue::from_static(memory));
+        }
+        *response.body_mut() = passed(answered, self.upstream.clone());
+        Ok(response)
+    }
+
+    async fn chat(&self, bytes: Bytes, mode: Option<Mode>) -> Result<Response, Refusal> {
+        if self.head.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+            self.house.failed("read", "the request is compressed, so memory cannot read it");
+            return self.pass(bytes, Some("failed")).await;
+        }
+        let unfit = |unfit: Unfit| bad(unfit.to_string());
+        let body = body::Body::read(&bytes).map_err(unfit)?;
+        let Some(messages) = Messages::read(&body, self.dialect).map_err(unfit)? else {
+            // Nothing is said, and the model's server knows best what to say to that.
+            return self.pass(bytes.clone(), Some("off")).await;
+        };
+        let begun = match self.begin(self.heard(&body, &messages, mode)?).await {
+            Ok(begun) => begun,
+            Err(said) => {
+                self.house.failed("begin", &said);
+                return self.pass(bytes.clone(), Some("failed")).await;
+            }
+        };
+        let streamed = body.object.get("stream").is_some_and(|stream| stream.get() == "true");
+        let changed = messages::with_memory(&body, &messages, &begun, self.dialect);
+        let mut exchange = Exchange::new(self.house.clone(), begun, self.dialect);
+        let answered = match self.send(Bytes::from(changed)).await {
+            Ok(answered) => answered,
+            Err(refusal) => {
+                exchange.forget();
+                return Err(refusal);
+            }
+        };
+        self.house.metrics.injected(exchange.begun.injected_tokens, exchange.begun.left_out);
+        let mut response = self.begin_response(&answered);
+        tell(&exchange.begun, response.headers_mut());
+        if !answered.status().is_success() {
+            exchange.forget();
+            *response.body_mut() = passed(answered, self.upstream.clone());
+            return Ok(response);
+        }
+        exchange.gather.status = answered.status().as_u16();
+        *response.body_mut() = self.reply(answered, exchange, streamed).await?;
+        Ok(response)
+    }
+
+    async fn reply(&self, answered: reqwest::Response, mut exchange: Exchange, streamed: bool) -> Result<Body, Refusal> {
+        let kind = answered.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
+        let coded = answered.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+        let mut flow = Flow { answered, upstream: self.upstream.clone(), tap: None, first: Bytes::new(), stage: Stage::Reading, exchange };
+        if coded {
+            self.house.failed("read", "the reply is compressed although that was not asked for, so memory cannot read it");
+            flow.exchange.gather.missed();
+            return Ok(flow.body());
+        }
+        if kind.starts_with("text/event-stream") || (streamed && !kind.starts_with("application/json")) {
+            flow.tap = Some(Tap::default());
+            return Ok(flow.body());
+        }
+        let mut whole = BytesMut::new();
+        loop {
+            match flow.piece(self.upstream.silence()).await {
+                Piece::Some(piece) => whole.extend_from_slice(&piece),
+                Piece::End => break,
+                Piece::Broken(unsent) => {
+                    flow.exchange.end(false).await;
+                    return Err(unreached(&self.house, &unsent));
+                }
+            }
+            if whole.len() > MOST_WHOLE_BYTES {
+                self.house.failed("read", "the reply is too long to be kept");
+                flow.exchange.gather.missed();
+                flow.first = whole.freeze();
+                return Ok(flow.body());
+            }
+        }
+        exchange = flow.exchange;
+        exchange.gather.whole(&whole);
+        exchange.end(true).await;
+        Ok(Body::from(whole.freeze()))
+    }
+
+    async fn send(&self, bytes: Bytes) -> Result<reqwest::Response, Refusal> {
+        let began = self.house.clock.millis();
+        let uri = &self.head.uri;
+        let sent = self.upstream.send(&self.head.method, uri.path(), uri.query(), &self.head.headers, bytes).await;
+        self.house.metrics.took("upstream", self.house.clock.millis().saturating_sub(began));
+        sent.map_err(|unsent| unreached(&self.house, &unsent))
+    }
+
+    fn begin_response(&self, answered: &reqwest::Response) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = answered.status();
+        *response.headers_mut() = upstream::answered(answered.headers());
+        response
+    }
+
+    async fn begin(&self, heard: Heard) -> Result<Begun, String> {
+        let (began, patience) = (self.house.clock.millis(), self.house.limits.begin);
+        let beginning = AssertUnwindSafe(self.house.mind.begin(heard)).catch_unwind();
+        let begun = match timeout(patience, beginning).await {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(_)) => Err("memory panicked; this is a bug".into()),
+            Err(_) => Err(format!("memory took longer than {} s", patience.as_secs_f32())),
+        };
+        self.house.metrics.took("begin", self.house.clock.millis().saturating_sub(began));
+        begun
+    }
+
+    fn heard(&self, body: &body::Body<'_>, messages: &Messages<'_>, mode: Option<Mode>) -> Result<Heard, Refusal> {
+        let headers = &self.head.headers;
+        let metadata = body.object.get("metadata").and_then(|metadata| body::object(metadata.get(), "metadata").ok());
+        let tagged = |key: &str| metadata.as_ref().and_then(|metadata| messages::name(metadata, key));
+        let session = || {
+            let session = headers.get("x-claude-code-session-id")?.to_str().ok()?.trim();
+            messages::is_name(session).then(|| session.to_owned())
+        };
+        let conversation = named(headers, "x-icecore-conversation")?
+            .or_else(|| ["conversation", "conversation_id", "session_id"].into_iter().find_map(tagged))
+            .or_else(session);
+        let user = named(headers, "x-icecore-user")?.or_else(|| match self.dialect {
+            Dialect::OpenAi => ["user", "safety_identifier"].into_iter().find_map(|key| messages::name(&body.object, key)),
+            Dialect::Anthropic => None,
+        });
+        Ok(Heard {
+            user: user.or_else(|| tagged("user_id")),
+            conversation,
+            dialect: self.dialect,
+            model: body.object.text("model").unwrap_or_default().into_owned(),
+            mode,
+            messages: messages.told.clone(),
+        })
+    }
+}
+
+fn unreached(house: &House, unsent: &Unsent) -> Refusal {
+    let (status, code) = match unsent {
+        Unsent::Path => return bad(unsent.to_string()),
+        Unsent::Unreachable { .. } => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
+        Unsent::Silent { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+    };
+    house.metrics.upstream_failed(code);
+    (house.log)(&unsent.to_string());
+    Refusal::new(status, code, unsent.to_string())
+}
+
+/// What memory did, in headers.
+fn tell(begun: &Begun, headers: &mut HeaderMap) {
+    let mut ids = String::new();
+    for id in &begun.injected {
+        if ids.len() + id.len() + 1 > MOST_IDS_BYTES {
+            break;
+        }
+        if !ids.is_empty() {
+            ids.push(',');
+        }
+        ids.push_str(id);
+    }
+    let mut told = vec![
+        ("x-icecore-memory", "on".to_owned()),
+        ("x-icecore-conversation", begun.conversation.clone()),
+        ("x-icecore-turn", begun.turn.to_string()),
+        ("x-icecore-injected-tokens", begun.injected_tokens.to_string()),
+        ("x-icecore-left-out", begun.left_out.to_string()),
+        ("x-icecore-cost-tokens", begun.cost_tokens.to_string()),
+    ];
+    if !ids.is_empty() {
+        told.push(("x-icecore-injected", ids));
+    }
+    for (name, value) in told {
+        let value: String = value.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+}
+
+/// An answer that passes as it comes.
+fn passed(answered: reqwest::Response, upstream: Arc<Upstream>) -> Body {
+    Body::from_stream(stream::unfold(Some(answered), move |answered| {
+        let upstream = upstream.clone();
+        async move {
+            let mut answered = answered?;
+            match timeout(upstream.silence(), answered.chunk()).await {
+                Ok(Ok(Some(piece))) => Some((Ok(piece), Some(answered))),
+                Ok(Ok(None)) => None,
+                Ok(Err(error)) => Some((Err(std::io::Error::other(upstream.broken(&error))), None)),
+                Err(_) => Some((Err(std::io::Error::other(upstream.silent())), None)),
+            }
+        }
+    }))
+}
+
+/// An exchange that memory has begun and must hear the end of. Dropped before that, the client went away.
+struct Exchange {
+    house: Arc<House>,
+    begun: Arc<Begun>,
+    gather: Gather,
+    is_over: bool,
+}
+
+impl Exchange {
+    fn new(house: Arc<House>, begun: Begun, dialect: Dialect) -> Self {
+        Self { house, begun: Arc::new(begun), gather: Gather::new(dialect), is_over: false }
+    }
+
+    /// There was no exchange.
+    fn forget(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Tells memory, and waits until it has kept the exchange, failed, or taken too long. The telling goes on by itself, also if
+    /// the client goes away meanwhile.
+    async fn end(&mut self, is_whole: bool) {
+        let patience = self.house.limits.end;
+        if let Some(telling) = self.told(is_whole)
+            && timeout(patience, telling).await.is_err()
+        {
+            self.house.failed("end", &format!("memory took longer than {} s to keep an exchange", patience.as_secs_f32()));
+        }
+    }
+
+    fn told(&mut self, is_whole: bool) -> Option<tokio::task::JoinHandle<()>> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return None;
+        }
+        let mut reply = self.gather.reply();
+        reply.complete &= is_whole;
+        if !reply.complete {
+            self.house.metrics.cut();
+        }
+        let (house, begun) = (self.house.clone(), self.begun.clone());
+        let open = self.house.ends.enter();
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        Some(runtime.spawn(async move {
+            let began = house.clock.millis();
+            match AssertUnwindSafe(house.mind.end(&begun, reply)).catch_unwind().await {
+                Ok(Ok(())) => {}
+                Ok(Err(said)) => house.failed("end", &said),
+                Err(_) => house.failed("end", "memory panicked; this is a bug"),
+            }
+            house.metrics.took("end", house.clock.millis().saturating_sub(began));
+            drop(open);
+        }))
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let _ = self.told(false);
+    }
+}
+
+/// A reply on its way to the client.
+struct Flow {
+    answered: reqwest::Response,
+    upstream: Arc<Upstream>,
+    /// What reads along; nobody, if it cannot be read.
+    tap: Option<Tap>,
+    /// What is to go before anything else.
+    first: Bytes,
+    stage: Stage,
+    exchange: Exchange,
+}
+
+enum Stage {
+    /// More comes.
+    Reading,
+    /// The last event is here, or the end of everything.
+    Last { is_end: bool },
+    /// The exchange is kept; the other side has not hung up yet.
+    After,
+    /// It broke off.
+    Broken(Unsent),
+    /// It is over.
+    Over,
+}
+
+enum Piece {
+    Some(Bytes),
+    End,
+    Broken(Unsent),
+}
+
+impl Flow {
+    fn body(self) -> Body {
+        Body::from_stream(stream::unfold(self, |mut flow| async move { flow.next().await.map(|item| (item, flow)) }))
+    }
+
+    async fn piece(&mut self, patience: Duration) -> Piece {
+        match timeout(patience, self.answered.chunk()).await {
+            Ok(Ok(Some(piece))) => Piece::Some(piece),
+            Ok(Ok(None)) => Piece::End,
+            Ok(Err(error)) => Piece::Broken(self.upstream.broken(&error)),
+            Err(_) => Piece::Broken(self.upstream.silent()),
+        }
+    }
+
+    async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
+        if !self.first.is_empty() {
+            return Some(Ok(std::mem::take(&mut self.first)));
+        }
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Reading => {
+                    self.stage = Stage::Reading;
+                    if let Some(bytes) = self.read().await {
+                        return Some(Ok(bytes));
+                    }
+                }
+                Stage::Last { is_end } => {
+                    self.exchange.end(true).await;
+                    self.stage = if is_end { Stage::Over } else { Stage::After };
+                    if let Some(held) = self.release() {
+                        return Some(Ok(held));
+                    }
+                }
+                Stage::After => match self.piece(AFTER.min(self.upstream.silence())).await {
+                    Piece::Some(piece) => {
+                        self.stage = Stage::After;
+                        return Some(Ok(piece));
+                    }
+                    // Whoever has said that nothing more comes need not also hang up properly.
+                    Piece::End | Piece::Broken(_) => {}
+                },
+                Stage::Broken(unsent) => {
+                    self.exchange.end(false).await;
+                    if let Some(held) = self.release() {
+                        self.stage = Stage::Broken(unsent);
+                        return Some(Ok(held));
+                    }
+                    let _ = unreached(&self.exchange.house, &unsent);
+                    return Some(Err(std::io::Error::other(unsent)));
+                }
+                Stage::Over => return None,
+            }
+        }
+    }
+
+    /// Reads on; what may go out is returned, and the stage is set.
+    async fn read(&mut self) -> Option<Bytes> {
+        let holds = self.tap.as_ref().is_some_and(Tap::is_holding);
+        let patience = self.upstream.silence();
+        let piece = if holds {
+            // Not as time-out of the reading itself, which would say that the other side is silent.
+            match timeout(HOLD, self.piece(patience)).await {
+                Ok(piece) => piece,
+                Err(_) => return self.release(),
+            }
+        } else {
+            self.piece(patience).await
+        };
+        let Self { tap, exchange, .. } = self;
+        match (piece, tap) {
+            (Piece::Some(piece), Some(tap)) => {
+                let out = tap.take(&piece, &mut exchange.gather);
+                if tap.is_closed() {
+                    self.stage = Stage::Last { is_end: false };
+                }
+                (!out.is_empty()).then(|| out.into())
+            }
+            (Piece::Some(piece), None) => Some(piece),
+            (Piece::End, tap) => {
+                if let Some(tap) = tap {
+                    tap.finish(&mut exchange.gather);
+                }
+                self.stage = Stage::Last { is_end: true };
+                None
+            }
+            (Piece::Broken(unsent), tap) => {
+                if let Some(tap) = tap {
+                    tap.finish(&mut exchange.gather);
+                }
+                self.stage = Stage::Broken(unsent);
+                None
+            }
+        }
+    }
+
+    fn release(&mut self) -> Option<Bytes> {
+        self.tap.as_mut().map(Tap::release).filter(|held| !held.is_empty()).map(Into::into)
+    }
+}

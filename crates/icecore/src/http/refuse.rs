@@ -1,0 +1,96 @@
+//! What the server itself has to say no to, in the form that the client's dialect has for it.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::Response;
+
+use super::mind::Dialect;
+
+/// A refusal: what is wrong, and what now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    said: String,
+}
+
+impl Refusal {
+    /// A refusal with that status; `code` is the word for programs.
+    pub fn new(status: StatusCode, code: &'static str, said: impl Into<String>) -> Self {
+        Self { status, code, said: said.into() }
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The answer.
+    pub fn response(&self, dialect: Dialect) -> Response {
+        let body = match dialect {
+            Dialect::OpenAi => {
+                serde_json::json!({ "error": { "message": self.said, "type": self.openai_kind(), "param": null, "code": self.code } })
+            }
+            Dialect::Anthropic => {
+                serde_json::json!({ "type": "error", "error": { "type": self.anthropic_kind(), "message": self.said } })
+            }
+        };
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE && self.code == "too_busy" {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn openai_kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            403 => "permission_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    fn anthropic_kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            408 | 504 => "timeout_error",
+            413 => "request_too_large",
+            503 => "overloaded_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+}
+
+/// The dialect of a request, by what it asks for.
+pub fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
+    let messages = path == "/v1/messages" || path.starts_with("/v1/messages/");
+    if messages || (path.starts_with("/v1/models") && headers.contains_key("anthropic-version")) {
+        Dialect::Anthropic
+    } else {
+        Dialect::OpenAi
+    }
+}
+
+/// The word under which requests for a path are counted; there are few, whatever is asked for.
+pub fn route(method: &Method, path: &str) -> &'static str {
+    match path {
+        "/v1/chat/completions" if method == Method::POST => "chat",
+        "/v1/messages" if method == Method::POST => "messages",
+        "/v1/messages/count_tokens" => "count_tokens",
+        "/livez" | "/readyz" => "health",
+        "/metrics" => "metrics",
+        _ if path == "/v1/models" || path.starts_with("/v1/models/") => "models",
+        _ if path.starts_with("/v1/") => "passed",
+        _ => "other",
+    }
+}
