@@ -2,7 +2,7 @@
 
 mod cli;
 mod error;
-#[cfg_attr(not(test), allow(dead_code, reason = "the command that starts the server comes with what it remembers"))]
+#[allow(dead_code, unused_imports, reason = "the command that starts the server comes with what it remembers")]
 mod http;
 mod wire;
 

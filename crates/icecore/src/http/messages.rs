@@ -12,13 +12,19 @@ pub struct Messages<'a> {
     pub list: &'a RawValue,
     /// Each message.
     pub raw: Vec<&'a RawValue>,
-    /// What each says.
-    pub told: Vec<Told>,
+    /// Whose each is.
+    kinds: Vec<Kind>,
+}
+
+/// Whose a message is, and whether tools are in it.
+struct Kind {
+    role: String,
+    has_tools: bool,
 }
 
 impl<'a> Messages<'a> {
-    /// Reads the messages; `None` if there are none, which is the other side's to judge.
-    pub fn read(body: &Body<'a>, dialect: Dialect) -> Result<Option<Self>, Unfit> {
+    /// Reads the messages, and what they say; `None` if there are none, which is the other side's to judge.
+    pub fn read(body: &Body<'a>, dialect: Dialect) -> Result<Option<(Self, Vec<Told>)>, Unfit> {
         let Some(list) = body.object.get("messages") else { return Ok(None) };
         let Some(raw) = body::items(list).filter(|raw| !raw.is_empty()) else { return Ok(None) };
         let mut told = Vec::with_capacity(raw.len());
@@ -31,7 +37,8 @@ impl<'a> Messages<'a> {
             };
             told.push(Told { role, text, raw: message.get().to_owned(), has_tools });
         }
-        Ok(Some(Self { list, raw, told }))
+        let kinds = told.iter().map(|told: &Told| Kind { role: told.role.clone(), has_tools: told.has_tools }).collect();
+        Ok(Some((Self { list, raw, kinds }, told)))
     }
 }
 
@@ -75,10 +82,10 @@ struct Wanted {
 pub fn with_memory(body: &Body<'_>, messages: &Messages<'_>, begun: &Begun, dialect: Dialect) -> String {
     let mut edits = Edits::default();
     // Anthropic's system messages have their places between turns, so the history around one cannot be exchanged.
-    let is_fixed = dialect == Dialect::Anthropic && messages.told.iter().take(begun.new_from).any(|told| is_system(&told.role));
+    let is_fixed = dialect == Dialect::Anthropic && messages.kinds.iter().take(begun.new_from).any(|kind| is_system(&kind.role));
     let mut wanted = if is_fixed { Wanted::default() } else { Wanted::history(messages, begun, dialect) };
     if let Some(memory) = begun.memory.as_deref().filter(|memory| !memory.is_empty()) {
-        let user = (begun.placement == Placement::LastUser).then(|| last_user(messages, begun.new_from)).flatten();
+        let user = (begun.placement == Placement::LastUser).then(|| last_user(messages, begun, &wanted.gone)).flatten();
         let placed = user.and_then(|at| {
             let object = body::object(messages.raw.get(at)?.get(), "").ok()?;
             let changed = match dialect {
@@ -91,7 +98,7 @@ pub fn with_memory(body: &Body<'_>, messages: &Messages<'_>, begun: &Begun, dial
             (Some(placed), _) => wanted.changed = Some(placed),
             (None, Dialect::Anthropic) => anthropic::into_system(body, &mut edits, memory),
             (None, Dialect::OpenAi) => {
-                let system = messages.told.iter().enumerate().filter(|(_, told)| is_system(&told.role));
+                let system = messages.kinds.iter().enumerate().filter(|(_, kind)| is_system(&kind.role));
                 let changed = system.into_iter().find_map(|(at, _)| {
                     let object = body::object(messages.raw[at].get(), "").ok()?;
                     openai::with_text(messages.raw[at].get(), &object, memory).map(|changed| (at, changed))
@@ -114,8 +121,8 @@ fn is_system(role: &str) -> bool {
 
 /// Where the new turn begins; a tool's result never loses the call it answers.
 fn new_from(messages: &Messages<'_>, begun: &Begun) -> usize {
-    let mut from = begun.new_from.min(messages.told.len());
-    while from > 0 && messages.told.get(from).is_some_and(|told| told.has_tools && told.role != "assistant") {
+    let mut from = begun.new_from.min(messages.kinds.len());
+    while from > 0 && messages.kinds.get(from).is_some_and(|kind| kind.has_tools && kind.role != "assistant") {
         from -= 1;
     }
     from
@@ -132,23 +139,24 @@ fn turns(begun: &Begun, dialect: Dialect) -> impl Iterator<Item = String> + '_ {
 
 /// The message that takes the memory: the last one in which the user speaks in this turn. Results of tools are sent in the user's
 /// name too; memory stays where it was before the tool was called, so that what a provider has cached stays true.
-fn last_user(messages: &Messages<'_>, new_from: usize) -> Option<usize> {
+fn last_user(messages: &Messages<'_>, begun: &Begun, gone: &[usize]) -> Option<usize> {
+    let from = begun.new_from;
     let last = |from: usize, tools: bool| {
-        let told = messages.told.iter().enumerate().skip(from);
-        told.filter(|(_, told)| told.role == "user" && (tools || !told.has_tools)).map(|(at, _)| at).last()
+        let takes = |at: usize| messages.kinds[at].role == "user" && (tools || !messages.kinds[at].has_tools) && !gone.contains(&at);
+        (from..messages.kinds.len()).rev().find(|at| takes(*at))
     };
-    last(new_from, false).or_else(|| last(new_from, true)).or_else(|| last(0, false)).or_else(|| last(0, true))
+    last(from, false).or_else(|| last(from, true)).or_else(|| last(0, false)).or_else(|| last(0, true))
 }
 
 impl Wanted {
     fn history(messages: &Messages<'_>, begun: &Begun, dialect: Dialect) -> Self {
         let leading = match dialect {
-            Dialect::OpenAi => messages.told.iter().take_while(|told| is_system(&told.role)).count(),
+            Dialect::OpenAi => messages.kinds.iter().take_while(|kind| is_system(&kind.role)).count(),
             Dialect::Anthropic => 0,
         };
         let gone = match begun.mode {
             Mode::Augment => Vec::new(),
-            Mode::Replace => (0..new_from(messages, begun)).filter(|at| !is_system(&messages.told[*at].role)).collect(),
+            Mode::Replace => (0..new_from(messages, begun)).filter(|at| !is_system(&messages.kinds[*at].role)).collect(),
         };
         Self { leading, gone, window: turns(begun, dialect).collect(), ..Self::default() }
     }
@@ -205,7 +213,7 @@ mod tests {
 
     fn changed(dialect: Dialect, whole: &str, begun: &Begun) -> String {
         let body = Body::read(whole.as_bytes()).unwrap();
-        let messages = Messages::read(&body, dialect).unwrap().unwrap();
+        let (messages, _) = Messages::read(&body, dialect).unwrap().unwrap();
         let changed = with_memory(&body, &messages, begun, dialect);
         assert!(serde_json::from_str::<serde::de::IgnoredAny>(&changed).is_ok(), "{changed}");
         changed
@@ -374,6 +382,14 @@ mod tests {
             loops,
             r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
         );
+        // Memory never goes where it would give way itself.
+        let cut = Begun { memory: Some("M".into()), placement: Placement::LastUser, ..cut };
+        check(
+            Dialect::OpenAi,
+            &cut,
+            loops,
+            r#"{"messages":[{"role":"system","content":"M"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
+        );
         // A turn that begins past the end is no reason to panic.
         let past = begun(Some("M"), Placement::LastUser, Mode::Replace, &[("user", "q")], 99);
         changed(Dialect::OpenAi, loops, &past);
@@ -386,7 +402,7 @@ mod tests {
         let read = |dialect, message: &str| {
             let whole = format!("{{\"messages\":[{message}]}}");
             let body = Body::read(whole.as_bytes()).unwrap();
-            let told = Messages::read(&body, dialect).unwrap().unwrap().told.remove(0);
+            let told = Messages::read(&body, dialect).unwrap().unwrap().1.remove(0);
             assert_eq!(told.raw, message);
             (told.role, told.text, told.has_tools)
         };

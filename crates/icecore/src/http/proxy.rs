@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -20,7 +20,7 @@ use super::House;
 use super::body::{self, Unfit};
 use super::guard;
 use super::messages::{self, Messages};
-use super::mind::{Begun, Dialect, Heard, Mode};
+use super::mind::{Begun, Dialect, Heard, Mode, Told};
 use super::refuse::{self, Refusal};
 use super::tap::{Gather, Tap};
 use super::upstream::{self, Unsent, Upstream};
@@ -121,11 +121,11 @@ impl Call<'_> {
         }
         let unfit = |unfit: Unfit| bad(unfit.to_string());
         let body = body::Body::read(&bytes).map_err(unfit)?;
-        let Some(messages) = Messages::read(&body, self.dialect).map_err(unfit)? else {
+        let Some((messages, told)) = Messages::read(&body, self.dialect).map_err(unfit)? else {
             // Nothing is said, and the model's server knows best what to say to that.
             return self.pass(bytes.clone(), Some("off")).await;
         };
-        let begun = match self.begin(self.heard(&body, &messages, mode)?).await {
+        let begun = match self.begin(self.heard(&body, told, mode)?).await {
             Ok(begun) => begun,
             Err(said) => {
                 self.house.failed("begin", &said);
@@ -151,17 +151,26 @@ impl Call<'_> {
             return Ok(response);
         }
         exchange.gather.status = answered.status().as_u16();
-        *response.body_mut() = self.reply(answered, exchange, streamed).await?;
+        let body = self.reply(answered, exchange, streamed, response.headers_mut()).await?;
+        *response.body_mut() = body;
         Ok(response)
     }
 
-    async fn reply(&self, answered: reqwest::Response, mut exchange: Exchange, streamed: bool) -> Result<Body, Refusal> {
+    async fn reply(
+        &self,
+        answered: reqwest::Response,
+        mut exchange: Exchange,
+        streamed: bool,
+        headers: &mut HeaderMap,
+    ) -> Result<Body, Refusal> {
         let kind = answered.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
         let coded = answered.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
         let mut flow = Flow { answered, upstream: self.upstream.clone(), tap: None, first: Bytes::new(), stage: Stage::Reading, exchange };
         if coded {
             self.house.failed("read", "the reply is compressed although that was not asked for, so memory cannot read it");
             flow.exchange.gather.missed();
+            // Nothing can be held back of it but its end, and a length would give that away.
+            headers.remove(CONTENT_LENGTH);
             return Ok(flow.body());
         }
         if kind.starts_with("text/event-stream") || (streamed && !kind.starts_with("application/json")) {
@@ -182,6 +191,7 @@ impl Call<'_> {
                 self.house.failed("read", "the reply is too long to be kept");
                 flow.exchange.gather.missed();
                 flow.first = whole.freeze();
+                headers.remove(CONTENT_LENGTH);
                 return Ok(flow.body());
             }
         }
@@ -218,7 +228,7 @@ impl Call<'_> {
         begun
     }
 
-    fn heard(&self, body: &body::Body<'_>, messages: &Messages<'_>, mode: Option<Mode>) -> Result<Heard, Refusal> {
+    fn heard(&self, body: &body::Body<'_>, told: Vec<Told>, mode: Option<Mode>) -> Result<Heard, Refusal> {
         let headers = &self.head.headers;
         let metadata = body.object.get("metadata").and_then(|metadata| body::object(metadata.get(), "metadata").ok());
         let tagged = |key: &str| metadata.as_ref().and_then(|metadata| messages::name(metadata, key));
@@ -239,7 +249,7 @@ impl Call<'_> {
             dialect: self.dialect,
             model: body.object.text("model").unwrap_or_default().into_owned(),
             mode,
-            messages: messages.told.clone(),
+            messages: told,
         })
     }
 }

@@ -197,11 +197,8 @@ impl Tap {
             self.pending.push(byte);
             match byte {
                 _ if second_half => {}
-                b'\n' | b'\r' => {
-                    if self.end_line() {
-                        self.end_event(gather, &mut out);
-                    }
-                }
+                b'\n' | b'\r' if self.end_line() => self.end_event(gather, &mut out),
+                b'\n' | b'\r' => {}
                 // Of an event that nobody reads, only whether its lines are empty counts.
                 _ if !self.blind || self.line.is_empty() => self.line.push(byte),
                 _ => {}

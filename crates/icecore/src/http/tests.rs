@@ -116,10 +116,15 @@ impl Fake {
     }
 
     async fn answer(socket: &mut TcpStream, answer: &Answer, gone: &Notify) -> std::io::Result<()> {
-        let head = format!("{}\r\ntransfer-encoding: chunked\r\nconnection: close, x-private\r\nx-private: 1\r\n\r\n", answer.head);
-        socket.write_all(head.as_bytes()).await?;
+        let counted = answer.head.contains("content-length");
+        let chunked = if counted { "" } else { "transfer-encoding: chunked\r\n" };
+        if !answer.head.is_empty() {
+            let head = format!("{}\r\n{chunked}connection: close, x-private\r\nx-private: 1\r\n\r\n", answer.head);
+            socket.write_all(head.as_bytes()).await?;
+        }
         for doing in &answer.does {
             match doing {
+                Does::Sends(bytes) if counted => socket.write_all(bytes).await?,
                 Does::Sends(bytes) => {
                     socket.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
                     socket.write_all(bytes).await?;
@@ -136,7 +141,7 @@ impl Fake {
             }
             socket.flush().await?;
         }
-        socket.write_all(b"0\r\n\r\n").await
+        if counted { Ok(()) } else { socket.write_all(b"0\r\n\r\n").await }
     }
 
     fn first(&self) -> Arrived {
@@ -451,6 +456,27 @@ async fn a_whole_reply_waits_until_the_exchange_is_kept() {
     scene.running.stop().await.unwrap();
 }
 
+// C3
+#[tokio::test]
+async fn a_reply_of_known_length_and_a_compressed_one_pass() {
+    install();
+    let body = r#"{"choices":[{"message":{"content":"7431"},"finish_reason":"stop"}]}"#;
+    for (path, headers, complete) in [
+        ("/v1/chat/completions", "content-type: application/json", Some(true)),
+        ("/v1/chat/completions", "content-type: text/event-stream\r\ncontent-encoding: br", Some(false)),
+        ("/v1/embeddings", "content-type: application/json", None),
+    ] {
+        let fake = Fake::new(whole("200 OK", &format!("{headers}\r\ncontent-length: {}", body.len()), body)).await;
+        let scene = Scene::over(&fake, Script::default()).await;
+        let response = scene.post(path, CHAT).send().await.unwrap();
+        let length = if complete == Some(false) { String::new() } else { body.len().to_string() };
+        assert_eq!(header(&response, "content-length"), length);
+        assert_eq!(response.text().await.unwrap(), body);
+        assert_eq!(scene.replies().first().map(|reply| reply.complete), complete, "{headers}");
+        scene.running.stop().await.unwrap();
+    }
+}
+
 // C3 C8
 #[tokio::test]
 async fn errors_of_the_models_server_come_back_byte_for_byte_and_are_no_exchange() {
@@ -593,7 +619,19 @@ async fn a_client_that_goes_away_ends_the_request_and_what_came_is_kept() {
     let reply = scene.replies().remove(0);
     assert_eq!((reply.text.as_str(), reply.complete, reply.status), ("he", false, 200));
     scene.running.stop().await.unwrap();
-    // Before anything was answered, and while the last event waits: each time memory hears of it once.
+    // Before anything was answered.
+    let fake = Fake::new(Answer { head: String::new(), does: vec![Does::Hangs] }).await;
+    let scene = Scene::over(&fake, Script::default()).await;
+    let sending = tokio::spawn(scene.post("/v1/chat/completions", CHAT).send());
+    while fake.count() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    sending.abort();
+    timeout(Duration::from_secs(5), fake.hung_up.notified()).await.expect("the model's server must be told");
+    timeout(Duration::from_secs(5), scene.mind.told.notified()).await.expect("memory must be told");
+    assert_eq!(scene.replies(), [Reply { status: 499, ..Reply::default() }]);
+    scene.running.stop().await.unwrap();
+    // While the last event waits: memory hears of it once, and may finish.
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script { keeps: Semaphore::new(0), ..Script::default() }).await;
     let mut response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
