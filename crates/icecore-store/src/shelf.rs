@@ -23,6 +23,30 @@ pub struct Stage {
     _lock: File,
 }
 
+/// Takes a folder away with everything in it: first out of sight in one step, so that nobody finds half of it. False if it was not
+/// there.
+pub fn discard(folder: &Path) -> Result<bool> {
+    let Some(name) = folder.file_name() else {
+        return Err(fault("removing", folder, ErrorKind::InvalidInput.into()));
+    };
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(".gone");
+    let gone = folder.with_file_name(hidden);
+    // One that was left by somebody who died on the way.
+    match fs::remove_dir_all(&gone) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault("removing", &gone, error)),
+        _ => {}
+    }
+    match fs::rename(folder, &gone) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(fault("removing", folder, error)),
+    }
+    fs::remove_dir_all(&gone).map_err(|error| fault("removing", &gone, error))?;
+    Ok(true)
+}
+
 impl Stage {
     /// Begins to fill the folder `target`; there is one who does so at a time.
     pub fn beside(target: &Path) -> Result<Self> {

@@ -2,13 +2,14 @@
 
 mod cli;
 mod error;
-#[allow(dead_code, unused_imports, reason = "the command that starts the server comes with what it remembers")]
 mod http;
+mod spaces;
 mod wire;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::Builder;
 
 use crate::cli::Cli;
 use crate::cli::out::Out;
@@ -19,7 +20,8 @@ fn main() -> ExitCode {
         Err(usage) => return cli::usage(&usage),
     };
     let mut out = Out::new(&cli.global);
-    let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let mut runtime = if cli.serves_many() { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let outcome = match runtime.enable_all().build() {
         Ok(runtime) => runtime.block_on(cli::run(&cli, &mut out)),
         Err(error) => Err(error.into()),
     };

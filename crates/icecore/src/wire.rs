@@ -11,6 +11,7 @@ use etcetera::BaseStrategy;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::layout;
 use icecore_engine::clock::{Clock, FixedClock, SystemClock, system_zone_name};
+use icecore_engine::converse::Chats;
 use icecore_engine::embed::MiniLm;
 use icecore_engine::llm::{self, Llm};
 use icecore_engine::settings::Settings;
@@ -33,6 +34,24 @@ impl Open {
     async fn of(vault: Arc<Vault>, clock: Box<dyn Clock>) -> Result<Self> {
         let memory = Memory::open(vault.clone(), vault.clone(), clock).await?;
         Ok(Self { memory, root: vault.root().to_owned(), vault })
+    }
+
+    /// The conversations of this vault, or of an end user's space beneath it.
+    pub async fn chats(&self, global: &Global, user: Option<&str>) -> Result<Chats> {
+        let memory = match user {
+            None => self.at(global).await?.memory,
+            Some(user) => {
+                let root = crate::spaces::folder(&self.root, user);
+                if !root.join(layout::CONFIG).is_file() {
+                    let message =
+                        format!("there is no user `{}` here; a space is made when one first chats", icecore_domain::plain::one_line(user));
+                    return Err(Stop::new(Exit::NotFound, message).into());
+                }
+                let vault = Arc::new(Vault::open(&root)?);
+                Memory::open(vault.clone(), vault, clock(global)?).await?
+            }
+        };
+        Ok(Chats::open(Arc::new(memory)).await?)
     }
 
     /// The same memory at the moment that these options name.
@@ -181,6 +200,51 @@ pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) 
     };
     let vault = Arc::new(Vault::create(&root, &icecore_engine::config::first(&zone))?);
     Ok((Open::of(vault, clock(global)?).await?, guessed))
+}
+
+/// The conversations of the vault in a folder. One that is not there is made if it is to be like another: with that one's zone.
+pub async fn chats(root: &Path, like: Option<&Path>) -> Result<Chats> {
+    let vault = match (root.join(layout::CONFIG).is_file(), like) {
+        (false, Some(like)) => {
+            let other = Arc::new(Vault::open(like)?);
+            let zone = Memory::open(other.clone(), other, Box::new(SystemClock)).await?.policy().zone()?;
+            match Vault::create(root, &icecore_engine::config::first(&zone)) {
+                // Another request, or another process, was faster.
+                Err(icecore_store::Error::AlreadyAVault(_)) => Vault::open(root)?,
+                made => made?,
+            }
+        }
+        _ => Vault::open(root)?,
+    };
+    let vault = Arc::new(vault);
+    let memory = Memory::open(vault.clone(), vault, Box::new(SystemClock)).await?;
+    Ok(Chats::open(Arc::new(memory)).await?)
+}
+
+/// Takes the space of an end user away, with everything in it; false if there is none.
+pub fn forget_space(root: &Path) -> Result<bool> {
+    if !root.join(layout::CONFIG).is_file() {
+        return Ok(false);
+    }
+    Ok(icecore_store::shelf::discard(root)?)
+}
+
+/// The folder of the vault that is meant; with `root`, that one, made if it is not there.
+pub async fn home_of(global: &Global, root: Option<&Path>) -> Result<PathBuf> {
+    let Some(root) = root else { return find(global) };
+    if !root.join(layout::CONFIG).is_file() {
+        let zone = Zone::named(&system_zone_name().unwrap_or_else(|| "UTC".into())).or_else(|_| Zone::named("UTC"))?;
+        Vault::create(root, &icecore_engine::config::first(&zone))?;
+    }
+    Ok(root.to_owned())
+}
+
+/// Where the server's token is, or would be.
+pub fn token_file() -> PathBuf {
+    match etcetera::choose_base_strategy() {
+        Ok(folders) => folders.config_dir().join("icecore").join("token"),
+        Err(_) => PathBuf::from("icecore-token"),
+    }
 }
 
 /// The vault that was named; an empty `ICECORE_VAULT` names none.

@@ -3,6 +3,8 @@
 mod across;
 mod capture;
 mod care;
+mod chat;
+mod converse;
 mod demo;
 mod find;
 mod ledger;
@@ -10,6 +12,7 @@ mod night;
 pub mod out;
 mod packs;
 mod press;
+mod serve;
 mod show;
 
 use std::io::Write;
@@ -48,6 +51,13 @@ pub struct Cli {
     pub global: Global,
     #[command(subcommand)]
     command: Command,
+}
+
+impl Cli {
+    /// Whether many are served at once, so that it needs more than one thread.
+    pub fn serves_many(&self) -> bool {
+        matches!(self.command, Command::Serve(_) | Command::Chat(_))
+    }
 }
 
 /// Options that may stand before or after any command.
@@ -220,6 +230,19 @@ enum Command {
         after_help = "Examples:\n  icecore similar                    the latest week, else the latest month\n  icecore similar 2026-W07\n  icecore similar 2026-02 --merge    what those months say, each thing once"
     )]
     Similar(across::SimilarTo),
+    /// Look at chats: what was established, turn by turn, every version of what was made; and take one away
+    #[command(subcommand)]
+    Conversation(converse::Conversation),
+    /// Chat with the configured model on the terminal, with memory
+    #[command(
+        after_help = "Examples:\n  icecore chat                       go on with the conversation `terminal`\n  icecore chat --conversation trip   another one\n  echo \"what do you know about me?\" | icecore chat\n\nThe model is [chat] of your config.toml; `icecore model check` tries it. What memory was told is shown in dim letters; -q hides it."
+    )]
+    Chat(chat::Chat),
+    /// Serve chat clients: an OpenAI- and Anthropic-compatible address with memory behind it
+    #[command(
+        after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
+    )]
+    Serve(serve::Serve),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -312,6 +335,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Completions { shell } => return completions(*shell, out),
         Command::Man { command } => return manual(command.as_deref(), out),
         Command::Model(model) => return press::model(model, out).await,
+        Command::Serve(serve) => return serve::serve(global, serve, out).await,
+        Command::Chat(chat) => return chat::chat(global, chat, out).await,
         _ => {}
     }
     let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
@@ -356,6 +381,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Trends(trends) => across::trends(&open, trends, out).await,
         Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
         Command::Similar(similar) => across::similar(&open, similar, out).await,
+        Command::Conversation(conversation) => converse::conversation(&open, global, conversation, out).await,
         Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
         Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
         Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
@@ -366,7 +392,13 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Config(config) => care::config(&open, config, out),
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,
-        Command::Init(_) | Command::Demo | Command::Completions { .. } | Command::Man { .. } | Command::Model(_) => Ok(()),
+        Command::Init(_)
+        | Command::Demo
+        | Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Model(_)
+        | Command::Serve(_)
+        | Command::Chat(_) => Ok(()),
     };
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
     // The command is done; that this look fails must not make it look undone.

@@ -208,6 +208,7 @@ mod tests {
             injected_tokens: 0,
             left_out: 0,
             cost_tokens: 0,
+            handle: Default::default(),
         }
     }
 

@@ -3,6 +3,10 @@
 //! The server knows nothing of facts, turns or windows; memory knows nothing of HTTP. A trait stands here because both sides
 //! are real: the vault behind it, and a script in the tests.
 
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 /// Memory, as a chat sees it.
@@ -106,9 +110,29 @@ pub struct Begun {
     pub injected_tokens: usize,
     /// How much there was no room for.
     pub left_out: usize,
-    /// What memory itself has cost for this turn.
+    /// What remembering this conversation has cost so far.
     pub cost_tokens: u64,
+    /// Whatever memory needs to find its way back when the turn ends.
+    pub handle: Handle,
 }
+
+/// Something of memory's that the server only carries.
+#[derive(Clone, Default)]
+pub struct Handle(pub Option<Arc<dyn Any + Send + Sync>>);
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Handle {}
 
 /// What the model answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

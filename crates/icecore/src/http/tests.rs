@@ -178,6 +178,7 @@ fn begun() -> Begun {
         injected_tokens: 17,
         left_out: 2,
         cost_tokens: 5,
+        handle: Default::default(),
     }
 }
 

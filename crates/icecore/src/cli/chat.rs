@@ -1,0 +1,224 @@
+//! `chat`: a terminal chat with memory. It is a client of a server of its own, so it goes the way every client goes.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use clap::Args;
+use futures_util::StreamExt as _;
+use icecore_domain::plain;
+use icecore_engine::clock::SystemClock;
+use icecore_engine::settings::Provider;
+use serde_json::{Value, json};
+
+use super::Global;
+use super::out::{BOLD, DIM, Out};
+use crate::error::{Exit, Stop};
+use crate::http::{self, Limits, Serving, Source, Token};
+use crate::spaces::{Chatting, Spaces};
+use crate::wire;
+
+/// The conversation of somebody who names none.
+const TERMINAL: &str = "terminal";
+/// The room for an answer where a provider wants to know it.
+const MOST_TOKENS: u32 = 4_096;
+/// How long remembering may go on after the last word.
+const SETTLING: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+pub struct Chat {
+    /// The conversation to go on with
+    #[arg(long, value_name = "NAME", default_value = TERMINAL)]
+    conversation: String,
+    /// In this end user's space
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// One message; else every line of standard input is one
+    #[arg(value_name = "MESSAGE")]
+    message: Vec<String>,
+}
+
+/// What came with a reply.
+#[derive(Debug, Default, serde::Serialize)]
+struct Told {
+    turn: Option<String>,
+    injected: Option<String>,
+    tokens: Option<String>,
+    left_out: Option<String>,
+    memory: Option<String>,
+}
+
+struct Client {
+    http: reqwest::Client,
+    address: String,
+    token: String,
+    provider: Provider,
+    model: String,
+}
+
+pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
+    if global.now.is_some() {
+        return Err(Stop::new(Exit::Usage, "a chat is now; leave --now out").into());
+    }
+    icecore_engine::llm::install_crypto();
+    let models = Arc::new(wire::models()?);
+    let settings = models.settings.chat.clone();
+    if !matches!(settings.provider, Provider::OpenAi | Provider::Anthropic) {
+        let message = format!("there is no model to chat with: set [chat] in {}", models.place.display());
+        return Err(Stop::new(Exit::NotFound, message).into());
+    }
+    let home = wire::home_of(global, None).await?;
+    let token = random_token()?;
+    let spaces = Spaces::new(home, models.clone(), Arc::new(|_: &str| {}));
+    let serving = Serving {
+        addr: ([127, 0, 0, 1], 0).into(),
+        chat: settings.clone(),
+        forward_auth: false,
+        token: Token::of(&token, Source::Set("chat"))?,
+        allow_remote: false,
+        allowed_hosts: Vec::new(),
+        allowed_origins: Vec::new(),
+        limits: Limits::default(),
+        clock: Arc::new(SystemClock),
+        log: Arc::new(|_: &str| {}),
+        ready: spaces.clone(),
+    };
+    let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), Router::new()).await?;
+    let client = Client {
+        http: reqwest::Client::builder().no_proxy().build()?,
+        address: format!("http://{}", running.addr()),
+        token,
+        provider: settings.provider,
+        model: settings.model.clone(),
+    };
+    let outcome = converse(&client, chat, out).await;
+    running.stop().await?;
+    if !spaces.settle(SETTLING).await {
+        out.say("The last turns are not remembered yet; they are when the server runs or you chat again");
+    }
+    outcome
+}
+
+async fn converse(client: &Client, chat: &Chat, out: &mut Out) -> Result<()> {
+    if !chat.message.is_empty() {
+        return client.turn(chat, &chat.message.join(" "), out).await;
+    }
+    let asks = std::io::stdin().is_terminal() && !out.is_json();
+    if asks {
+        out.say(format!("Chatting with {} in `{}`. End with Ctrl-D", client.model, plain::one_line(&chat.conversation)));
+    }
+    loop {
+        if asks {
+            let _ = write!(std::io::stderr(), "{BOLD}> {BOLD:#}");
+            let _ = std::io::stderr().flush();
+        }
+        let line = tokio::task::spawn_blocking(|| {
+            let mut line = String::new();
+            std::io::stdin().lock().read_line(&mut line).map(|read| (read > 0).then_some(line))
+        });
+        let Some(line) = line.await?? else { return Ok(()) };
+        if line.trim().is_empty() {
+            continue;
+        }
+        match client.turn(chat, line.trim(), out).await {
+            // One answer that failed does not end a conversation that somebody sits at.
+            Err(error) if asks => out.warn(error.to_string()),
+            other => other?,
+        }
+    }
+}
+
+impl Client {
+    async fn turn(&self, chat: &Chat, text: &str, out: &mut Out) -> Result<()> {
+        let messages = json!([{ "role": "user", "content": text }]);
+        let (path, body) = match self.provider {
+            Provider::Anthropic => {
+                ("/v1/messages", json!({ "model": self.model, "max_tokens": MOST_TOKENS, "stream": true, "messages": messages }))
+            }
+            _ => ("/v1/chat/completions", json!({ "model": self.model, "stream": true, "messages": messages })),
+        };
+        let mut request = self
+            .http
+            .post(format!("{}{path}", self.address))
+            .bearer_auth(&self.token)
+            .header("content-type", "application/json")
+            .header("anthropic-version", "2023-06-01")
+            .header("x-icecore-conversation", header_text(&chat.conversation)?)
+            .body(body.to_string());
+        if let Some(user) = &chat.user {
+            request = request.header("x-icecore-user", header_text(user)?);
+        }
+        let response = request.send().await.context("the model cannot be asked")?;
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let told = Told {
+            turn: header("x-icecore-turn"),
+            injected: header("x-icecore-injected"),
+            tokens: header("x-icecore-injected-tokens"),
+            left_out: header("x-icecore-left-out"),
+            memory: header("x-icecore-memory"),
+        };
+        let status = response.status();
+        if !status.is_success() {
+            let said = response.text().await.unwrap_or_default();
+            let said = serde_json::from_str::<Value>(&said)
+                .ok()
+                .and_then(|value| Some(value["error"]["message"].as_str()?.to_owned()))
+                .unwrap_or(said);
+            let message = format!("the model's server answered {}: {}", status.as_u16(), plain::one_line(&said));
+            return Err(Stop::new(Exit::Failure, message).into());
+        }
+        let (mut reply, mut buffer) = (String::new(), Vec::new());
+        let mut stream = response.bytes_stream();
+        while let Some(piece) = stream.next().await {
+            buffer.extend_from_slice(&piece.context("the reply broke off")?);
+            while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                let Some(words) = words_of(&String::from_utf8_lossy(&line)) else { continue };
+                reply.push_str(&words);
+                if !out.is_json() {
+                    out.raw(&plain::visible(&words))?;
+                    out.flush()?;
+                }
+            }
+        }
+        if out.is_json() {
+            return out.json(&json!({ "reply": reply, "told": told }));
+        }
+        out.line("")?;
+        let injected = told.injected.as_deref().unwrap_or_default().split(',').filter(|id| !id.is_empty()).count();
+        let left = told
+            .left_out
+            .as_deref()
+            .filter(|left| *left != "0")
+            .map_or_else(String::new, |left| format!(", {left} kinds of older things left out"));
+        out.say(match told.memory.as_deref() {
+            Some("on") => format!(
+                "{DIM}turn {}; memory told {injected} things in {} tokens{left}{DIM:#}",
+                told.turn.as_deref().unwrap_or("?"),
+                told.tokens.as_deref().unwrap_or("0")
+            ),
+            _ => format!("{DIM}memory could not be used for this turn{DIM:#}"),
+        });
+        Ok(())
+    }
+}
+
+/// The words in one line of a stream, of either kind of server.
+fn words_of(line: &str) -> Option<String> {
+    let data: Value = serde_json::from_str(line.trim().strip_prefix("data:")?.trim()).ok()?;
+    let openai = data["choices"][0]["delta"]["content"].as_str();
+    openai.or_else(|| data["delta"]["text"].as_str()).map(str::to_owned)
+}
+
+fn header_text(text: &str) -> Result<reqwest::header::HeaderValue> {
+    reqwest::header::HeaderValue::from_bytes(text.as_bytes())
+        .map_err(|_| Stop::new(Exit::Usage, format!("`{}` cannot be a name here", plain::one_line(text))).into())
+}
+
+fn random_token() -> Result<String> {
+    let mut random = [0_u8; 24];
+    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}

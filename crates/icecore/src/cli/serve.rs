@@ -1,0 +1,113 @@
+//! `serve`: the server that chat clients point their base URL at.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::Router;
+use clap::Args;
+use icecore_engine::clock::SystemClock;
+use icecore_engine::settings::Provider;
+
+use super::Global;
+use super::out::Out;
+use crate::error::{Exit, Stop};
+use crate::http::{self, Limits, Serving, Source, Token};
+use crate::spaces::{Chatting, Spaces};
+use crate::wire;
+
+/// How long remembering may go on after the server was told to stop.
+const SETTLING: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    addr: Option<SocketAddr>,
+    /// The home of this server's memory, made if it is not there; else your vault
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Listen where other machines can reach it; needs a token of your own in ICECORE_TOKEN or ICECORE_TOKEN_FILE
+    #[arg(long)]
+    allow_remote: bool,
+    /// Another name under which the server may be asked; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    allowed_host: Vec<String>,
+    /// A web page that may ask, like http://localhost:5173; may be given more than once
+    #[arg(long, value_name = "ORIGIN")]
+    allowed_origin: Vec<String>,
+    /// If [chat] has no key, let clients send their own in X-Icecore-Upstream-Authorization
+    #[arg(long)]
+    forward_auth: bool,
+}
+
+pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> {
+    if global.now.is_some() {
+        return Err(Stop::new(Exit::Usage, "a server lives now; leave --now out").into());
+    }
+    icecore_engine::llm::install_crypto();
+    let models = Arc::new(wire::models()?);
+    let home = wire::home_of(global, serve.root.as_deref()).await?;
+    let environment = |name: &str| std::env::var(name).ok();
+    let token = Token::find(&environment, &wire::token_file())?;
+    let token_said = token.source.clone();
+    let log: http::Log = Arc::new(|line: &str| {
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), "{line}");
+    });
+    let spaces = Spaces::new(home.clone(), models.clone(), log.clone());
+    // A home that cannot be opened is better found now.
+    spaces.of(None).await?;
+    let addr = serve.addr.unwrap_or(models.settings.server.addr);
+    let serving = Serving {
+        addr,
+        chat: models.settings.chat.clone(),
+        forward_auth: serve.forward_auth,
+        token,
+        allow_remote: serve.allow_remote,
+        allowed_hosts: serve.allowed_host.clone(),
+        allowed_origins: serve.allowed_origin.clone(),
+        limits: Limits::default(),
+        clock: Arc::new(SystemClock),
+        log,
+        ready: spaces.clone(),
+    };
+    let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), Router::new()).await?;
+    spaces.keep_remembering();
+    tell(out, &running.addr(), &home, &token_said, &models)?;
+    running.until_signal().await?;
+    out.say("Finishing what is being remembered");
+    if !spaces.settle(SETTLING).await {
+        out.say("Some turns are not remembered yet; they are when the server runs again");
+    }
+    Ok(())
+}
+
+fn tell(out: &mut Out, addr: &SocketAddr, home: &std::path::Path, token: &Source, models: &wire::Models) -> Result<()> {
+    let token = match token {
+        Source::Set(name) => format!("from {name}"),
+        Source::File(file) => format!("in {}", file.display()),
+        Source::Made(file) => format!("made just now, in {}", file.display()),
+    };
+    if out.is_json() {
+        out.json(&serde_json::json!({ "addr": addr.to_string(), "home": home.display().to_string(), "token": token }))?;
+        return out.flush();
+    }
+    out.line(format!("Listening on http://{addr}"))?;
+    out.flush()?;
+    out.say(format!("  memory   {}", home.display()));
+    out.say(format!("  token    {token}"));
+    let chat = &models.settings.chat;
+    match chat.provider {
+        Provider::None | Provider::Command => {
+            out.say("  model    none: set [chat] in your config.toml, or there is nothing to pass requests on to");
+        }
+        Provider::OpenAi | Provider::Anthropic => out.say(format!("  model    {} at {}", chat.model, chat.base_url)),
+    }
+    if models.summarizer.is_none() {
+        out.say("  memory is kept, and remembered by rules alone: [summarizer] of your config.toml names a model that does it better");
+    }
+    Ok(())
+}
