@@ -209,7 +209,7 @@ fn revalued(fact: &Reading, wanted: &Reading, state: bool) -> Option<Sure> {
     let counted = before.class == Class::Filler || COUNTERS.contains(&before.lower.as_str()) || COUNTERS.contains(&before.word.as_str());
     let last = at + 1 == one.len();
     let ends = last && before.name && !named;
-    ((versions && !named) || (units && !named) || counted || ends).then_some(Sure::Clearly)
+    ((!named && (versions || units)) || counted || ends).then_some(Sure::Clearly)
 }
 
 #[rustfmt::skip]
@@ -265,7 +265,7 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
     let explicit = |reading: &Reading| reading.key.clone().filter(|key| key.head == reading::Head::Key);
     let key = explicit(fact);
     if let (Some(one), Some(other)) = (&key, explicit(wanted)) {
-        return (one.meets(&other) && (wanted.value.is_empty() || within(&wanted.value, &fact.value))).then(|| {
+        return (one.meets(&other) && (wanted.value.is_empty() || (!fact.several && within(&wanted.value, &fact.value)))).then(|| {
             if one.whole == other.whole {
                 Sure::Exactly
             } else if exact(one, &other) {
@@ -308,8 +308,29 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
         .all(|token| token.class == Class::Telling && !token.name && !LIMITING.contains(&token.lower.as_str()));
     let count = |stems: &BTreeSet<&str>| stems.iter().filter(|stem| !["for", "with", "by", "to"].contains(stem)).count();
     let most = theirs.is_subset(&mine) && count(&theirs) >= 2 && count(&theirs) * 3 >= count(&mine) * 2;
-    (most && plain && fact.denies() == wanted.denies() && fact.numbers() == wanted.numbers() && subsequence(wanted, fact))
-        .then_some(Sure::Fairly)
+    // Only a closing remark may be missing: `green` and `and coffee` say something else.
+    let (last, led) = trailing(fact, &theirs);
+    (most
+        && !fact.several
+        && last
+        && led
+        && plain
+        && fact.denies() == wanted.denies()
+        && fact.numbers() == wanted.numbers()
+        && subsequence(wanted, fact))
+    .then_some(Sure::Fairly)
+}
+
+/// Whether what is missing of the fact stands at its end, and after a preposition.
+fn trailing(fact: &Reading, named: &BTreeSet<&str>) -> (bool, bool) {
+    let known = |token: &Token| token.class == Class::Filler || named.contains(token.stem.as_str());
+    let Some(first) = fact.tokens.iter().position(|token| !known(token)) else { return (true, true) };
+    let rest = fact.tokens.get(first..).unwrap_or_default();
+    let last = !rest.iter().any(|token| token.class != Class::Filler && known(token));
+    const LEADS: &[&str] = &["for", "in", "on", "at", "with", "by", "für", "mit", "im", "bei", "pour", "dans", "avec", "para", "con", "en"];
+    let before = first.checked_sub(1).and_then(|at| fact.tokens.get(at));
+    let leads = |token: Option<&Token>| token.is_some_and(|token| LEADS.contains(&token.lower.as_str()));
+    (last, leads(rest.first()) || leads(before))
 }
 
 /// Words without which a statement says something else.

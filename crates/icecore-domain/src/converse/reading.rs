@@ -216,7 +216,7 @@ fn tokens_from(text: &str, mut begins: bool) -> Vec<Token> {
         let trimmed = raw
             .trim_start_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '€' | '$' | '£' | '-' | '#'))
             .trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#' | '€' | '$' | '£' | '%'));
-        let trimmed = if trimmed.chars().filter(|c| c.is_alphanumeric()).count() == 0 { "" } else { trimmed };
+        let trimmed = if trimmed.contains(|c: char| c.is_alphanumeric() || matches!(c, '€' | '$' | '£')) { trimmed } else { "" };
         let ends = raw.ends_with(['.', ':', '!', '?']);
         if trimmed.is_empty() {
             begins |= ends;
@@ -356,6 +356,8 @@ pub(crate) struct Reading {
     pub(crate) key: Option<Key>,
     /// What comes after the key.
     pub(crate) value: Vec<Token>,
+    /// Whether it names several things, of which one alone is not all.
+    pub(crate) several: bool,
 }
 
 /// Things of which there is one at a time.
@@ -439,6 +441,12 @@ const QUALIFIERS: &[&str] = &[
 
 impl Reading {
     pub(crate) fn of(text: &str) -> Self {
+        let lower = text.to_lowercase();
+        let joined = [" and ", " or ", " und ", " oder ", " et ", " ou ", " y ", " o ", ", ", " & ", " + ", "; ", " / "];
+        Self { several: joined.iter().any(|joint| lower.contains(joint)), ..Self::parted(text) }
+    }
+
+    fn parted(text: &str) -> Self {
         let text = text.trim().trim_start_matches(['-', '*', '•', '>', ' ']);
         let text = &text[..text.floor_char_boundary(4_000)];
         if let Some((before, after)) = label(text) {
@@ -449,7 +457,7 @@ impl Reading {
             if let Some(reading) = reading {
                 return reading;
             }
-            return Self { tokens: tokens(&format!("{before} {after}")), key: None, value: Vec::new() };
+            return Self { tokens: tokens(&format!("{before} {after}")), key: None, value: Vec::new(), several: false };
         }
         Self::sentence(text)
     }
@@ -469,13 +477,13 @@ impl Reading {
         let value = tokens(after);
         let mut all = words;
         all.extend(value.iter().cloned());
-        Some(Self { tokens: all, key: Some(key), value })
+        Some(Self { tokens: all, key: Some(key), value, several: false })
     }
 
     fn sentence(text: &str) -> Self {
         let all = tokens(text);
         let (key, value) = frame(text).map_or((None, Vec::new()), |(key, value)| (Some(key), value));
-        Self { tokens: all, key, value }
+        Self { tokens: all, key, value, several: false }
     }
 
     /// What says something, each word once.
@@ -510,6 +518,14 @@ fn label(text: &str) -> Option<(&str, &str)> {
     let sentences =
         before.contains(['.', '!', '?', ',', ';']) && before.split_whitespace().any(|word| word.ends_with(['.', '!', '?', ',', ';']));
     (!before.is_empty() && !long && !sentences).then(|| (before, text[at + length..].trim()))
+}
+
+/// A list that goes on: `Allergies: nuts` and `Allergies: pollen` are `Allergies: nuts, pollen`.
+pub(crate) fn continued(fact: &str, more: &str) -> Option<String> {
+    let ((key, _), (_, value)) = (label(fact.trim())?, label(more.trim())?);
+    let last = folded(key.split_whitespace().next_back()?);
+    let many = singular(&last) != last;
+    (many && !value.is_empty()).then(|| format!("{}, {value}", fact.trim().trim_end_matches(['.', ',', ';'])))
 }
 
 /// Subject, verb and value of a sentence whose verb gives one value at a time.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::reading::{self, Class, Token};
+use super::reading::{self, Class, Head, Reading, Token};
 
 /// How many of its telling words an entry must have from the exchange, in percent.
 const SUPPORTED_PERCENT: usize = 60;
@@ -25,6 +25,7 @@ const REPORTER: &[&str] = &[
     "nutzer", "möchte", "bevorzugt", "will", "entschieden", "entscheidung", "nutzt", "verwendet", "hat", "braucht", "soll", "muss", "mit",
     "für", "zu", "utilisateur", "préfère", "veut", "décidé", "utilise", "doit", "avec", "pour", "usuario", "prefiere", "quiere", "decidió",
     "usa", "debe", "con", "para", "lives", "wohnt", "habite", "vive", "works", "allowed", "lieu", "statt", "vez", "lugar",
+    "dislikes", "dislike", "avoids", "avoid",
 ];
 /// Words that deny by themselves, whatever the exchange uses for it.
 #[rustfmt::skip]
@@ -67,8 +68,12 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
         return Some(format!("the exchange does not say: {}", missing.join(", ")));
     }
     let wanted: Vec<&Token> = tokens.iter().filter(telling).collect();
-    let there = wanted.iter().filter(|token| all.has(token)).count();
-    if there * 100 < wanted.len() * SUPPORTED_PERCENT {
+    let together = |at: usize| -> bool {
+        let joined = |one: Option<&&Token>, other: Option<&&Token>| matches!((one, other), (Some(one), Some(other)) if all.words.contains(&format!("{}{}", one.word, other.word)));
+        joined(wanted.get(at), wanted.get(at + 1)) || at.checked_sub(1).is_some_and(|before| joined(wanted.get(before), wanted.get(at)))
+    };
+    let there = wanted.iter().enumerate().filter(|(at, token)| all.has(token) || together(*at)).count();
+    if there * 100 < wanted.len() * SUPPORTED_PERCENT && !labelled(entry, &all) {
         return Some(format!("only {there} of its {} telling words are in the exchange", wanted.len()));
     }
     // A preference or a decision with no words of its own is the reporter's alone.
@@ -79,6 +84,15 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
         }
     }
     polarity(&tokens, &wanted, &said)
+}
+
+/// Whether only the label is the summariser's: `Database: Postgres` where somebody spoke of Postgres. A number under
+/// another label would be another claim.
+fn labelled(entry: &str, all: &Clause) -> bool {
+    let reading = Reading::of(entry);
+    let label = reading.key.as_ref().is_some_and(|key| key.head == Head::Key && key.words.len() <= 2);
+    let value: Vec<&Token> = reading.value.iter().filter(|token| token.class != Class::Filler).collect();
+    label && !value.is_empty() && value.iter().all(|token| token.class == Class::Telling && all.has(token))
 }
 
 /// Whether the clauses that speak of the same things say the opposite, or only ask.
@@ -168,7 +182,11 @@ impl Clause {
                 || known.strip_suffix(char::is_alphabetic).is_some_and(|bare| bare == number)
                 || number.strip_suffix(char::is_alphabetic).is_some_and(|bare| bare == known)
         };
-        if self.words.iter().any(|word| same(word)) {
+        // "3 May" is said by "2026-05-03".
+        let day = |word: &String| {
+            word.parse::<jiff::civil::Date>().is_ok_and(|date| date.day().to_string() == number || date.year().to_string() == number)
+        };
+        if self.words.iter().any(|word| same(word) || day(word)) {
             return true;
         }
         // A thousand may be written `1k` or `1.000`.
@@ -305,6 +323,9 @@ mod tests {
             ("the", &["hello", "hi"]),
             ("User allocated 40 hours per week", &["I have some hours per week", "Good."]),
             ("Framework: React 18", &["we use React 17", "ok"]),
+            ("Budget: 500 EUR", &["the rent is 500 EUR", "ok"]),
+            ("Editor: Emacs", &["I do not use Emacs", "ok"]),
+            ("Deadline: 4 May", &["it is due 2026-05-03", "The deadline is noted."]),
         ]);
     }
 

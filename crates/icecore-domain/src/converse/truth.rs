@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::key::{self, Meant, Sure, Way, alike, meant, meant_surely};
-use super::reading::{Class, Reading};
+use super::reading::{Class, Reading, continued};
 use super::support;
 use crate::budget;
 use crate::calendar::Moment;
@@ -367,6 +367,12 @@ impl Work {
         }
         match self.find(&text, Way::Add, false) {
             (Meant::One(at), sure) => {
+                // To add to a list is not to replace it.
+                let list = self.slots.get(at).and_then(|slot| continued(&slot.text, &text));
+                if let Some(list) = list.filter(|list| sure >= Some(Sure::Key) && list.len() <= MAX_ENTRY_BYTES) {
+                    self.note("added to the list of that key", &text);
+                    return self.replace(at, Some(Sure::Exactly), list);
+                }
                 self.note("what was to be added has a known key, so it replaced that fact", &text);
                 self.replace(at, sure, text);
             }
@@ -511,14 +517,12 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
     let known: Vec<Reading> = facts.iter().map(|fact| Reading::of(&fact.text)).collect();
     // For each fact the line that keeps it, and whether as it is.
     let mut homes: Vec<Option<(usize, bool)>> = vec![None; facts.len()];
-    for (at, fact) in facts.iter().enumerate() {
+    for ((fact, reading), place) in facts.iter().zip(&known).zip(&mut homes) {
         let verbatim = |line: &&String| plain::sameness_key(line) == plain::sameness_key(&fact.text);
         let same_line =
-            |line: &String| alike(&Reading::of(line), &known[at]) || (!fact.hard && says(&fact.text, line) && says(line, &fact.text));
+            |line: &String| alike(&Reading::of(line), reading) || (!fact.hard && says(&fact.text, line) && says(line, &fact.text));
         let home = lines.iter().position(|line| verbatim(&line)).or_else(|| lines.iter().position(same_line));
-        if let (Some(home), Some(place)) = (home, homes.get_mut(at)) {
-            *place = Some((home, true));
-        }
+        *place = home.map(|home| (home, true));
     }
     for (home, line) in lines.iter().enumerate() {
         if homes.iter().flatten().any(|(kept, _)| *kept == home) {

@@ -61,6 +61,9 @@ fn a_diff_removes_then_updates_then_adds() {
         &["Python version: 3.12", "Python virtualenv: .venv"],
         0,
     );
+    check(&["Allergies: nuts"], &diff(&[], &[], &["Allergies: pollen"]), &["Allergies: nuts, pollen"], 1);
+    check(&["Allergies: nuts"], &diff(&[], &["Allergies: pollen"], &[]), &["Allergies: pollen"], 0);
+    check(&["Allergies: nuts, pollen"], &diff(&["Allergies: nuts"], &[], &[]), &["Allergies: nuts, pollen"], 1);
     check(&["User has 2 cats"], &diff(&[], &[], &["User has 3 cats"]), &["User has 3 cats"], 1);
     check(&["Paid 100 EUR to Anna"], &diff(&[], &[], &["Paid 200 EUR to Anna"]), &["Paid 100 EUR to Anna", "Paid 200 EUR to Anna"], 0);
 }
