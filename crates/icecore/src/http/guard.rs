@@ -62,9 +62,9 @@ impl Token {
         match (set("ICECORE_TOKEN"), set("ICECORE_TOKEN_FILE")) {
             (Some(_), Some(_)) => bail!("ICECORE_TOKEN and ICECORE_TOKEN_FILE are both set; keep one"),
             (Some(token), None) => Self::of(&token, Source::Set("ICECORE_TOKEN")).context("ICECORE_TOKEN"),
-            (None, Some(path)) => Self::of(&read_token(Path::new(&path))?, Source::Set("ICECORE_TOKEN_FILE")).context("ICECORE_TOKEN_FILE"),
+            (None, Some(path)) => Self::of(&read_named(Path::new(&path))?, Source::Set("ICECORE_TOKEN_FILE")).context("ICECORE_TOKEN_FILE"),
             (None, None) if file.exists() => {
-                Self::of(&read_token(file)?, Source::File(file.to_owned())).with_context(|| file.display().to_string())
+                Self::of(&read_own(file)?, Source::File(file.to_owned())).with_context(|| file.display().to_string())
             }
             (None, None) => Self::make(file),
         }
@@ -89,7 +89,7 @@ impl Token {
         let stage = Stage::beside(folder)?;
         // Whoever was faster has made one.
         if file.exists() {
-            return Self::of(&read_token(file)?, Source::File(file.to_owned()));
+            return Self::of(&read_own(file)?, Source::File(file.to_owned()));
         }
         writeln!(stage.file(name)?, "{token}").with_context(|| format!("{} cannot be written", file.display()))?;
         stage.settle(name)?;
@@ -108,11 +108,17 @@ impl Token {
     }
 }
 
-fn read_token(file: &Path) -> anyhow::Result<String> {
+/// The token in the file that icecore made; one that others can read is no secret any more.
+fn read_own(file: &Path) -> anyhow::Result<String> {
     let found = std::fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
     if found.permissions().mode() & 0o077 != 0 {
         bail!("{} holds a token and others can read it; `chmod 600 {}`", file.display(), file.display());
     }
+    read_named(file)
+}
+
+/// The token in a file that a person named. Who may read it is theirs to say: secrets that are mounted are often open within.
+fn read_named(file: &Path) -> anyhow::Result<String> {
     let token = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     Ok(token.trim().to_owned())
 }
