@@ -126,10 +126,10 @@ pub fn find(user: &str, assistant: &str) -> Finds {
 }
 
 fn find_in(text: &str, by: Role, request: prose::Request, finds: &mut Finds) {
-    let (blocks, passed_over) = blocks(text, MOST_FOUND);
-    finds.passed_over += passed_over;
+    let blocks = blocks(text);
+    finds.passed_over += blocks.len().saturating_sub(MOST_FOUND);
     let mut found: Vec<(usize, Found)> = Vec::new();
-    for block in &blocks {
+    for block in blocks.iter().take(MOST_FOUND) {
         found.extend(block_found(text, block, by).map(|one| (block.start, one)));
     }
     let lines = lines(text, &blocks);

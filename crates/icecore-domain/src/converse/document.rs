@@ -27,7 +27,7 @@ const MOST_COMPARED: usize = 200;
 
 /// Whether a text is long enough to be kept as a document. Code in it does not count.
 pub fn is_document(text: &str) -> bool {
-    let (blocks, _) = artifact::blocks(text, usize::MAX);
+    let blocks = artifact::blocks(text);
     has_words(&artifact::lines(text, &blocks), DOCUMENT_WORDS + 1)
 }
 
@@ -82,7 +82,7 @@ impl Section<'_> {
 
 /// A text by its headings: `# Title`, or a title with `===` or `---` below it.
 fn sections(text: &str) -> Vec<Section<'_>> {
-    let (blocks, _) = artifact::blocks(text, usize::MAX);
+    let blocks = artifact::blocks(text);
     let lines = artifact::lines(text, &blocks);
     let mut sections = vec![Section { level: 0, title: None, words: Vec::new() }];
     let mut at = 0;

@@ -56,6 +56,7 @@ struct Client {
     token: String,
     provider: Provider,
     model: String,
+    extra: serde_json::Map<String, Value>,
 }
 
 pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
@@ -92,6 +93,7 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
         token,
         provider: settings.provider,
         model: settings.model.clone(),
+        extra: settings.extra.clone(),
     };
     let outcome = converse(&client, chat, out).await;
     running.stop().await?;
@@ -139,6 +141,11 @@ impl Client {
             }
             _ => ("/v1/chat/completions", json!({ "model": self.model, "stream": true, "messages": messages })),
         };
+        // What the person's settings say of every request, such as max_tokens.
+        let mut body = body;
+        if let Some(fields) = body.as_object_mut() {
+            fields.extend(self.extra.clone());
+        }
         let mut request = self
             .http
             .post(format!("{}{path}", self.address))

@@ -5,6 +5,8 @@ use std::hash::Hash;
 
 /// The longest diff that is shown, in lines.
 pub const MOST_DIFF_LINES: usize = 1_000;
+/// What a line of a diff may take on average, so that a few lines without end do not get through.
+const BYTES_PER_LINE: usize = 400;
 /// Lines that stay the same around each change.
 const CONTEXT: usize = 3;
 /// How many steps the exact search may take in one diff; what is beyond counts as replaced as a whole.
@@ -23,7 +25,12 @@ pub fn diff_within(old: &str, new: &str, old_name: &str, new_name: &str, context
     let (old_lines, new_lines): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
     let runs = runs(&matches(&old_lines, &new_lines), old_lines.len(), new_lines.len());
     let one_line = |name: &str| name.replace(['\n', '\r'], " ");
-    let mut out = Bounded { text: format!("--- {}\n+++ {}\n", one_line(old_name), one_line(new_name)), room: most_lines, left_out: 0 };
+    let mut out = Bounded {
+        text: format!("--- {}\n+++ {}\n", one_line(old_name), one_line(new_name)),
+        room: most_lines,
+        bytes: most_lines.saturating_mul(BYTES_PER_LINE),
+        left_out: 0,
+    };
     // Changes with no more than twice the context between them share a hunk.
     let mut hunks: Vec<Vec<Run>> = Vec::new();
     for run in runs {
@@ -57,16 +64,18 @@ pub fn diff_within(old: &str, new: &str, old_name: &str, new_name: &str, context
 struct Bounded {
     text: String,
     room: usize,
+    bytes: usize,
     left_out: usize,
 }
 
 impl Bounded {
     fn line(&mut self, mark: &str, line: &str) {
-        if self.room == 0 {
+        if self.room == 0 || line.len() > self.bytes {
+            self.room = 0;
             self.left_out += 1;
             return;
         }
-        self.room -= 1;
+        (self.room, self.bytes) = (self.room - 1, self.bytes - line.len());
         self.text.push_str(mark);
         self.text.push_str(line);
         if !line.ends_with('\n') {

@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// How often marks within marks are looked for in vain, each time down to the end of the text.
+const MOST_TRIES: usize = 8;
+
 /// A fenced block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block<'a> {
@@ -45,31 +48,28 @@ struct Mark<'a> {
     info: &'a str,
 }
 
-/// The first blocks of a text, and how many more there are.
-pub fn blocks(text: &str, most: usize) -> (Vec<Block<'_>>, usize) {
+/// The blocks of a text.
+pub fn blocks(text: &str) -> Vec<Block<'_>> {
     let marks = marks(text);
-    let (mut blocks, mut more, mut at) = (Vec::new(), 0, 0);
+    let (mut blocks, mut at, mut tries) = (Vec::new(), 0, MOST_TRIES);
     while let Some(open) = marks.get(at) {
         // Marks of code with marks behind them are code within a line.
         if open.mark == b'`' && open.info.contains('`') {
             at += 1;
             continue;
         }
-        let close = if blocks.len() < most && holds_markdown(open.info) {
-            nested(&marks, at).or_else(|| plain(&marks, at))
-        } else {
-            plain(&marks, at)
-        };
-        if blocks.len() == most {
-            more += 1;
-        } else {
-            let (inner, end) = close.map_or((open.end..text.len(), text.len()), |close| (open.end..marks[close].start, marks[close].end));
-            blocks.push(Block { start: open.start, end, info: open.info, inner, indent: open.indent, closed: close.is_some() });
+        let mut close = None;
+        if tries > 0 && holds_markdown(open.info) {
+            close = nested(&marks, at);
+            tries -= usize::from(close.is_none());
         }
+        let close = close.or_else(|| plain(&marks, at));
+        let (inner, end) = close.map_or((open.end..text.len(), text.len()), |close| (open.end..marks[close].start, marks[close].end));
+        blocks.push(Block { start: open.start, end, info: open.info, inner, indent: open.indent, closed: close.is_some() });
         let Some(close) = close else { break };
         at = close + 1;
     }
-    (blocks, more)
+    blocks
 }
 
 fn marks(text: &str) -> Vec<Mark<'_>> {

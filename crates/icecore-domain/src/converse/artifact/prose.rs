@@ -164,7 +164,7 @@ pub struct Line<'a> {
     pub fenced: bool,
 }
 
-/// The lines of a text.
+/// The lines of a text; blank ones that follow each other are one.
 pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
     let (mut lines, mut start, mut blocks) = (Vec::new(), 0, blocks.iter().peekable());
     for line in text.split_inclusive('\n') {
@@ -172,7 +172,11 @@ pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
             blocks.next();
         }
         let fenced = blocks.peek().is_some_and(|block| block.start <= start);
-        lines.push(Line { start, text: line.trim_end_matches(['\n', '\r']), fenced });
+        let line_text = line.trim_end_matches(['\n', '\r']);
+        let again = lines.last().is_some_and(|last: &Line<'_>| last.text.is_empty() && last.fenced == fenced);
+        if !(again && line_text.is_empty()) {
+            lines.push(Line { start, text: line_text, fenced });
+        }
         start += line.len();
     }
     lines
@@ -202,7 +206,10 @@ pub fn bold(line: &str) -> Option<&str> {
 
 fn is_rule(line: &str) -> bool {
     let line = line.trim();
-    line.len() >= 3 && ["-", "*", "_", "=", "—"].iter().any(|mark| line.replace(mark, "").trim().is_empty()) && line.len() <= 200
+    let Some(mark) = line.chars().next().filter(|mark| "-*_=—".contains(*mark)) else { return false };
+    (3..=200).contains(&line.len())
+        && line.chars().all(|c| c == mark || c == ' ')
+        && line.chars().filter(|c| *c == mark).take(3).count() == 3
 }
 
 fn blank(line: &str) -> bool {
@@ -290,6 +297,9 @@ pub fn says_revised(line: &str) -> bool {
 
 /// "Here is the draft:" and its likes.
 fn is_lead_in(line: &str) -> bool {
+    if line.len() > 240 || !line.trim_end_matches(['*', '_', ' ']).ends_with([':', '：']) {
+        return false;
+    }
     let plain = line.trim().trim_matches(['*', '_']).trim_end().to_lowercase().replace('’', "'");
     if plain.len() > 200 || !plain.ends_with([':', '：']) || plain.starts_with(['-', '|', '#', '>']) {
         return false;
@@ -475,23 +485,30 @@ fn end_of_draft(lines: &[Line<'_>], from: usize) -> usize {
         .unwrap_or(lines.len())
 }
 
+/// Up to where a letter goes: its sign-off, the name below it and a postscript, or what ends any draft.
 fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
-    let end = end_of_draft(lines, from);
-    let Some(sign_off) = (from..end).find(|&at| is_sign_off(lines[at].text)) else { return end };
-    // The name, right below or after a blank line; then a postscript.
-    let mut at = sign_off + 1;
-    while at < end && blank(lines[at].text) {
-        at += 1;
+    let ends = |at: usize| {
+        let line = lines[at];
+        line.fenced || is_rule(line.text) || at > from && blank(lines[at - 1].text) && is_closer(line.text)
+    };
+    // One walk for both, so that a thousand subjects do not mean a thousand walks to the end.
+    let Some(stop) = (from..lines.len()).find(|&at| is_sign_off(lines[at].text) || at > from && ends(at)) else { return lines.len() };
+    if !is_sign_off(lines[stop].text) {
+        return stop;
     }
-    let signed = (at..end).take_while(|&at| !blank(lines[at].text) && lines[at].text.len() <= 60).take(5).count();
-    at = if signed == 0 { sign_off + 1 } else { at + signed };
-    let next = (at..end).find(|&at| !blank(lines[at].text));
-    if let Some(next) =
-        next.filter(|&next| lines[next].text.trim().to_lowercase().starts_with("p.s") || lines[next].text.trim().starts_with("PS"))
-    {
-        at = (next..end).find(|&at| blank(lines[at].text)).unwrap_or(end);
+    let said = |from: usize| (from..lines.len()).find(|&at| !blank(lines[at].text)).filter(|&at| !ends(at));
+    let mut end = stop + 1;
+    if let Some(name) = said(end) {
+        // The name, right below or after a blank line.
+        let signed =
+            (name..lines.len()).take_while(|&at| !blank(lines[at].text) && lines[at].text.len() <= 60 && !ends(at)).take(5).count();
+        end = if signed == 0 { end } else { name + signed };
     }
-    at
+    let postscript = |at: &usize| lines[*at].text.trim().starts_with("P.S") || lines[*at].text.trim().starts_with("PS");
+    if let Some(more) = said(end).filter(postscript) {
+        end = (more..lines.len()).find(|&at| blank(lines[at].text) || ends(at)).unwrap_or(lines.len());
+    }
+    end
 }
 
 /// The verses of a reply: paragraphs of short lines that follow each other.

@@ -1,5 +1,6 @@
 //! What somebody's words refer to: "the version from turn 3", "der erste Entwurf", `[[artifact:sort.py@v2]]`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{Kind, fence, name};
@@ -60,7 +61,7 @@ impl Reference {
     /// What a text refers to, in its order, each once; what stands in code does not count, but for markers.
     pub fn read(text: &str) -> Vec<Self> {
         let mut found: Vec<(usize, Self)> = markers(text).into_iter().map(|(range, reference)| (range.start, reference)).collect();
-        let (blocks, _) = fence::blocks(text, usize::MAX);
+        let blocks = fence::blocks(text);
         let mut from = 0;
         for (start, end) in blocks.iter().map(|block| (block.start, block.end)).chain([(text.len(), text.len())]) {
             spoken(&text[from..start], from, &mut found);
@@ -84,6 +85,10 @@ pub fn markers(text: &str) -> Vec<(Range<usize>, Reference)> {
     while let Some(at) = memchr::memmem::find(&text.as_bytes()[from..], b"[[").map(|at| from + at) {
         from = at + 1;
         let window = &text[at + 2..text.floor_char_boundary(at + MARKER_BYTES)];
+        let key = window.trim_start();
+        if !key.get(..8).is_some_and(|key| key.eq_ignore_ascii_case("artifact")) {
+            continue;
+        }
         let Some(inner) = window.find("]]").map(|end| &window[..end]) else { continue };
         let Some(reference) = marked(inner) else { continue };
         let end = at + 2 + inner.len() + 2;
@@ -123,7 +128,7 @@ struct Word<'a> {
     /// As it stands there.
     raw: &'a str,
     /// Small letters, without what stands around it.
-    plain: String,
+    plain: Cow<'a, str>,
     /// Which sentence it is in.
     sentence: usize,
     /// A quotation or code mark stands around it.
@@ -228,7 +233,7 @@ fn spoken(text: &str, offset: usize, found: &mut Vec<(usize, Reference)>) {
     let mut at = 0;
     while at < words.len() {
         let before = found.len();
-        let word = words[at].plain.as_str();
+        let word = words[at].plain.as_ref();
         if TURNS.contains(&word) {
             turn(&words, at, offset, found);
         } else if VERSIONS.contains(&word) || DRAFTS.contains(&word) {
@@ -258,7 +263,11 @@ fn split(text: &str) -> Vec<Word<'_>> {
             let inner = raw.trim_matches(|c: char| !c.is_alphanumeric());
             let quoted = raw.starts_with(['`', '"', '\'', '“', '„', '*', '«']);
             // Words longer than any name or keyword are only in the way.
-            let plain = if inner.len() <= 120 { inner.to_lowercase() } else { String::new() };
+            let plain = match inner {
+                long if long.len() > 120 => Cow::Borrowed(""),
+                small if small.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) => Cow::Borrowed(small),
+                _ => Cow::Owned(inner.to_lowercase()),
+            };
             words.push(Word { at: raw.as_ptr() as usize - base, raw, plain, sentence, quoted });
             if raw.trim_end_matches(['"', ')', '”', '*', '`']).ends_with(['.', '!', '?', ';']) {
                 sentence += 1;
@@ -318,17 +327,17 @@ fn near<'w, 'a>(words: &'w [Word<'a>], at: usize) -> impl Iterator<Item = (usize
 }
 
 fn asked(words: &[Word<'_>], at: usize) -> bool {
-    near(words, at).any(|(_, word)| ASKS.contains(&word.plain.as_str()))
+    near(words, at).any(|(_, word)| ASKS.contains(&word.plain.as_ref()))
 }
 
 /// The name behind "of": of sort.py, of the `quicksort` function.
 fn named_after(words: &[Word<'_>], at: usize) -> Option<String> {
     let sentence = words[at].sentence;
     let mut rest = words[at + 1..].iter().take(6).take_while(|word| word.sentence == sentence);
-    rest.find(|word| ["of", "von", "vom", "des", "der", "for", "für"].contains(&word.plain.as_str()))?;
-    let word = rest.find(|word| !ARTICLES.contains(&word.plain.as_str()))?;
+    rest.find(|word| ["of", "von", "vom", "des", "der", "for", "für"].contains(&word.plain.as_ref()))?;
+    let word = rest.find(|word| !ARTICLES.contains(&word.plain.as_ref()))?;
     let general = [VERSIONS, DRAFTS, TEXTS, CODE, TURNS, FROM].concat();
-    let plain = word.plain.as_str();
+    let plain = word.plain.as_ref();
     if general.contains(&plain)
         || ["it", "them", "turn", "file", "datei", "yesterday", "last", "first"].contains(&plain)
         || ordinal(plain).is_some()
@@ -347,7 +356,7 @@ fn about(words: &[Word<'_>], at: usize) -> (Option<String>, Option<Kind>) {
         near(words, at).map(|(_, word)| word).find(name).map(|word| name::slug(&word.plain))
     };
     let kind = near(words, at).find_map(|(_, word)| {
-        let word = word.plain.as_str();
+        let word = word.plain.as_ref();
         if CODE.contains(&word) {
             Some(Kind::Code)
         } else if DRAFTS.contains(&word) || TEXTS.contains(&word) {
@@ -362,17 +371,17 @@ fn about(words: &[Word<'_>], at: usize) -> (Option<String>, Option<Kind>) {
 /// "turn 3", "turns 3 and 5", "the third turn", "Runde 3".
 fn turn(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Reference)>) {
     let noun = |word: &Word<'_>| {
-        let plain = word.plain.as_str();
+        let plain = word.plain.as_ref();
         [VERSIONS, DRAFTS, TEXTS, CODE].iter().any(|list| list.contains(&plain))
             || name::file_name(word.raw).is_some()
             || ["one", "die", "was", "what"].contains(&plain)
     };
     let before = at.checked_sub(1).map(|before| &words[before]).filter(|word| word.sentence == words[at].sentence);
     let nth = before.and_then(|word| ordinal(&word.plain)).map(u64::from);
-    let leads = |place: usize| place.checked_sub(1).is_some_and(|before| FROM.contains(&words[before].plain.as_str()));
+    let leads = |place: usize| place.checked_sub(1).is_some_and(|before| FROM.contains(&words[before].plain.as_ref()));
     let place = if nth.is_some() { at - 1 } else { at };
     // "Turn 3 degrees left" is none: something must be from that turn, or be gone back to.
-    let article = place.checked_sub(1).is_some_and(|before| ARTICLES.contains(&words[before].plain.as_str()));
+    let article = place.checked_sub(1).is_some_and(|before| ARTICLES.contains(&words[before].plain.as_ref()));
     let led = leads(place) || article && leads(place - 1);
     let spoken_of = near(words, at).any(|(_, word)| noun(word)) || asked(words, at);
     if !(led && spoken_of) {
@@ -394,7 +403,7 @@ fn listed(words: &[Word<'_>], at: usize) -> Vec<u64> {
         let whole = !word.raw.trim_end_matches(['.', ',', '!', '?', ';', ':', ')']).contains('.');
         match number(&word.plain).filter(|_| whole) {
             Some(number) if number < 1_000_000 => numbers.push(number),
-            _ if !numbers.is_empty() && ["and", "und", "to", "with", "mit", "bis", "or", "oder"].contains(&word.plain.as_str()) => {}
+            _ if !numbers.is_empty() && ["and", "und", "to", "with", "mit", "bis", "or", "oder"].contains(&word.plain.as_ref()) => {}
             _ => break,
         }
     }
@@ -408,7 +417,7 @@ fn version(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize,
     if !numbers.is_empty() {
         // "Python version 3" is about Python.
         let free = before.is_none_or(|word| {
-            let plain = word.plain.as_str();
+            let plain = word.plain.as_ref();
             [ARTICLES, FROM, ASKS].iter().any(|list| list.contains(&plain))
                 || ["with", "mit", "is", "me", "mir", "go", "on", "auf"].contains(&plain)
                 || name::file_name(word.raw).is_some()
@@ -429,7 +438,7 @@ fn version(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize,
     // "the first email draft", "the previous sort.py version": a word may stand between.
     let between = at.checked_sub(2).map(|place| &words[place]).filter(|word| word.sentence == words[at].sentence);
     let between = between.filter(|_| {
-        TEXTS.contains(&before.plain.as_str()) || CODE.contains(&before.plain.as_str()) || name::file_name(before.raw).is_some()
+        TEXTS.contains(&before.plain.as_ref()) || CODE.contains(&before.plain.as_ref()) || name::file_name(before.raw).is_some()
     });
     let Some(which) = adjective(&before.plain).or_else(|| between.and_then(|word| adjective(&word.plain))) else { return };
     let (name, kind) = about(words, at);

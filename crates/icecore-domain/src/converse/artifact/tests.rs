@@ -120,7 +120,7 @@ fn names_come_from_the_fence_the_line_before_the_first_line_or_the_definition() 
         ("", "bash", "#!/bin/bash\n# deploy.sh", "deploy.sh!"),
         ("", "python", "# this sorts", ""),
         // What it defines.
-        ("", "rust", "pub async fn quicksort<T>(v: &[T]) {", "quicksort"),
+        ("", "rust", "pub(crate) unsafe fn quicksort<T>(v: &[T]) {", "quicksort"),
         ("", "rust", "impl Display for X {}\nfn main() {", "display"),
         ("", "rust", "const fn weigh() {", "weigh"),
         ("", "python", "import os\nasync def fetch_all():", "fetch_all"),
@@ -468,6 +468,7 @@ fn a_diff_shows_what_changed_and_no_more() {
     check(&numbers(1..11), &numbers(1..11).replace("5\n", "five\n"), "--- a\n+++ b\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");
     let far = numbers(1..21).replacen("2\n", "two\n", 1).replace("19\n", "");
     check(&numbers(1..21), &far, "--- a\n+++ b\n@@ -1,5 +1,5 @@\n 1\n-2\n+two\n 3\n 4\n 5\n@@ -16,5 +16,4 @@\n 16\n 17\n 18\n-19\n 20\n");
+    assert!(diff("a\n", &"x".repeat(1_000_000), "a", "b").ends_with("-a\n… 1 more lines of this diff left out\n"));
     let huge = diff("", &numbers(0..5_000), "a", "b");
     assert!(huge.ends_with("+998\n… 4001 more lines of this diff left out\n"), "{}", &huge[huge.len() - 80..]);
 }
@@ -511,6 +512,9 @@ fn an_exchange_with_too_many_blocks_says_so() {
     let block = "```python\ndef f1():\n    pass\n```\n";
     let finds = find(&block.repeat(70), &block.repeat(100));
     assert_eq!((finds.found.len(), finds.passed_over), (2 * MOST_FOUND, 6 + 36));
+    // Those that were passed over are still code, and no text.
+    let long = format!("```python\n{}```\n", "many words in a row that would make a document of it\n".repeat(10)).repeat(100);
+    assert!(find("", &long).found.iter().all(|one| one.kind == Kind::Code));
 }
 
 /// Text with the marks that matter here.
