@@ -3,6 +3,7 @@
 //! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or talks nonsense leaves a line
 //! with the raw words in the log; the turn counts as unsummarised and is tried again.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use icecore_domain::budget;
@@ -15,6 +16,7 @@ use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::plain;
+use icecore_domain::rank::terms;
 use icecore_domain::summary::Cost;
 use serde::Serialize;
 use serde_json::json;
@@ -126,7 +128,7 @@ impl Chats {
             depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
         let facts = self.facts_of(conversation).await?;
         let asked = match asking {
-            Some(asking) => self.ask_summarizer(exchange, depth, &facts, asking).await?,
+            Some(asking) => self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?,
             None => Asked::Answered(extracted(exchange), Cost::default()),
         };
         let now = self.memory.now();
@@ -152,7 +154,10 @@ impl Chats {
         for list in [&mut diff.add, &mut diff.update] {
             list.retain(|entry| match support::unsupported(entry, &texts) {
                 Some(why) => {
-                    refused.push(format!("\"{}\": {why}", budget::shortened(&plain::one_line(entry), 120)));
+                    let told = format!("\"{}\": {why}", budget::shortened(&plain::one_line(entry), 120));
+                    if !refused.contains(&told) {
+                        refused.push(told);
+                    }
                     false
                 }
                 None => true,
@@ -192,7 +197,7 @@ impl Chats {
     }
 
     /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
-    async fn ask_summarizer(&self, exchange: &Exchange, depth: Depth, facts: &[Fact], asking: &Asking<'_>) -> Result<Asked> {
+    async fn ask_summarizer(&self, exchange: &Exchange, depth: Depth, facts: &[Fact], tries: u64, asking: &Asking<'_>) -> Result<Asked> {
         let memory: &Memory = &self.memory;
         let first = facts.len().saturating_sub(SHOWN_FACTS);
         let known: Vec<String> = facts[first..].iter().map(|fact| plain::one_line(&fact.text)).collect();
@@ -210,7 +215,8 @@ impl Chats {
                 max_tokens: ANSWER_TOKENS,
                 attempt,
             };
-            let question = Question { ask: &ask, job: "chat", retries: 0 };
+            // An answer that was of no use is kept; whoever tries again wants another.
+            let question = Question { ask: &ask, job: "chat", retries: usize::try_from(tries).unwrap_or(usize::MAX) };
             let heard = match tokio::time::timeout(patience, memory.ask(question, asking, &mut cost)).await {
                 Err(_) => return Ok(Asked::Failed(format!("the summarizer took longer than {} s", patience.as_secs()), cost)),
                 Ok(heard) => heard?,
@@ -223,6 +229,7 @@ impl Chats {
                 (Some(why), _) => why.clone(),
                 (None, None) => "there is no JSON object in it".into(),
                 (None, Some(read)) => match turn::read_answer(&read.value) {
+                    Ok(summary) if depth.diff && !tells_of(&summary, exchange) => "the summaries have no word of the exchange".into(),
                     Ok(summary) => return Ok(Asked::Answered(summary, cost)),
                     Err(why) => why,
                 },
@@ -368,6 +375,14 @@ const TRIES: &str = "tries";
 
 fn tries(line: &TurnLine) -> u64 {
     line.extra.get(TRIES).and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+/// Whether there is anything of the exchange in its summaries: a model that talks of something else has not read it. Of a few
+/// words somebody may speak in others.
+fn tells_of(summary: &TurnSummary, exchange: &Exchange) -> bool {
+    let lower = |texts: [&str; 2]| -> HashSet<String> { texts.iter().flat_map(|text| terms::words(text)).map(|word| word.lower).collect() };
+    let told = lower([&summary.user_summary, &summary.assistant_summary]);
+    told.is_empty() || !told.is_disjoint(&lower([&exchange.asked, &exchange.replied]))
 }
 
 /// The form of fewer facts.

@@ -4,6 +4,7 @@
 
 mod across;
 mod cascade;
+mod converse;
 mod embed;
 mod find;
 mod llm;

@@ -24,6 +24,8 @@ use crate::wire;
 const TERMINAL: &str = "terminal";
 /// The room for an answer where a provider wants to know it.
 const MOST_TOKENS: u32 = 4_096;
+/// Remembering that takes no longer is not worth a word.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// How long remembering may go on after the last word.
 const SETTLING: Duration = Duration::from_secs(60);
 
@@ -97,6 +99,9 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
     };
     let outcome = converse(&client, chat, out).await;
     running.stop().await?;
+    if !spaces.settle(AT_ONCE).await {
+        out.say(format!("{DIM}remembering; Ctrl-C leaves it for later{DIM:#}"));
+    }
     if !spaces.settle(SETTLING).await {
         out.say("The last turns are not remembered yet; they are when the server runs or you chat again");
     }
@@ -202,7 +207,7 @@ impl Client {
             .map_or_else(String::new, |left| format!(", {left} kinds of older things left out"));
         out.say(match told.memory.as_deref() {
             Some("on") => format!(
-                "{DIM}turn {}; memory told {injected} things in {} tokens{left}{DIM:#}",
+                "{DIM}turn {}; memory told {injected} things, with the last turns {} tokens{left}{DIM:#}",
                 told.turn.as_deref().unwrap_or("?"),
                 told.tokens.as_deref().unwrap_or("0")
             ),

@@ -1,0 +1,395 @@
+//! Conversing: what a chat model is told, what is kept, and what happens when a summarizer fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use icecore_domain::converse::turn::State;
+use icecore_engine::config::Mode;
+use icecore_engine::converse::{Begun, Chats, Heard, Message, Reply};
+use icecore_engine::llm::{Answer, Ask, Finish, Llm, Probe, Trouble};
+use icecore_engine::{Asking, Memory};
+use serde_json::{Value, json};
+
+use crate::Home;
+
+const NOON: &str = "2026-02-13T12:00:00+01:00";
+const LATER: &str = "2026-02-13T13:00:00+01:00";
+
+/// A summarizer that does what its function says: the text of an answer, or none to hang.
+struct Summarizer<F> {
+    answers: F,
+    asked: AtomicUsize,
+}
+
+impl<F: Fn(&Ask, usize) -> Option<String> + Send + Sync> Summarizer<F> {
+    fn new(answers: F) -> Self {
+        Self { answers, asked: AtomicUsize::new(0) }
+    }
+}
+
+#[async_trait]
+impl<F: Fn(&Ask, usize) -> Option<String> + Send + Sync> Llm for Summarizer<F> {
+    fn name(&self) -> String {
+        "scripted".into()
+    }
+
+    async fn complete(&self, ask: &Ask, _: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        match (self.answers)(ask, asked) {
+            Some(text) => {
+                Ok(Answer { text, tokens_in: 100, tokens_out: 10, measured: true, finish: Finish::Done, retries: 0, streamed: false })
+            }
+            None => {
+                tokio::time::sleep(Duration::from_secs(3_600)).await;
+                Err(Trouble::Unreachable { place: "nowhere".into(), said: "never".into() })
+            }
+        }
+    }
+
+    async fn check(&self) -> Vec<Probe> {
+        Vec::new()
+    }
+}
+
+fn asking(llm: &dyn Llm) -> Asking<'_> {
+    Asking { llm, ceiling: 10_000_000, input_tokens: 24_000, output_tokens: 0 }
+}
+
+/// The last of the user's words in a prompt.
+fn user_said(ask: &Ask) -> String {
+    let after = ask.user.split(" the user, turn ").nth(1).unwrap_or_default();
+    after.lines().skip(1).take_while(|line| !line.starts_with("===")).collect::<Vec<_>>().join("\n")
+}
+
+fn answer(user: &str, add: &[&str], update: &[&str], remove: &[&str]) -> String {
+    json!({ "user_summary": user, "assistant_summary": "said fine", "base_truth_diff": { "add": add, "update": update, "remove": remove } })
+        .to_string()
+}
+
+fn message(role: &str, text: &str) -> Message {
+    Message { role: role.into(), text: text.into(), raw: json!({ "role": role, "content": text }).to_string(), has_tools: false }
+}
+
+fn with_tools(role: &str, text: &str) -> Message {
+    Message { has_tools: true, ..message(role, text) }
+}
+
+fn heard(conversation: &str, messages: Vec<Message>) -> Heard {
+    Heard { conversation: Some(conversation.into()), mode: None, messages }
+}
+
+fn reply(text: &str) -> Reply {
+    Reply { text: text.into(), parts: None, complete: true }
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// A vault in which nobody waits long for what nobody does.
+fn hasty() -> Home {
+    let home = Home::new();
+    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 20\n");
+    home
+}
+
+async fn chats(home: &Home, now: &str) -> Chats {
+    Chats::open(Arc::new(home.at(now))).await.unwrap()
+}
+
+/// One turn of a client that sends only the newest words.
+async fn turn(chats: &Chats, conversation: &str, asked: &str, replied: &str) -> Begun {
+    let begun = chats.begin(heard(conversation, vec![message("user", asked)])).await.unwrap();
+    chats.end(&begun, &reply(replied)).await.unwrap();
+    begun
+}
+
+/// Words enough that an exchange is not a short one.
+fn long(text: &str) -> String {
+    format!("{text}. {}", "It went on with many more words of no great weight. ".repeat(5))
+}
+
+// C1, C2, C3, C5, C6, C10
+#[test]
+fn a_conversation_is_remembered_turn_by_turn() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let llm = Summarizer::new(|ask: &Ask, _| {
+            let said = user_said(ask);
+            Some(match said.split(':').next().unwrap_or_default() {
+                "one" => answer("asked one", &["Python version: 3.12", "Never deploy on Fridays"], &[], &[]),
+                "two" => answer("asked two", &["The zebra is called Zebulon of Nowhere"], &["Python version: 3.13"], &[]),
+                _ => answer("asked something", &[], &[], &[]),
+            })
+        });
+        let first = turn(&chats, "app", &long("one: we use Python version 3.12. Never deploy on Fridays."), "fine").await;
+        assert_eq!((first.turn, first.memory, first.window.len()), (1, None, 0));
+        let done = chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
+        assert_eq!((done.summarized.as_slice(), done.changes), (&[1][..], 2));
+        let second = turn(&chats, "app", &long("two: Python version is 3.13 now"), "fine").await;
+        let told = second.memory.unwrap();
+        let (rules, facts) = (told.find("- Never deploy on Fridays").unwrap(), told.find("- Python version: 3.12").unwrap());
+        assert!(rules < facts && told.starts_with("<!-- icecore:begin chat"), "{told}");
+        assert_eq!(second.window.len(), 2, "the first turn stands word for word, because the client did not send it");
+        let done = chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
+        assert_eq!(done.changes, 1);
+        assert!(done.notes.iter().any(|note| note.contains("Zebulon")), "{:?}", done.notes);
+        let facts: Vec<String> = chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
+        assert_eq!(facts, ["Never deploy on Fridays", "Python version: 3.13"]);
+        assert_eq!(chats.facts("app", Some(1)).await.unwrap()[1].text, "Python version: 3.12");
+        let changes = chats.changes("app", 1, 2).await.unwrap();
+        assert_eq!(changes.changed, [("Python version: 3.12".to_owned(), "Python version: 3.13".to_owned())]);
+        for n in 3..=12 {
+            turn(&chats, "app", &format!("number {n}"), &format!("answer {n}")).await;
+            chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
+        }
+        let last = chats.begin(heard("app", vec![message("user", "and now?")])).await.unwrap();
+        assert_eq!((last.turn, last.window.len()), (13, 12));
+        assert_eq!(last.window[0], ("user", "number 7".to_owned()));
+        let told = last.memory.unwrap();
+        assert!(told.contains("Turn 6: User: asked something | You: said fine") && !told.contains("Turn 7:"), "{told}");
+        assert_eq!(last.cost_tokens, 12 * 110);
+        let snapshots: Vec<(String, String)> = home.files().into_iter().filter(|(path, _)| path.contains("/snapshots/turn-")).collect();
+        assert!(snapshots.len() == 1 && snapshots[0].0.ends_with("turn-00010.json") && snapshots[0].1.contains("Python version: 3.13"));
+    });
+}
+
+// C8
+#[test]
+fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
+    let home = Home::new();
+    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nsummarizer_secs = 1\n");
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let broken = Summarizer::new(|_: &Ask, _| Some("I would rather not.".into()));
+        turn(&chats, "a", &long("one thing must be said"), "said").await;
+        let done = chats.reflect("a", Some(&asking(&broken)), false).await.unwrap();
+        assert_eq!((done.raw.len(), broken.asked.load(Ordering::SeqCst)), (1, 2), "asked once more, then the raw words stand in");
+        let line = chats.turns("a").await.unwrap().remove(0);
+        assert_eq!(line.state, State::Raw);
+        assert!(line.user_summary.starts_with("one thing must be said") && line.why.unwrap().contains("could not be read"));
+        // Nonsense that is well formed is no summary either.
+        let nonsense = Summarizer::new(|_: &Ask, _| Some(answer("1b1052ef", &["1b1052ef"], &[], &[]).replace("said fine", "0x00")));
+        assert_eq!(chats.reflect("a", Some(&asking(&nonsense)), true).await.unwrap().raw.len(), 1);
+        let silent = Summarizer::new(|_: &Ask, _| None);
+        turn(&chats, "b", &long("another thing"), "said").await;
+        let done = chats.reflect("b", Some(&asking(&silent)), false).await.unwrap();
+        assert!(done.raw[0].1.contains("longer than 1 s"), "{done:?}");
+        // Not at once, but in the background later, or when a person wishes it.
+        let well = Summarizer::new(|_: &Ask, _| Some(answer("asked for a thing", &[], &[], &[])));
+        assert_eq!(chats.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized.len(), 0);
+        assert_eq!(chats.unremembered(7).await.unwrap(), ["a", "b"]);
+        let later = self::chats(&home, LATER).await;
+        assert_eq!(later.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized, [1]);
+        assert_eq!(chats.reflect("a", Some(&asking(&well)), true).await.unwrap().summarized, [1]);
+        assert!(later.unremembered(7).await.unwrap().is_empty());
+    });
+}
+
+// C8
+#[test]
+fn what_was_kept_before_a_crash_is_remembered_after_it() {
+    let home = hasty();
+    run(async {
+        let before = chats(&home, NOON).await;
+        turn(&before, "app", &long("we must never use tabs"), "noted").await;
+        drop(before);
+        let after = chats(&home, LATER).await;
+        assert_eq!(after.unremembered(7).await.unwrap(), ["app"]);
+        let begun = after.begin(heard("app", vec![message("user", "go on")])).await.unwrap();
+        assert_eq!((begun.turn, begun.window.len()), (2, 2), "the raw words are there");
+        // Without a model rules catch what is marked; with one it is told properly.
+        assert_eq!(after.reflect("app", None, false).await.unwrap().raw.len(), 1);
+        assert_eq!(after.facts("app", None).await.unwrap().len(), 1);
+        assert!(after.facts("app", None).await.unwrap()[0].hard);
+        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked never to use tabs", &["Must never use tabs"], &[], &[])));
+        assert_eq!(after.reflect("app", Some(&asking(&llm)), false).await.unwrap().summarized, [1]);
+        assert_eq!(after.facts("app", None).await.unwrap().len(), 1, "said twice, known once");
+    });
+}
+
+// C8
+#[test]
+fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
+    let home = Home::new();
+    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 400\n");
+    run(async {
+        let chats = Arc::new(chats(&home, NOON).await);
+        turn(&chats, "app", "one", "1").await;
+        let clock = std::time::Instant::now();
+        chats.begin(heard("app", vec![message("user", "two")])).await.unwrap();
+        assert!(clock.elapsed() >= Duration::from_millis(390), "nobody remembers, so it waits as long as it may");
+        let remembering = {
+            let chats = chats.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                chats.reflect("app", None, false).await.unwrap();
+            })
+        };
+        let clock = std::time::Instant::now();
+        chats.begin(heard("app", vec![message("user", "two")])).await.unwrap();
+        assert!(clock.elapsed() < Duration::from_millis(390), "{:?}", clock.elapsed());
+        remembering.await.unwrap();
+    });
+}
+
+// C1, C3
+#[test]
+fn clients_that_send_their_history_are_understood() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let mut history = vec![message("system", "be kind"), message("user", "hi")];
+        let begun = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        chats.end(&begun, &reply("hello")).await.unwrap();
+        let name = begun.conversation;
+        assert!(name.starts_with("chat-"), "{name}");
+        // The same first words from somebody else begin another conversation.
+        let other = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        assert_ne!(other.conversation, name);
+        history.extend([message("assistant", "hello"), message("user", "weather?")]);
+        let begun = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        assert_eq!((begun.conversation.as_str(), begun.turn, begun.new_from, begun.window.len()), (name.as_str(), 2, 3, 0));
+        chats.end(&begun, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") }).await.unwrap();
+        // The tool loop goes on in the same turn; asking for it again revises the reply.
+        history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
+        for words in ["It is 12 degrees.", "Twelve degrees."] {
+            let begun = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+            assert_eq!((begun.turn, begun.new_from), (2, 3));
+            chats.end(&begun, &reply(words)).await.unwrap();
+        }
+        let said = chats.said(&name, 2).await.unwrap();
+        let texts: Vec<&str> = said.iter().map(|record| record.text.as_str()).collect();
+        assert_eq!(texts, ["weather?", "", "12 degrees", "Twelve degrees."]);
+        history.extend([message("assistant", "Twelve degrees."), message("user", "thanks")]);
+        let replaced = chats.begin(Heard { mode: Some(Mode::Replace), messages: history, ..Heard::default() }).await.unwrap();
+        let told: Vec<&str> = replaced.window.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!((replaced.turn, told), (3, vec!["hi", "hello", "weather?", "Twelve degrees."]));
+    });
+}
+
+// C11
+#[test]
+fn a_version_of_an_earlier_turn_is_told_word_for_word() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let code = |body: &str| format!("Here it is:\n\n```python\n# sort.py\ndef quicksort(items):\n    {body}\n```\n");
+        for body in ["return sorted(items)  # first", "items.sort()  # second"] {
+            turn(&chats, "app", "write a quicksort in python", &code(body)).await;
+            chats.reflect("app", None, false).await.unwrap();
+        }
+        let kept = chats.artifacts("app").await.unwrap();
+        assert_eq!(
+            kept.iter().map(|kept| (kept.name.as_str(), kept.version, kept.turn)).collect::<Vec<_>>(),
+            [("sort.py", 1, 1), ("sort.py", 2, 2)]
+        );
+        let begun = chats.begin(heard("app", vec![message("user", "go back to the version from turn 1 of sort.py")])).await.unwrap();
+        let told = begun.memory.unwrap();
+        assert!(told.contains("return sorted(items)  # first") && told.contains("sort.py (3 lines): v1 of turn 1, v2 of turn 2"), "{told}");
+        let (_, text) = chats.artifact("app", "sort.py@turn-1").await.unwrap();
+        assert_eq!(text, "# sort.py\ndef quicksort(items):\n    return sorted(items)  # first\n");
+        assert!(chats.artifact("app", "nothing.py").await.is_err());
+    });
+}
+
+// C5, C14
+#[test]
+fn facts_are_lifted_to_everywhere_and_conversations_forgotten() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked for tea", &["Favourite drink: green tea"], &[], &[])));
+        turn(&chats, "a", &long("my favourite drink is green tea"), "noted").await;
+        turn(&chats, "b", "hello", "hi").await;
+        chats.reflect("a", Some(&asking(&llm)), false).await.unwrap();
+        let fact = chats.facts("a", None).await.unwrap().remove(0);
+        let other = chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
+        assert!(other.memory.is_none_or(|told| !told.contains("green tea")), "one conversation's facts are its own");
+        let lifted = chats.promote("a", fact.id).await.unwrap();
+        assert_eq!(chats.promote("a", fact.id).await.unwrap().id, lifted.id, "lifted once");
+        let other = chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
+        assert!(other.memory.unwrap().contains("- Favourite drink: green tea"));
+        let export: Value = chats.export("a").await.unwrap();
+        assert_eq!(export["messages"].as_array().unwrap().len(), 2);
+        assert_eq!(chats.conversations().await.unwrap().len(), 2);
+        let gone = chats.forget("a").await.unwrap();
+        assert_eq!(gone.messages, 2);
+        assert!(
+            !home
+                .files()
+                .iter()
+                .any(|(path, text)| path.starts_with("conversations/a-") || path.contains("messages") && text.contains("favourite"))
+        );
+        assert!(chats.facts("a", None).await.is_err());
+        assert_eq!(chats.conversations().await.unwrap().len(), 1);
+    });
+}
+
+// C9, C10
+#[test]
+fn fewer_facts_stand_only_if_nothing_hard_is_lost() {
+    let home = Home::new();
+    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nconsolidate_turns = 2\n");
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let added = [
+            "Never share the budget",
+            "Editor: Helix",
+            "City: Oslo",
+            "Language: Rust",
+            "Database: PostgreSQL",
+            "Cat: Mia",
+            "Dog: Rex",
+            "Team: four people",
+            "Office: third floor",
+        ];
+        let llm = Summarizer::new(move |ask: &Ask, _| {
+            if ask.schema.as_ref().is_some_and(|schema| schema.name == "facts") {
+                // The rule is forgotten; that may not stand.
+                return Some(json!({ "facts": added[1..] }).to_string());
+            }
+            Some(answer("told many facts", &added, &[], &[]))
+        });
+        let text = long(&added.join(". "));
+        for _ in 0..2 {
+            turn(&chats, "app", &text, "noted").await;
+            let done = chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
+            assert!(!done.consolidated);
+        }
+        let facts = chats.facts("app", None).await.unwrap();
+        assert_eq!((facts.len(), facts[0].text.as_str()), (9, "Never share the budget"));
+    });
+}
+
+/// Everything a turn writes, stopped before each of its writes in turn: what was acknowledged is there, and the rest is made up
+/// for.
+// C8
+#[test]
+fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
+    let mut acknowledged = 0;
+    for writes in 0..12 {
+        let home = Home::new();
+        run(async {
+            let memory: Memory = home.stopping(writes);
+            let chats = Chats::open(Arc::new(memory)).await.unwrap();
+            let text = long("We must never use tabs.\n```python\nx = 1\ny = 2\nprint(x + y, 'and something more')\n```\nSee");
+            let begun = chats.begin(heard("app", vec![message("user", &text)])).await.unwrap();
+            let kept = chats.end(&begun, &reply("noted")).await.is_ok();
+            let _ = chats.reflect("app", None, false).await;
+            let after = self::chats(&home, LATER).await;
+            if kept {
+                acknowledged += 1;
+                assert_eq!(after.said("app", 1).await.unwrap().len(), 2, "stopped before write {writes}");
+                after.reflect("app", None, true).await.unwrap();
+                assert_eq!(after.turns("app").await.unwrap().len(), 1, "stopped before write {writes}");
+                assert_eq!(after.facts("app", None).await.unwrap().len(), 1, "stopped before write {writes}");
+                assert_eq!(after.artifacts("app").await.unwrap().len(), 1, "stopped before write {writes}");
+            }
+        });
+    }
+    assert!((1..12).contains(&acknowledged), "{acknowledged}");
+}
