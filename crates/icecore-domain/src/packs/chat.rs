@@ -1,6 +1,11 @@
 //! What a chat model is told besides the messages (C3, C10): hard exceptions first, then facts, then what was said turn by
 //! turn. Under a budget the oldest turns give way first, then facts; a hard exception never does.
 
+use std::fmt::Write as _;
+
+use jiff::civil::Date;
+
+use super::{Pack, Section};
 use crate::budget::{self, LeftOut};
 
 /// One thing to be told, and where it comes from.
@@ -63,6 +68,38 @@ impl Chosen {
     /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
         self.ids().is_empty()
+    }
+}
+
+/// What a chat would be told now, as a pack: the block as it stands in a request, and the turns that stand there word for word.
+pub fn pack(date: Date, block: &str, window: &[(&str, String)], sources: Vec<String>, left_out: Vec<LeftOut>) -> Pack {
+    let mut text = block.trim_end().to_owned();
+    for (role, said) in window {
+        let _ = write!(text, "\n\n[{role}]\n{}", said.trim_end());
+    }
+    text.push('\n');
+    let mut sections: Vec<Section> = Vec::new();
+    for line in text.lines() {
+        match line.strip_prefix("## ") {
+            Some(title) => sections.push(Section { title: title.into(), words: 0, lines: 0 }),
+            None => {
+                if let Some(section) = sections.last_mut() {
+                    section.words += budget::words(line);
+                    section.lines += usize::from(!line.trim().is_empty());
+                }
+            }
+        }
+    }
+    Pack {
+        kind: "chat",
+        date,
+        bytes: text.len(),
+        words: budget::words(&text),
+        tokens: budget::tokens(&text),
+        sections,
+        left_out,
+        sources,
+        text,
     }
 }
 

@@ -269,7 +269,7 @@ impl Chats {
         Ok(many)
     }
 
-    async fn known(&self, conversation: &str) -> Result<()> {
+    pub(super) async fn known(&self, conversation: &str) -> Result<()> {
         if self.about(conversation).await?.is_some() || !self.memory.store.last_said(conversation, 1).await?.is_empty() {
             return Ok(());
         }
@@ -385,9 +385,10 @@ impl Chats {
         Ok((kept, text))
     }
 
-    /// Artifacts that these words refer to: name, version and text.
-    pub(super) async fn recalled(&self, conversation: &str, asked: &str) -> Result<Vec<(String, String, String)>> {
-        let references = artifact::Reference::read(asked);
+    /// Artifacts that these words refer to, and those that the last reply marked: name, version and text.
+    pub(super) async fn recalled(&self, conversation: &str, asked: &str, marked: &str) -> Result<Vec<(String, String, String)>> {
+        let mut references = artifact::Reference::read(asked);
+        references.extend(artifact::markers(marked).into_iter().map(|(_, reference)| reference));
         if references.is_empty() {
             return Ok(Vec::new());
         }

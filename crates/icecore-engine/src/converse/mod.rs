@@ -10,7 +10,7 @@ mod reflect;
 pub use folder::{Conversation, FactLine, Forgotten, Kept};
 pub use reflect::Reflected;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
@@ -23,10 +23,12 @@ use icecore_domain::event::{Kind, Priority, Scope};
 use icecore_domain::gate;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::packs::Pack;
 use icecore_domain::packs::chat::{self, Line, Material, Told};
 use icecore_domain::plain;
 use icecore_domain::record::{Record, Role, Said};
 use icecore_domain::summary::{SummaryQuery, Tier};
+use icecore_store::Position;
 use tokio::sync::{Mutex, watch};
 
 use crate::config::{Mode, Placement};
@@ -150,13 +152,15 @@ pub struct Chats {
     memory: Arc<Memory>,
     prompts: Prompts,
     rooms: StdMutex<HashMap<String, Arc<Room>>>,
+    /// What holds everywhere, as of a position of the ledger: hard exceptions, and the rest.
+    everywhere: StdMutex<Option<(Position, Vec<Line>, Vec<Line>)>>,
 }
 
 impl Chats {
     /// The conversations of this memory. The prompts are read once.
     pub async fn open(memory: Arc<Memory>) -> Result<Self> {
         let prompts = Prompts::load(memory.store.as_ref()).await?;
-        Ok(Self { memory, prompts, rooms: StdMutex::default() })
+        Ok(Self { memory, prompts, rooms: StdMutex::default(), everywhere: StdMutex::default() })
     }
 
     /// The memory they belong to.
@@ -224,7 +228,9 @@ impl Chats {
         let first_raw = raw.first().map_or(turn, |exchange| exchange.turn);
         let material = self.material(state, first_raw).await?;
         let chosen = chat::choose(&material, policy.memory_tokens);
-        let recalled = self.recalled(&conversation, &new.asked).await?;
+        // What the person asks for, and what the model marked in its last reply.
+        let marked = before.last().map_or("", |last| last.replied.as_str());
+        let recalled = self.recalled(&conversation, &new.asked, marked).await?;
         let mut injected = chosen.ids();
         injected.extend(recalled.iter().map(|(name, version, _)| format!("{name}@{version}")));
         let memory = if injected.is_empty() {
@@ -251,6 +257,14 @@ impl Chats {
             new,
             said,
         })
+    }
+
+    /// What a conversation would be told now.
+    pub async fn pack(&self, conversation: &str) -> Result<Pack> {
+        self.known(conversation).await?;
+        let begun = self.begin(Heard { conversation: Some(conversation.to_owned()), ..Heard::default() }).await?;
+        let block = begun.memory.unwrap_or_default();
+        Ok(chat::pack(self.memory.now().day(), &block, &begun.window, begun.injected, begun.left_out))
     }
 
     /// Keeps an exchange. It is on the disk when this returns; it waits to be remembered until [`Chats::reflect`] has run.
@@ -327,21 +341,9 @@ impl Chats {
             artifacts: state.artifacts.clone(),
             ..Material::default()
         };
-        let everywhere = EventQuery { priorities: vec![Priority::P0, Priority::P1], quarantined: Some(false), ..EventQuery::default() };
-        let promoted = EventQuery { tags: vec![PROMOTED.into()], quarantined: Some(false), ..EventQuery::default() };
-        let mut told = std::collections::BTreeSet::new();
-        for query in [everywhere, promoted] {
-            let query = EventQuery { limit: Some(EVERYWHERE), weightiest: true, ..query };
-            for entry in self.memory.store.events(&query).await?.entries {
-                let event = &entry.event;
-                if event.scope != Scope::Everywhere || !told.insert(event.id) {
-                    continue;
-                }
-                let line = Line { id: event.id.to_string(), text: plain::one_line(&event.content) };
-                let is_hard = event.priority == Priority::P0 && event.kind == Kind::Constraint;
-                if is_hard { material.hard.insert(0, line) } else { material.everywhere.push(line) }
-            }
-        }
+        let (hard, everywhere) = self.everywhere().await?;
+        material.hard.splice(0..0, hard);
+        material.everywhere = everywhere;
         for summary in state.log.turns.values().filter(|line| line.turn < first_raw) {
             material.turns.push(Told {
                 turn: summary.turn,
@@ -351,6 +353,35 @@ impl Chats {
         }
         material.older.clone_from(&state.older);
         Ok(material)
+    }
+
+    /// What holds in every conversation: hard exceptions, and the rest. Looked up again when the ledger has changed.
+    async fn everywhere(&self) -> Result<(Vec<Line>, Vec<Line>)> {
+        let newest = EventQuery { limit: Some(1), ..EventQuery::everything() };
+        let position = self.memory.store.events(&newest).await?.position;
+        if let Some((known, hard, others)) = &*self.everywhere.lock().unwrap_or_else(PoisonError::into_inner)
+            && *known == position
+        {
+            return Ok((hard.clone(), others.clone()));
+        }
+        let weighty = EventQuery { priorities: vec![Priority::P0, Priority::P1], ..EventQuery::default() };
+        let promoted = EventQuery { tags: vec![PROMOTED.into()], ..EventQuery::default() };
+        let mut seen = BTreeSet::new();
+        let (mut hard, mut others) = (Vec::new(), Vec::new());
+        for query in [weighty, promoted] {
+            let query = EventQuery { limit: Some(EVERYWHERE), weightiest: true, quarantined: Some(false), ..query };
+            for entry in self.memory.store.events(&query).await?.entries {
+                let event = &entry.event;
+                if event.scope != Scope::Everywhere || !seen.insert(event.id) {
+                    continue;
+                }
+                let line = Line { id: event.id.to_string(), text: plain::one_line(&event.content) };
+                let is_hard = event.priority == Priority::P0 && event.kind == Kind::Constraint;
+                if is_hard { hard.push(line) } else { others.push(line) }
+            }
+        }
+        *self.everywhere.lock().unwrap_or_else(PoisonError::into_inner) = Some((position, hard.clone(), others.clone()));
+        Ok((hard, others))
     }
 
     /// What the sessions of a conversation came to, oldest first.

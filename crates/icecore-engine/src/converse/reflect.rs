@@ -9,6 +9,7 @@ use std::time::Duration;
 use icecore_domain::budget;
 use icecore_domain::converse::artifact::{self, Index};
 use icecore_domain::converse::depth::{self, Depth, Sizes};
+use icecore_domain::converse::document;
 use icecore_domain::converse::support;
 use icecore_domain::converse::truth::{self, Diff, Fact, Whence};
 use icecore_domain::converse::turn::{self, State, TurnLine, TurnSummary};
@@ -250,6 +251,14 @@ impl Chats {
         for version in &new {
             // The text first: the index never names a file that is not there.
             self.memory.store.put(&path(&folder.artifact(&version.entry.file))?, version.text.as_bytes()).await?;
+            // Of a long document also what changed, for whoever reads along.
+            let before = version.entry.version.checked_sub(1).and_then(|before| index.get(&version.entry.name, before));
+            if let (Some(place), Some(before)) = (version.entry.diff_file(), before) {
+                let old = String::from_utf8_lossy(&self.read(&folder.artifact(&before.file)).await?).into_owned();
+                let label = |number: u32| format!("{}@v{number}", version.entry.name);
+                let text = document::diff(&old, &version.text, &label(before.version), &label(version.entry.version));
+                self.memory.store.put(&path(&folder.artifact(&place))?, text.as_bytes()).await?;
+            }
         }
         let lines: String = new.iter().map(|version| version.entry.line()).collect();
         let mut many = 0;

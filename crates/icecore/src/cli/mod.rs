@@ -375,7 +375,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Rollup(rollup) => press::rollup(&open, rollup, out).await,
         Command::Review(review) => press::review(&open, review, out).await,
         Command::Mark(mark) => press::mark(&open, mark, out).await,
-        Command::Pack(kind) => packs::pack(&open, kind, out).await,
+        Command::Pack(kind) => packs::pack(&open, global, kind, out).await,
         Command::Zoom(zoom) => packs::zoom(&open, zoom, out).await,
         Command::Search(search) => find::search(&open, search, out).await,
         Command::Trends(trends) => across::trends(&open, trends, out).await,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::capture::read_input;
 use super::out::{BOLD, CYAN, DIM, Out};
-use super::read;
+use super::{Global, read};
 use crate::error::{Exit, Stop};
 use crate::wire::Open;
 
@@ -42,6 +42,21 @@ pub enum PackKind {
         after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --kind side       without MEMORY.md\n  icecore pack session-start --budget 4000c"
     )]
     SessionStart(SessionStart),
+    /// What a chat would be told now: rules, facts, turns in short, the last turns word for word
+    #[command(
+        after_help = "Examples:\n  icecore pack chat --conversation trip\n  icecore pack chat --conversation trip --user ann --json | jq .left_out"
+    )]
+    Chat(ChatPack),
+}
+
+#[derive(Debug, Args)]
+pub struct ChatPack {
+    /// The conversation
+    #[arg(long, value_name = "NAME")]
+    conversation: String,
+    /// In this end user's space
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -136,8 +151,9 @@ fn day(text: Option<&str>, open: &Open) -> Result<Option<jiff::civil::Date>> {
     Ok(Some(span.first))
 }
 
-pub async fn pack(open: &Open, kind: &PackKind, out: &mut Out) -> Result<()> {
+pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) -> Result<()> {
     let pack = match kind {
+        PackKind::Chat(chat) => open.chats(global, chat.user.as_deref()).await?.pack(&chat.conversation).await?,
         PackKind::Upload(upload) => {
             let most = open.memory.policy().budget.upload_bytes;
             if let Some(budget) = upload.budget
