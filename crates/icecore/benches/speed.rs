@@ -2,6 +2,9 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and prints")]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails loudly")]
 
+#[path = "speed/chats.rs"]
+mod chats;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -119,6 +122,7 @@ const SECTIONS: &[Named] = &[
     ("nights", nights),
     ("recall", recall),
     ("search", searches),
+    ("chats", chats::chats),
 ];
 
 fn main() {

@@ -97,6 +97,7 @@ impl Spaces {
         }
         let folder = self.folder(user.as_deref());
         let chats = Arc::new(wire::chats(&folder, user.is_some().then_some(self.home.as_path())).await?);
+        chats.wait_for_memory(self.models.summarizer.is_some());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= OPEN_SPACES {
             open.retain(|_, chats| Arc::strong_count(chats) > 1);

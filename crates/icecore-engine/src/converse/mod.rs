@@ -11,6 +11,7 @@ pub use folder::{Conversation, FactLine, Forgotten, Kept};
 pub use reflect::Reflected;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
@@ -26,14 +27,14 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::packs::Pack;
 use icecore_domain::packs::chat::{self, Line, Material, Told};
 use icecore_domain::plain;
-use icecore_domain::record::{Record, Role, Said};
+use icecore_domain::record::{MAX_TEXT_BYTES, Record, Role, Said};
 use icecore_domain::summary::{SummaryQuery, Tier};
 use icecore_store::Position;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 
 use crate::config::{Mode, Placement};
 use crate::prompts::Prompts;
-use crate::{Gaps, Memory, Result};
+use crate::{Error, Gaps, Memory, Result};
 
 /// So many records of a conversation are read when it is opened: a turn with tools has more than two.
 const RECENT_RECORDS: usize = 200;
@@ -154,13 +155,28 @@ pub struct Chats {
     rooms: StdMutex<HashMap<String, Arc<Room>>>,
     /// What holds everywhere, as of a position of the ledger: hard exceptions, and the rest.
     everywhere: StdMutex<Option<(Position, Vec<Line>, Vec<Line>)>>,
+    /// Messages that wait to be written, and who waits for them.
+    queue: StdMutex<Vec<(Vec<Said>, Waiting)>>,
+    writing: Mutex<()>,
+    waits: AtomicBool,
 }
+
+/// Who waits for messages to be written.
+type Waiting = oneshot::Sender<std::result::Result<(), String>>;
 
 impl Chats {
     /// The conversations of this memory. The prompts are read once.
     pub async fn open(memory: Arc<Memory>) -> Result<Self> {
         let prompts = Prompts::load(memory.store.as_ref()).await?;
-        Ok(Self { memory, prompts, rooms: StdMutex::default(), everywhere: StdMutex::default() })
+        Ok(Self {
+            memory,
+            prompts,
+            rooms: StdMutex::default(),
+            everywhere: StdMutex::default(),
+            queue: StdMutex::default(),
+            writing: Mutex::default(),
+            waits: AtomicBool::new(true),
+        })
     }
 
     /// The memory they belong to.
@@ -297,11 +313,17 @@ impl Chats {
             extra,
             ..Said::default()
         });
-        let gaps = Gaps { conversation: Some(conversation.clone()), ..Gaps::default() };
+        for one in &mut said {
+            one.conversation = Some(conversation.clone());
+            if one.text.len() > MAX_TEXT_BYTES {
+                one.extra.push(field("cut_from_bytes", one.text.len().to_string()));
+                one.text.truncate(one.text.floor_char_boundary(MAX_TEXT_BYTES));
+            }
+        }
         if begun.begins {
             self.introduce(conversation, begun, reply).await?;
         }
-        self.memory.add_messages(said, &gaps).await?;
+        self.keep(said).await?;
         let room = self.room(conversation);
         let mut state = room.state.lock().await;
         if let Some(state) = state.as_mut() {
@@ -318,8 +340,43 @@ impl Chats {
             let surplus = state.recent.len().saturating_sub(most + 1);
             state.recent.drain(..surplus);
         }
-        room.waiting.send_modify(|waiting| *waiting = 1);
+        if self.waits.load(Ordering::Relaxed) {
+            room.waiting.send_modify(|waiting| *waiting = 1);
+        }
         Ok(())
+    }
+
+    /// Keeps messages. What others hand in while one is writing is written together: a disk takes many as quickly as one.
+    async fn keep(&self, said: Vec<Said>) -> Result<()> {
+        let (done, kept) = oneshot::channel();
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((said, done));
+        {
+            let _alone = self.writing.lock().await;
+            let batch = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+            let (said, waiting): (Vec<Vec<Said>>, Vec<_>) = batch.into_iter().unzip();
+            if !said.is_empty() {
+                let taken = self.memory.add_messages(said.concat(), &Gaps::default()).await;
+                let outcome = match taken {
+                    Ok(taken) if taken.complaints.is_empty() => Ok(()),
+                    Ok(taken) => Err(taken.complaints.join("; ")),
+                    Err(error) => Err(error.to_string()),
+                };
+                for done in waiting {
+                    let _ = done.send(outcome.clone());
+                }
+            }
+        }
+        match kept.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(Error::Busy(format!("the exchange was not kept: {why}"))),
+            Err(_) => Err(Error::Busy("the exchange was not kept: writing broke off".into())),
+        }
+    }
+
+    /// Whether the next turn of a conversation waits for the last one to be remembered. Without a model there is nothing worth
+    /// waiting for: the exchange stands word for word.
+    pub fn wait_for_memory(&self, waits: bool) {
+        self.waits.store(waits, Ordering::Relaxed);
     }
 
     /// The turns that stand word for word: the last ones, and a long reply a little longer.

@@ -6,12 +6,12 @@
 //! tried again on the same data: the write is refused and what was appended is cut off.
 #![expect(clippy::disallowed_methods, reason = "this is the door")]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use icecore_domain::hash::Hash;
@@ -22,6 +22,8 @@ use crate::{Error, Result};
 
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
+/// Threads of this process wait as long for each other as processes do.
+const MOST_WAIT: Duration = Duration::from_secs(33);
 
 /// Up to so many files are flushed one by one; more are flushed together.
 const FEW: usize = 4;
@@ -36,12 +38,49 @@ pub(super) struct Door {
     root: PathBuf,
     /// Folders of which this process knows that they are there for good.
     safe: Arc<Mutex<HashSet<PathBuf>>>,
+    /// One for each lock.
+    queues: Arc<Mutex<HashMap<String, Arc<Queue>>>>,
 }
 
 /// Proof that this process alone may write. The lock is the operating system's, so it ends with the process.
 #[derive(Debug)]
 pub(super) struct Held {
     lock: File,
+    /// Kept until the file's lock is given back: fields are dropped in their order.
+    _turn: Option<Turn>,
+}
+
+/// Where the threads of this process wait for each other. Only one of them then asks the operating system, which can only be
+/// asked again and again.
+#[derive(Debug, Default)]
+struct Queue {
+    is_taken: Mutex<bool>,
+    given_back: Condvar,
+}
+
+/// The right to ask for a lock, among the threads of this process.
+#[derive(Debug)]
+struct Turn(Arc<Queue>);
+
+impl Queue {
+    /// Waits for its turn, at most so long.
+    fn enter(self: &Arc<Self>, most: Duration) -> Option<Turn> {
+        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut is_taken, _) =
+            self.given_back.wait_timeout_while(is_taken, most, |is_taken| *is_taken).unwrap_or_else(PoisonError::into_inner);
+        if *is_taken {
+            return None;
+        }
+        *is_taken = true;
+        Some(Turn(self.clone()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.given_back.notify_one();
+    }
 }
 
 /// What the file system says of a file.
@@ -76,7 +115,7 @@ impl Look {
 
 impl Door {
     pub fn new(root: PathBuf) -> Self {
-        Self { root, safe: Arc::default() }
+        Self { root, safe: Arc::default(), queues: Arc::default() }
     }
 
     pub fn root(&self) -> &Path {
@@ -101,10 +140,12 @@ impl Door {
 
     /// Waits until nobody else holds the lock of that name.
     pub fn lock_by(&self, name: &str) -> Result<Held> {
+        let queue = self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
+        let Some(turn) = queue.enter(MOST_WAIT) else { return Err(Error::Busy { vault: self.root.clone() }) };
         let (file, path) = self.lock_file(name)?;
         for wait in 0..LOCK_WAITS {
             match file.try_lock() {
-                Ok(()) => return Ok(Held { lock: file }),
+                Ok(()) => return Ok(Held { lock: file, _turn: Some(turn) }),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1)),
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(error)) => return Err(fault("locking", &path, error)),
@@ -117,7 +158,7 @@ impl Door {
     pub fn try_lock_by(&self, name: &str) -> Result<Option<Held>> {
         let (file, path) = self.lock_file(name)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Held { lock: file })),
+            Ok(()) => Ok(Some(Held { lock: file, _turn: None })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(fault("locking", &path, error)),
         }

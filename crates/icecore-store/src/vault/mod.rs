@@ -32,6 +32,8 @@ use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress,
 
 /// How many rows a page has when only the newest are wanted.
 const PIECES: usize = 200;
+/// So many locks the conversations have between them.
+const CONVERSATION_LOCKS: u8 = 16;
 /// How many bytes of a file are read in the time that one more call takes.
 const BYTES_PER_CALL: u64 = 4 * 1024;
 
@@ -304,6 +306,19 @@ impl Vault {
         Ok(())
     }
 
+    /// The lock for a document. Conversations have locks of their own, so that one need not wait for another, nor for the ledger;
+    /// nothing that is written under the vault's lock touches them.
+    fn locked_for(&self, path: &DocPath) -> Result<Held> {
+        let mut parts = path.as_str().split('/');
+        match (parts.next(), parts.next()) {
+            (Some("conversations"), Some(folder)) => {
+                let share = Hash::of(folder.as_bytes()).bytes()[0] % CONVERSATION_LOCKS;
+                self.door.lock_by(&format!("conversations-{share}.lock"))
+            }
+            _ => self.locked(),
+        }
+    }
+
     fn locked(&self) -> Result<Held> {
         let held = self.door.lock()?;
         self.mend_under(&held)?;
@@ -480,7 +495,7 @@ impl Store for Vault {
     }
 
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
-        let held = self.locked()?;
+        let held = self.locked_for(path)?;
         self.door.replace(&held, path, bytes)
     }
 
@@ -490,7 +505,7 @@ impl Store for Vault {
     }
 
     async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
-        let held = self.locked()?;
+        let held = self.locked_for(path)?;
         if self.door.look(path)?.map_or(0, |look| look.len) != from {
             return Err(Error::Moved { what: path.to_string() });
         }
@@ -498,7 +513,7 @@ impl Store for Vault {
     }
 
     async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
-        let held = self.locked()?;
+        let held = self.locked_for(path)?;
         if self.door.look(path)?.map_or(0, |look| look.len) != from {
             return Err(Error::Moved { what: path.to_string() });
         }
@@ -506,7 +521,7 @@ impl Store for Vault {
     }
 
     async fn remove(&self, path: &DocPath) -> Result<()> {
-        let held = self.locked()?;
+        let held = self.locked_for(path)?;
         self.door.remove(&held, path)
     }
 
