@@ -6,6 +6,7 @@ JSON object of what the client saw is printed. It ends when its input does.
 
 import json
 import sys
+from typing import Literal
 
 import openai
 import pydantic
@@ -14,7 +15,7 @@ import pydantic
 class Colour(pydantic.BaseModel):
     """What the structured scenario asks for."""
 
-    name: str
+    name: Literal["red", "green", "blue"]
     warm: bool
 
 
