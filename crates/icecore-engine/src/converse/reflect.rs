@@ -168,7 +168,8 @@ impl Chats {
         let mut notes = Vec::new();
         let changes = self
             .append(conversation, |ledger| {
-                let applied = truth::apply(&truth::facts(ledger, conversation), &diff);
+                let known = truth::facts(ledger, conversation);
+                let applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
                 notes.clone_from(&applied.notes);
                 truth::drafts(&applied, ledger, &whence)
             })
