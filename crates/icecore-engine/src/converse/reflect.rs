@@ -126,7 +126,7 @@ impl Chats {
             depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
         let facts = self.facts_of(conversation).await?;
         let asked = match asking {
-            Some(asking) => self.ask_summarizer(exchange, depth, &facts, asking).await?,
+            Some(asking) => self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?,
             None => Asked::Answered(extracted(exchange), Cost::default()),
         };
         let now = self.memory.now();
@@ -193,7 +193,9 @@ impl Chats {
     }
 
     /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
-    async fn ask_summarizer(&self, exchange: &Exchange, depth: Depth, facts: &[Fact], asking: &Asking<'_>) -> Result<Asked> {
+    ///
+    /// `tries` were in vain. They make it another question, or the answer that was kept of the first would be read for ever.
+    async fn ask_summarizer(&self, exchange: &Exchange, depth: Depth, facts: &[Fact], tries: u64, asking: &Asking<'_>) -> Result<Asked> {
         let memory: &Memory = &self.memory;
         let first = facts.len().saturating_sub(SHOWN_FACTS);
         let known: Vec<String> = facts[first..].iter().map(|fact| plain::one_line(&fact.text)).collect();
@@ -211,7 +213,7 @@ impl Chats {
                 max_tokens: ANSWER_TOKENS,
                 attempt,
             };
-            let question = Question { ask: &ask, job: "chat", retries: 0 };
+            let question = Question { ask: &ask, job: "chat", retries: usize::try_from(tries).unwrap_or(usize::MAX) };
             let heard = match tokio::time::timeout(patience, memory.ask(question, asking, &mut cost)).await {
                 Err(_) => return Ok(Asked::Failed(format!("the summarizer took longer than {} s", patience.as_secs()), cost)),
                 Ok(heard) => heard?,
