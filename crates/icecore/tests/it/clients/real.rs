@@ -105,6 +105,7 @@ fn sends_the_new(client: &mut Client, server: &Server, numbers: std::ops::RangeI
     }
 }
 
+// C1 C3
 #[test]
 fn official_clients_talk_to_a_real_model() {
     let smol = Smol::start();
@@ -140,6 +141,7 @@ fn official_clients_talk_to_a_real_model() {
 }
 
 /// What the real model makes of turns that waited for it: summaries, or the reason why there is none.
+// C4 C8
 #[test]
 fn a_real_model_summarises_what_waited() {
     let smol = Smol::start();

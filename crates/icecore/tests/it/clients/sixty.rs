@@ -297,6 +297,7 @@ impl Story {
     }
 }
 
+// C1 C4 C5 C8 C9 C10 C14
 #[test]
 fn after_sixty_turns_exactly_the_current_facts_are_told() {
     let mut story = Story::begin();
@@ -414,6 +415,7 @@ fn nobody_hears_of_another(story: &Story) {
 }
 
 /// An answer is kept so that a crash does not pay twice; one that could not be read must not be read again for ever.
+// C8
 #[test]
 fn a_summarizer_that_talked_nonsense_is_asked_anew() {
     let mended = Arc::new(Mutex::new(false));

@@ -36,6 +36,7 @@ fn play(request: &Arrived) -> Answer {
         }
         "400" => failed("400 Bad Request", "invalid_request_error", "x-odd: 1"),
         "401" => failed("401 Unauthorized", "authentication_error", "x-odd: 1"),
+        "404" => failed("404 Not Found", "not_found_error", "x-odd: 1"),
         "429" => failed("429 Too Many Requests", "rate_limit_error", "retry-after: 7\r\nx-ratelimit-remaining-requests: 0"),
         "529" => failed("529 Overloaded", "overloaded_error", "x-odd: 1"),
         "whole" if anthropic => Answer::json(&message()),
@@ -89,6 +90,7 @@ fn events(stream: &[u8]) -> Vec<Value> {
     told.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
+// C3
 #[test]
 fn openai_clients_put_the_streamed_tool_calls_together() {
     let script = Scripted::start(play);
@@ -151,6 +153,7 @@ fn openai_clients_put_the_streamed_tool_calls_together() {
     }
 }
 
+// C3
 #[test]
 fn the_anthropic_client_puts_thinking_text_and_tool_use_together() {
     let script = Scripted::start(play);
@@ -209,6 +212,7 @@ fn check_error(client: &mut Client, server: &Server, model: &str, class: &str) {
     }
 }
 
+// C3
 #[test]
 fn clients_see_the_upstream_errors_as_their_own() {
     let script = Scripted::start(play);
@@ -219,7 +223,13 @@ fn clients_see_the_upstream_errors_as_their_own() {
     ] {
         let (home, server) = serving(&script, provider);
         let mut client = Client::start(package);
-        for (model, class) in [("400", "BadRequestError"), ("401", "AuthenticationError"), ("429", "RateLimitError"), ("529", overloaded)] {
+        for (model, class) in [
+            ("400", "BadRequestError"),
+            ("401", "AuthenticationError"),
+            ("404", "NotFoundError"),
+            ("429", "RateLimitError"),
+            ("529", overloaded),
+        ] {
             check_error(&mut client, &server, model, class);
         }
         // What failed was no exchange.
@@ -249,6 +259,7 @@ fn clients_see_the_upstream_errors_as_their_own() {
     }
 }
 
+// C1 C3
 #[test]
 fn a_client_that_tries_again_has_one_turn() {
     let busy = std::sync::atomic::AtomicBool::new(true);
@@ -266,6 +277,7 @@ fn a_client_that_tries_again_has_one_turn() {
     assert_eq!((script.all().len(), home.turns("again", 1).len()), (2, 1));
 }
 
+// C3
 #[test]
 fn the_bytes_on_the_socket_are_the_scripts() {
     let script = Scripted::start(play);
@@ -290,5 +302,45 @@ fn the_bytes_on_the_socket_are_the_scripts() {
         let (head, _) = raw(&server, path, &[], plain.as_bytes());
         assert!(head.contains("x-icecore-memory: on"), "{head}");
         assert_eq!(String::from_utf8(script.last().body).unwrap(), plain);
+    }
+}
+
+// C1 C3 C10
+#[test]
+fn memory_stands_behind_the_clients_own_words() {
+    let script = Scripted::start(play);
+    let rule = "We never deploy on Fridays";
+    for (package, provider) in [(Package::OpenAiPython, "openai"), (Package::OpenAiNpm, "openai"), (Package::AnthropicPython, "anthropic")]
+    {
+        let (home, server) = serving(&script, provider);
+        let mut client = Client::start(package);
+        let headers = json!({ "X-Icecore-Conversation": "rules" });
+        let told = json!({ "model": "golden", "max_tokens": 9, "messages": [{ "role": "user", "content": rule }] });
+        let scenario = if provider == "anthropic" { "stream" } else { "chunks" };
+        client.gets(&server, scenario, &json!({ "headers": headers, "body": told }));
+        home.turns("rules", 1);
+
+        let own = json!({ "type": "text", "text": "You are terse.", "cache_control": { "type": "ephemeral" } });
+        let mut told = json!({ "model": "golden", "max_tokens": 9, "messages": [{ "role": "user", "content": "And on Monday?" }] });
+        if provider == "anthropic" {
+            told["system"] = json!([own]);
+        } else {
+            told["messages"].as_array_mut().unwrap().insert(0, json!({ "role": "system", "content": "You are terse." }));
+        }
+        let seen = client.gets(&server, scenario, &json!({ "headers": headers, "body": told }));
+        assert_eq!(seen["headers"]["x-icecore-turn"], "2");
+        assert!(seen["headers"]["x-icecore-injected"].as_str().is_some_and(|ids| ids.contains("EVT-")), "{seen}");
+        let sent = script.last();
+        let mut messages = sent.messages();
+        let memory = if provider == "anthropic" {
+            assert_eq!(sent.json()["system"][0], own, "{package:?}");
+            sent.json()["system"][1]["text"].as_str().unwrap().to_owned()
+        } else {
+            let system = messages.remove(0)["content"].as_str().unwrap().to_owned();
+            system.strip_prefix("You are terse.").unwrap().to_owned()
+        };
+        assert!(memory.contains(&format!("- {rule}")), "{package:?}: {memory}");
+        let expected = [("user", rule), ("assistant", "It is 12 °C in Zürich — and 𝟡 o’clock."), ("user", "And on Monday?")];
+        assert_eq!(messages, expected.map(|(role, text)| json!({ "role": role, "content": text })), "{package:?}");
     }
 }
