@@ -344,3 +344,59 @@ fn memory_stands_behind_the_clients_own_words() {
         assert_eq!(messages, expected.map(|(role, text)| json!({ "role": role, "content": text })), "{package:?}");
     }
 }
+
+/// Two windows on one conversation, or a client that does not wait: every word that was acknowledged is there.
+// C1
+#[test]
+fn requests_at_the_same_time_lose_nothing() {
+    let script = Scripted::start(|request| {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        play(request)
+    });
+    let (home, server) = serving(&script, "openai");
+    for round in 1..=3 {
+        std::thread::scope(|scope| {
+            for number in 1..=4 {
+                let server = &server;
+                scope.spawn(move || {
+                    let body = json!({ "model": "golden", "messages": [{ "role": "user", "content": format!("word {round}.{number}") }] });
+                    let (head, _) = raw(server, OPENAI, &[("x-icecore-conversation", "crowd")], body.to_string().as_bytes());
+                    assert!(head.starts_with("http/1.1 200") && head.contains("x-icecore-memory: on"), "{head}");
+                });
+            }
+        });
+    }
+    let exported = home.json(&["conversation", "export", "crowd"]);
+    let said: Vec<&str> = exported["messages"].as_array().unwrap().iter().filter_map(|message| message["text"].as_str()).collect();
+    for round in 1..=3 {
+        for number in 1..=4 {
+            let word = format!("word {round}.{number}");
+            assert_eq!(said.iter().filter(|text| text.trim() == word).count(), 1, "{word} in {said:?}");
+        }
+    }
+}
+
+/// Asked for once more, a turn stays one turn, and the reply that the client was given last is the one that stands.
+// C1
+#[test]
+fn a_turn_that_is_asked_for_once_more_has_its_last_reply() {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let script = Scripted::start(move |request| {
+        let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Answer::says(&request.json(), &format!("Reply number {number}."))
+    });
+    let (home, server) = serving(&script, "openai");
+    let mut client = Client::start(Package::OpenAiNpm);
+    let said = |role: &str, text: &str| json!({ "role": role, "content": text });
+    let mut messages = vec![said("user", "Begin.")];
+    for (turn, next) in [("1", Some(["Reply number 0.", "Go on."])), ("2", None), ("2", None)] {
+        let told = json!({ "headers": { "X-Icecore-Conversation": "more" }, "body": { "model": "m", "messages": messages } });
+        let seen = client.gets(&server, "chat", &told);
+        assert_eq!(seen["headers"]["x-icecore-turn"], turn);
+        messages.extend(next.into_iter().flat_map(|[reply, asked]| [said("assistant", reply), said("user", asked)]));
+    }
+    assert_eq!(home.turns("more", 2).len(), 2);
+    let exported = home.json(&["conversation", "export", "more"]);
+    let texts: Vec<&str> = exported["messages"].as_array().unwrap().iter().filter_map(|message| message["text"].as_str()).collect();
+    assert_eq!(texts, ["Begin.", "Reply number 0.", "Go on.", "Reply number 2."]);
+}
