@@ -214,6 +214,23 @@ pub struct Applied {
     pub notes: Vec<String>,
 }
 
+impl Applied {
+    /// Without what later turns have overtaken: a turn that is remembered late does not overrule what was said since.
+    pub fn as_of(mut self, facts: &[Fact], turn: u64) -> Self {
+        let later = |change: &Change| match change {
+            Change::Add { .. } => None,
+            Change::Remove { id } | Change::Replace { id, .. } => {
+                facts.iter().find(|fact| fact.id == *id && fact.turn.is_some_and(|said| said > turn))
+            }
+        };
+        for fact in self.changes.iter().filter_map(later) {
+            self.notes.push(format!("a later turn has it otherwise, so this stays: {}", budget::shortened(&fact.text, 120)));
+        }
+        self.changes.retain(|change| later(change).is_none());
+        self
+    }
+}
+
 /// A fact while a diff is applied.
 struct Slot {
     /// Its event, unless this diff brings it.

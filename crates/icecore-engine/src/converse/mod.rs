@@ -98,7 +98,8 @@ pub struct Begun {
     pub cost_tokens: u64,
     new: New,
     said: Vec<Message>,
-    begins: bool,
+    /// The last turn that was kept when this one began.
+    after: u64,
 }
 
 /// What the model replied.
@@ -269,7 +270,7 @@ impl Chats {
             tokens,
             left_out: chosen.left_out,
             cost_tokens: state.log.turns.values().map(|line| line.tokens_in + line.tokens_out).sum(),
-            begins: known == 0,
+            after: known,
             new,
             said,
         })
@@ -287,23 +288,31 @@ impl Chats {
     pub async fn end(&self, begun: &Begun, reply: &Reply) -> Result<()> {
         let conversation = &begun.conversation;
         let now = self.memory.now();
+        let room = self.room(conversation);
+        let mut state = room.state.lock().await;
+        // Whoever spoke at the same time may have been given the same number and have ended first; two exchanges under one number
+        // would be taken for one that was sent twice.
+        let last = state.as_ref().and_then(|state| state.recent.last()).filter(|last| begun.turn > begun.after && last.turn >= begun.turn);
+        let turn = last.map_or(begun.turn, |last| {
+            hear::turn(&begun.new, Some(&LastTurn { turn: last.turn, before: last.before, asked: last.asked.clone() }))
+        });
         let field = |name: &str, value: String| (name.to_owned(), value);
         let mut said: Vec<Said> = Vec::new();
         for (at, message) in begun.said.iter().enumerate() {
             let role = Role::meant(&message.role).unwrap_or(Role::User);
             let parts = message.has_tools.then(|| message.raw.clone());
-            let mut extra = vec![field("turn", begun.turn.to_string())];
+            let mut extra = vec![field("turn", turn.to_string())];
             if at == 0 {
                 extra.push(field("before", begun.new.before.to_string()));
             }
-            let id = Some(format!("turn-{}.{at}", begun.turn));
+            let id = Some(format!("turn-{turn}.{at}"));
             said.push(Said { ts: Some(now), id, role: Some(role), text: message.text.clone(), parts, extra, ..Said::default() });
         }
-        let mut extra = vec![field("turn", begun.turn.to_string())];
+        let mut extra = vec![field("turn", turn.to_string())];
         if !reply.complete {
             extra.push(field("complete", "false".into()));
         }
-        let id = Some(format!("turn-{}.{}", begun.turn, begun.said.len()));
+        let id = Some(format!("turn-{turn}.{}", begun.said.len()));
         said.push(Said {
             ts: Some(now),
             id,
@@ -320,15 +329,13 @@ impl Chats {
                 one.text.truncate(one.text.floor_char_boundary(MAX_TEXT_BYTES));
             }
         }
-        if begun.begins {
+        if begun.after == 0 {
             self.introduce(conversation, begun, reply).await?;
         }
         self.keep(said).await?;
-        let room = self.room(conversation);
-        let mut state = room.state.lock().await;
         if let Some(state) = state.as_mut() {
             let exchange = Exchange {
-                turn: begun.turn,
+                turn,
                 ts: now,
                 before: begun.new.before,
                 asked: begun.new.asked.clone(),

@@ -174,7 +174,8 @@ impl Chats {
         let mut notes = Vec::new();
         let changes = self
             .append(conversation, |ledger| {
-                let applied = truth::apply(&truth::facts(ledger, conversation), &diff);
+                let known = truth::facts(ledger, conversation);
+                let applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
                 notes.clone_from(&applied.notes);
                 truth::drafts(&applied, ledger, &whence)
             })
@@ -198,6 +199,8 @@ impl Chats {
     }
 
     /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
+    ///
+    /// `tries` were in vain. They make it another question, or the answer that was kept of the first would be read for ever.
     async fn ask_summarizer(&self, exchange: &Exchange, depth: Depth, facts: &[Fact], tries: u64, asking: &Asking<'_>) -> Result<Asked> {
         let memory: &Memory = &self.memory;
         let first = facts.len().saturating_sub(SHOWN_FACTS);
@@ -216,7 +219,6 @@ impl Chats {
                 max_tokens: ANSWER_TOKENS,
                 attempt,
             };
-            // An answer that was of no use is kept; whoever tries again wants another.
             let question = Question { ask: &ask, job: "chat", retries: usize::try_from(tries).unwrap_or(usize::MAX) };
             let heard = match tokio::time::timeout(patience, memory.ask(question, asking, &mut cost)).await {
                 Err(_) => return Ok(Asked::Failed(format!("the summarizer took longer than {} s", patience.as_secs()), cost)),

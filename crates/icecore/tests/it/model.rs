@@ -21,18 +21,18 @@ use crate::program::{Said, Vault, said};
 const MODEL: &str = "model openai:smollm2";
 const BUDGET_BYTES: usize = 1024;
 
-fn house() -> PathBuf {
+pub fn house() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
 /// The model's server; it ends when its standard input is closed, so with this process at the latest.
-struct Smol {
+pub struct Smol {
     child: Child,
-    address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl Smol {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let python = house().join("target/model-venv/bin/python");
         assert!(
             python.exists(),

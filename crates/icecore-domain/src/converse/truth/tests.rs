@@ -33,6 +33,22 @@ fn check(before: &[&str], diff: &Diff, expected: &[&str], notes: usize) {
     assert_eq!(applied.notes.len(), notes, "{:?}", applied.notes);
 }
 
+// C5 C8
+#[test]
+fn a_turn_that_is_remembered_late_overrules_nothing_newer() {
+    let mut facts = known(&["Editor: Emacs", "Shell: zsh", "User lives in Rome"]);
+    facts[0].turn = Some(9);
+    facts[2].turn = Some(9);
+    let late = diff(&["User lives in Rome"], &["Editor: Vim", "Shell: fish"], &["Terminal: kitty"]);
+    let check = |turn, expected: &[&str], notes| {
+        let applied = apply(&facts, &late).as_of(&facts, turn);
+        assert_eq!(after(&facts, &applied.changes), expected, "{turn}: {applied:?}");
+        assert_eq!(applied.notes.len(), notes, "{:?}", applied.notes);
+    };
+    check(4, &["Editor: Emacs", "Shell: fish", "User lives in Rome", "Terminal: kitty"], 2);
+    check(9, &["Editor: Vim", "Shell: fish", "Terminal: kitty"], 0);
+}
+
 // C5
 #[test]
 fn a_diff_removes_then_updates_then_adds() {
