@@ -4,6 +4,7 @@ mod cli;
 mod error;
 mod http;
 mod spaces;
+mod told;
 mod wire;
 
 use std::process::ExitCode;
