@@ -1,5 +1,6 @@
 //! The doors of icecore: how memory is reached. One binary.
 
+mod api;
 mod cli;
 mod error;
 mod http;

@@ -11,9 +11,11 @@ use std::time::Duration;
 use anyhow::Result;
 use async_trait::async_trait;
 use icecore_domain::hash::Hash;
+use icecore_domain::layout::DocPath;
 use icecore_domain::{page, plain};
 use icecore_engine::config;
 use icecore_engine::converse::{self, Chats};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{Semaphore, watch};
 
@@ -31,7 +33,9 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Turns of so many days are looked for.
 const REACH_DAYS: u16 = 14;
 /// The longest name of a user that is taken, in bytes.
-const MAX_USER_BYTES: usize = 256;
+pub const MAX_USER_BYTES: usize = 256;
+/// What keeps the name of the end user a space belongs to: its folder cannot be read back.
+const NAMED: &str = "space.json";
 
 /// The memories behind one server.
 pub struct Spaces {
@@ -80,7 +84,13 @@ impl Spaces {
         })
     }
 
-    fn folder(&self, user: Option<&str>) -> PathBuf {
+    /// The models behind them.
+    pub fn models(&self) -> &Arc<Models> {
+        &self.models
+    }
+
+    /// Where a user's space is, or would be.
+    pub fn folder(&self, user: Option<&str>) -> PathBuf {
         user.map_or_else(|| self.home.clone(), |user| folder(&self.home, user))
     }
 
@@ -97,6 +107,9 @@ impl Spaces {
         }
         let folder = self.folder(user.as_deref());
         let chats = Arc::new(wire::chats(&folder, user.is_some().then_some(self.home.as_path())).await?);
+        if let Some(user) = &user {
+            note_name(&chats, user).await?;
+        }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= OPEN_SPACES {
             open.retain(|_, chats| Arc::strong_count(chats) > 1);
@@ -108,6 +121,17 @@ impl Spaces {
     /// Whether a user has a space.
     pub fn has(&self, user: Option<&str>) -> bool {
         self.folder(user).join(icecore_domain::layout::CONFIG).is_file()
+    }
+
+    /// Every space there is: whose it is, if that is known, and the name of its folder.
+    pub fn named(&self) -> Vec<(Option<String>, String)> {
+        let name = |folder: PathBuf| {
+            let named = std::fs::read(folder.join(NAMED)).ok().and_then(|text| serde_json::from_slice::<Named>(&text).ok());
+            (named.map(|named| named.user), folder.file_name().unwrap_or_default().to_string_lossy().into_owned())
+        };
+        let mut all: Vec<_> = self.users().into_iter().flatten().map(name).collect();
+        all.sort();
+        all
     }
 
     /// Forgets everything of an end user: their whole space.
@@ -194,15 +218,33 @@ impl Spaces {
     }
 }
 
-/// Runs work that touches the disk where it holds nobody up.
+/// Whose a space is, as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Named {
+    user: String,
+}
+
+/// Keeps the name of the user with their space, if it is not there yet.
+async fn note_name(chats: &Chats, user: &str) -> Result<()> {
+    let (store, place) = (chats.memory().store(), NAMED.parse::<DocPath>()?);
+    if store.document(&place).await?.is_none() {
+        store.put(&place, &serde_json::to_vec(&Named { user: user.to_owned() })?).await?;
+    }
+    Ok(())
+}
+
+/// Runs work that touches the disk where it holds nobody up; an error if it broke off.
+pub async fn aside<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, String> {
+    let runtime = Runtime::current();
+    let done = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;
+    done.map_err(|error| format!("the work broke off: {error}"))
+}
+
+/// Likewise, for work that says by itself what went wrong.
 pub async fn blocking<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, String> {
-    let runtime = Runtime::current();
-    match tokio::task::spawn_blocking(move || runtime.block_on(work)).await {
-        Ok(done) => done.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("the work broke off: {error}")),
-    }
+    aside(move || work).await?.map_err(|error| error.to_string())
 }
 
 /// The spaces as the chat server's memory: a type of its own, because its tasks need to hold on to the spaces.
