@@ -102,8 +102,15 @@ impl Spaces {
             }
             user => user,
         };
-        if let Some(known) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&user) {
-            return Ok(known.clone());
+        let there = self.has(user.as_deref());
+        {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            match open.get(&user) {
+                Some(known) if there => return Ok(known.clone()),
+                // Its folder is gone: it was forgotten, by us or by another process.
+                Some(_) => drop(open.remove(&user)),
+                None => {}
+            }
         }
         let folder = self.folder(user.as_deref());
         let chats = Arc::new(wire::chats(&folder, user.is_some().then_some(self.home.as_path())).await?);
@@ -136,8 +143,9 @@ impl Spaces {
 
     /// Forgets everything of an end user: their whole space.
     pub async fn forget(&self, user: &str) -> Result<bool> {
+        let gone = wire::forget_space(&self.folder(Some(user)));
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&Some(user.to_owned()));
-        wire::forget_space(&self.folder(Some(user)))
+        gone
     }
 
     /// Remembers what waits in a conversation, soon and in the background.
