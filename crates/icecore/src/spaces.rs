@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ pub struct Spaces {
     open: Mutex<HashMap<Option<String>, Arc<Chats>>>,
     at_once: Arc<Semaphore>,
     remembering: watch::Sender<usize>,
+    forgotten: AtomicU64,
     runtime: Runtime,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -79,6 +81,7 @@ impl Spaces {
             open: Mutex::default(),
             at_once: Arc::new(Semaphore::new(REMEMBERING)),
             remembering: watch::Sender::new(0),
+            forgotten: AtomicU64::new(0),
             runtime: Runtime::current(),
             log,
         })
@@ -143,9 +146,15 @@ impl Spaces {
 
     /// Forgets everything of an end user: their whole space.
     pub async fn forget(&self, user: &str) -> Result<bool> {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         let gone = wire::forget_space(&self.folder(Some(user)));
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&Some(user.to_owned()));
         gone
+    }
+
+    /// How many users it was asked to forget so far: work that failed while this grew may have lost its folder.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::SeqCst)
     }
 
     /// Remembers what waits in a conversation, soon and in the background.

@@ -186,7 +186,7 @@ fn unlike(document: &Value, schema: &Value, value: &Value, place: &str, found: &
         Value::Array(some) => some.iter().filter_map(Value::as_str).collect(),
         _ => vec![kind],
     };
-    if !wanted.contains(&kind) && !(kind == "integer" && wanted.contains(&"number")) {
+    if !wanted.contains(&if kind == "integer" && wanted.contains(&"number") { "number" } else { kind }) {
         found.push(format!("{place} is {kind}, not {wanted:?}"));
     }
     if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
@@ -544,14 +544,19 @@ fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
             for writer in 0..4 {
                 let server = &server;
                 scope.spawn(move || {
-                    for n in 0..4 {
+                    for n in 0..8 {
                         let body = json!({ "text": format!("round {round} {writer}/{n}") }).to_string();
                         let answer = server.ask(Some("ann"), "POST", "/api/events", &body);
-                        assert!([200, 404, 409, 500, 503].contains(&answer.status), "{answer:?}");
+                        assert!([200, 503].contains(&answer.status), "{answer:?}");
                     }
                 });
             }
-            scope.spawn(|| assert_eq!(server.ask(None, "DELETE", "/api/users/ann", "").status, 200));
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let answer = server.ask(None, "DELETE", "/api/users/ann", "");
+                    assert!([200, 404].contains(&answer.status), "{answer:?}");
+                }
+            });
         });
         let text = format!("the last of {round}");
         server.remember(Some("ann"), &text);
@@ -559,7 +564,9 @@ fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
     }
     server.ok(None, "DELETE", "/api/users/ann", "");
     assert_eq!(server.ask(Some("ann"), "GET", "/api/events", "").status, 404);
-    assert!(!holds(&home.root(), "the last of"));
+    // Not even a folder that nobody would look into.
+    let left: Vec<_> = std::fs::read_dir(home.root().join("spaces")).unwrap().flatten().map(|entry| entry.path()).collect();
+    assert!(left.is_empty() && !holds(&home.root(), "the last of") && !holds(&home.root(), "round"), "{left:?}");
 }
 
 // The examples of the page are whole: each is understood
