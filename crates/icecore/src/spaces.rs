@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use icecore_engine::config;
 use icecore_engine::converse::{self, Chats};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{RwLock, Semaphore, watch};
 
 use crate::http::mind::{Begun, Handle, Heard, Mind, Mode, Placement, Ready, Reply};
 use crate::wire::{self, Models};
@@ -45,7 +44,7 @@ pub struct Spaces {
     open: Mutex<HashMap<Option<String>, Arc<Chats>>>,
     at_once: Arc<Semaphore>,
     remembering: watch::Sender<usize>,
-    forgotten: AtomicU64,
+    gates: Mutex<HashMap<String, Arc<RwLock<()>>>>,
     runtime: Runtime,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -81,7 +80,7 @@ impl Spaces {
             open: Mutex::default(),
             at_once: Arc::new(Semaphore::new(REMEMBERING)),
             remembering: watch::Sender::new(0),
-            forgotten: AtomicU64::new(0),
+            gates: Mutex::default(),
             runtime: Runtime::current(),
             log,
         })
@@ -146,15 +145,20 @@ impl Spaces {
 
     /// Forgets everything of an end user: their whole space.
     pub async fn forget(&self, user: &str) -> Result<bool> {
-        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        let gate = self.gate(user);
+        let _alone = gate.write().await;
         let gone = wire::forget_space(&self.folder(Some(user)));
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&Some(user.to_owned()));
         gone
     }
 
-    /// How many users it was asked to forget so far: work that failed while this grew may have lost its folder.
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten.load(Ordering::SeqCst)
+    /// Held by whoever works in a user's space, by all together; held alone while the space is taken away.
+    pub fn gate(&self, user: &str) -> Arc<RwLock<()>> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        if gates.len() >= OPEN_SPACES {
+            gates.retain(|_, gate| Arc::strong_count(gate) > 1);
+        }
+        gates.entry(user.to_owned()).or_default().clone()
     }
 
     /// Remembers what waits in a conversation, soon and in the background.

@@ -29,7 +29,7 @@ use icecore_engine::embed::MiniLm;
 
 use self::call::Call;
 use self::route::Route;
-use crate::error::{self, Exit, Stop};
+use crate::error;
 use crate::http::{self, Log};
 use crate::spaces::{self, Spaces};
 use crate::wire;
@@ -110,14 +110,13 @@ async fn answer(
     let log = api.log.clone();
     let work = move || async move {
         let call = Call::read(api.clone(), &route, path, &uri, &headers, &body)?;
-        let (has_user, forgotten) = (call.user.is_some(), api.spaces.forgotten());
-        match (route.does)(call).await {
-            // A folder that is taken away under somebody's hands looks like a broken disk.
-            Err(error) if has_user && error::as_status(&error).0.is_server_error() && api.spaces.forgotten() != forgotten => {
-                Err(Stop::new(Exit::TryLater, "a user was being forgotten meanwhile; send it again").into())
-            }
-            done => done,
-        }
+        // Nobody's space is taken away under their hands.
+        let gate = call.user.as_deref().map(|user| api.spaces.gate(user));
+        let _held = match &gate {
+            Some(gate) => Some(gate.read().await),
+            None => None,
+        };
+        (route.does)(call).await
     };
     match spaces::aside(work).await {
         Ok(Ok(answer)) => json(StatusCode::OK, answer.0),

@@ -538,7 +538,7 @@ fn facts_are_established_lifted_and_summarised_again() {
 fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
     let home = Home::new();
     let server = home.serve();
-    for round in 0..10 {
+    for round in 0..3 {
         server.remember(Some("ann"), "the first");
         thread::scope(|scope| {
             for writer in 0..4 {
@@ -547,12 +547,12 @@ fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
                     for n in 0..8 {
                         let body = json!({ "text": format!("round {round} {writer}/{n}") }).to_string();
                         let answer = server.ask(Some("ann"), "POST", "/api/events", &body);
-                        assert!([200, 503].contains(&answer.status), "{answer:?}");
+                        assert_eq!(answer.status, 200, "{answer:?}");
                     }
                 });
             }
             scope.spawn(|| {
-                for _ in 0..10 {
+                for _ in 0..5 {
                     let answer = server.ask(None, "DELETE", "/api/users/ann", "");
                     assert!([200, 404].contains(&answer.status), "{answer:?}");
                 }
