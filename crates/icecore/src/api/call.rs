@@ -283,10 +283,15 @@ impl Call {
         self.bodies.first().ok_or_else(|| wrong("there is nothing in the body"))
     }
 
+    /// Whether the memory it is about is there already.
+    pub fn has_space(&self) -> bool {
+        self.api.spaces.has(self.user.as_deref())
+    }
+
     /// The conversations of the user it is about.
     pub async fn chats(&self) -> Result<Arc<Chats>> {
         if self.whose != Whose::TheirsOrNew
-            && let Some(user) = self.user.as_deref().filter(|user| !self.api.spaces.has(Some(user)))
+            && let Some(user) = self.user.as_deref().filter(|_| !self.has_space())
         {
             return Err(no_user(user));
         }

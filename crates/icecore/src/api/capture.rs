@@ -93,6 +93,9 @@ fn messages(call: Call) -> Doing {
 fn log(call: Call) -> Doing {
     Box::pin(async move {
         let text = call.body()?.text("text").unwrap_or_default();
+        if text.trim().is_empty() {
+            return Err(wrong("there is nothing to log: the text is empty"));
+        }
         Answer::of(&call.memory().await?.log(&text).await?)
     })
 }

@@ -3,10 +3,11 @@
 use icecore_domain::event::{Act, EntityKind, Kind, Origin, Priority, Scope};
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::plain;
 use icecore_engine::Remember;
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, wrong};
 use super::route::{Body, Doing, Field, Form, Route, Whose};
 use crate::told;
 
@@ -122,7 +123,11 @@ fn events(call: Call) -> Doing {
 fn remember(call: Call) -> Doing {
     Box::pin(async move {
         let said = call.body()?;
-        // What was said is read before a space is made for it.
+        // What was said is read before a space is made for it: nobody gets one by a mistake.
+        if said.one("text").is_none_or(|text| text.trim().is_empty()) {
+            return Err(wrong("there is nothing to remember: the text is empty"));
+        }
+        said.day("due", call.api.spaces.of(None).await?.memory().now().day())?;
         let (supersedes, related) = (said.read_all("supersedes", EventId::from_hand)?, said.read_all("related", EventId::from_hand)?);
         let mut remember = Remember {
             text: said.text("text").unwrap_or_default(),
@@ -140,6 +145,9 @@ fn remember(call: Call) -> Doing {
             scope: said.read("scope", str::parse::<Scope>)?,
             origin: said.read("origin", str::parse::<Origin>)?,
         };
+        if let Some(&id) = remember.supersedes.iter().chain(&remember.related).next().filter(|_| !call.has_space()) {
+            return Err(icecore_engine::Error::from(Refusal::Unknown(id)).into());
+        }
         let memory = call.memory().await?;
         remember.due = said.day("due", memory.now().day())?;
         Answer::of(&memory.remember(remember).await?)

@@ -632,6 +632,20 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
         {
             assert_eq!(server.ask(Some(user), "GET", target, "").status, 404, "{user} {target}");
         }
+        // Nor does a mistake.
+        for (target, body, status) in [
+            ("/api/events", r#"{"text":" "}"#, 400),
+            ("/api/events", r#"{"text":"x","due":"someday"}"#, 400),
+            ("/api/events", r#"{"text":"x","type":"lie"}"#, 400),
+            ("/api/events", r#"{"text":"x","supersedes":["EVT-20260213-001"]}"#, 404),
+            ("/api/messages", r#"[{"text":"x"},{}]"#, 400),
+            ("/api/log", r#"{"text":""}"#, 400),
+            ("/state/append-log", r#"{"text":""}"#, 400),
+            ("/api/events/20260213-1/close", "", 404),
+            ("/api/jobs/run", r#"{"job":"rollup"}"#, 404),
+        ] {
+            assert_eq!(server.ask(Some(user), "POST", target, body).status, status, "{user} {target} {body}");
+        }
         assert_eq!(server.ok(None, "GET", "/api/users", "")["users"].as_array().unwrap().len(), at);
         server.remember(Some(user), &format!("secret {at} of a user"));
         server.ok(Some(user), "POST", "/api/messages", &json!({ "conversation": "c", "text": format!("secret word {at}") }).to_string());
