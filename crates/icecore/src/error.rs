@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use axum::http::StatusCode;
 use icecore_domain::ledger::revise::Refusal;
 use icecore_engine::Error as EngineError;
 use icecore_engine::config::Mistake;
@@ -103,6 +104,24 @@ fn of_store(error: &StoreError) -> Exit {
         | StoreError::Unreadable(_)
         | StoreError::Stopped(_) => Exit::Failure,
     }
+}
+
+/// What went wrong as a status of HTTP, with the word for programs and the message.
+pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
+    let exit = exit_of(error);
+    let moved = |error: &StoreError| matches!(error, StoreError::Moved { .. });
+    let is_moved = error.downcast_ref::<StoreError>().is_some_and(moved)
+        || error.downcast_ref::<EngineError>().is_some_and(|error| matches!(error, EngineError::Store(error) if moved(error)));
+    let status = match exit {
+        Exit::TryLater if is_moved => StatusCode::CONFLICT,
+        Exit::TryLater => StatusCode::SERVICE_UNAVAILABLE,
+        Exit::Usage => StatusCode::BAD_REQUEST,
+        Exit::NotFound => StatusCode::NOT_FOUND,
+        Exit::Conflict => StatusCode::CONFLICT,
+        Exit::NotAllowed => StatusCode::FORBIDDEN,
+        Exit::Failure | Exit::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (status, exit.word(), told(error))
 }
 
 /// The error and its causes, each thing said once.

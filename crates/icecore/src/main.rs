@@ -1,9 +1,11 @@
 //! The doors of icecore: how memory is reached. One binary.
 
+mod api;
 mod cli;
 mod error;
 mod http;
 mod spaces;
+mod told;
 mod wire;
 
 use std::process::ExitCode;

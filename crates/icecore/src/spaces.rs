@@ -11,11 +11,13 @@ use std::time::Duration;
 use anyhow::Result;
 use async_trait::async_trait;
 use icecore_domain::hash::Hash;
+use icecore_domain::layout::DocPath;
 use icecore_domain::{page, plain};
 use icecore_engine::config;
 use icecore_engine::converse::{self, Chats};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{RwLock, Semaphore, watch};
 
 use crate::http::mind::{Begun, Handle, Heard, Mind, Mode, Placement, Ready, Reply};
 use crate::wire::{self, Models};
@@ -31,7 +33,9 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Turns of so many days are looked for.
 const REACH_DAYS: u16 = 14;
 /// The longest name of a user that is taken, in bytes.
-const MAX_USER_BYTES: usize = 256;
+pub const MAX_USER_BYTES: usize = 256;
+/// What keeps the name of the end user a space belongs to: its folder cannot be read back.
+const NAMED: &str = "space.json";
 
 /// The memories behind one server.
 pub struct Spaces {
@@ -40,6 +44,7 @@ pub struct Spaces {
     open: Mutex<HashMap<Option<String>, Arc<Chats>>>,
     at_once: Arc<Semaphore>,
     remembering: watch::Sender<usize>,
+    gates: Mutex<HashMap<String, Arc<RwLock<()>>>>,
     runtime: Runtime,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -75,12 +80,19 @@ impl Spaces {
             open: Mutex::default(),
             at_once: Arc::new(Semaphore::new(REMEMBERING)),
             remembering: watch::Sender::new(0),
+            gates: Mutex::default(),
             runtime: Runtime::current(),
             log,
         })
     }
 
-    fn folder(&self, user: Option<&str>) -> PathBuf {
+    /// The models behind them.
+    pub fn models(&self) -> &Arc<Models> {
+        &self.models
+    }
+
+    /// Where a user's space is, or would be.
+    pub fn folder(&self, user: Option<&str>) -> PathBuf {
         user.map_or_else(|| self.home.clone(), |user| folder(&self.home, user))
     }
 
@@ -92,12 +104,22 @@ impl Spaces {
             }
             user => user,
         };
-        if let Some(known) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&user) {
-            return Ok(known.clone());
+        let there = self.has(user.as_deref());
+        {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            match open.get(&user) {
+                Some(known) if there => return Ok(known.clone()),
+                // Its folder is gone: it was forgotten, by us or by another process.
+                Some(_) => drop(open.remove(&user)),
+                None => {}
+            }
         }
         let folder = self.folder(user.as_deref());
         let chats = Arc::new(wire::chats(&folder, user.is_some().then_some(self.home.as_path())).await?);
         chats.wait_for_memory(self.models.summarizer.is_some());
+        if let Some(user) = &user {
+            note_name(&chats, user).await?;
+        }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= OPEN_SPACES {
             open.retain(|_, chats| Arc::strong_count(chats) > 1);
@@ -111,10 +133,33 @@ impl Spaces {
         self.folder(user).join(icecore_domain::layout::CONFIG).is_file()
     }
 
+    /// Every space there is: whose it is, if that is known, and the name of its folder.
+    pub fn named(&self) -> Vec<(Option<String>, String)> {
+        let name = |folder: PathBuf| {
+            let named = std::fs::read(folder.join(NAMED)).ok().and_then(|text| serde_json::from_slice::<Named>(&text).ok());
+            (named.map(|named| named.user), folder.file_name().unwrap_or_default().to_string_lossy().into_owned())
+        };
+        let mut all: Vec<_> = self.users().into_iter().flatten().map(name).collect();
+        all.sort();
+        all
+    }
+
     /// Forgets everything of an end user: their whole space.
     pub async fn forget(&self, user: &str) -> Result<bool> {
+        let gate = self.gate(user);
+        let _alone = gate.write().await;
+        let gone = wire::forget_space(&self.folder(Some(user)));
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&Some(user.to_owned()));
-        wire::forget_space(&self.folder(Some(user)))
+        gone
+    }
+
+    /// Held by whoever works in a user's space, by all together; held alone while the space is taken away.
+    pub fn gate(&self, user: &str) -> Arc<RwLock<()>> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        if gates.len() >= OPEN_SPACES {
+            gates.retain(|_, gate| Arc::strong_count(gate) > 1);
+        }
+        gates.entry(user.to_owned()).or_default().clone()
     }
 
     /// Remembers what waits in a conversation, soon and in the background.
@@ -195,15 +240,33 @@ impl Spaces {
     }
 }
 
-/// Runs work that touches the disk where it holds nobody up.
+/// Whose a space is, as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Named {
+    user: String,
+}
+
+/// Keeps the name of the user with their space, if it is not there yet.
+async fn note_name(chats: &Chats, user: &str) -> Result<()> {
+    let (store, place) = (chats.memory().store(), NAMED.parse::<DocPath>()?);
+    if store.document(&place).await?.is_none() {
+        store.put(&place, &serde_json::to_vec(&Named { user: user.to_owned() })?).await?;
+    }
+    Ok(())
+}
+
+/// Runs work that touches the disk where it holds nobody up; an error if it broke off.
+pub async fn aside<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, String> {
+    let runtime = Runtime::current();
+    let done = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;
+    done.map_err(|error| format!("the work broke off: {error}"))
+}
+
+/// Likewise, for work that says by itself what went wrong.
 pub async fn blocking<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, String> {
-    let runtime = Runtime::current();
-    match tokio::task::spawn_blocking(move || runtime.block_on(work)).await {
-        Ok(done) => done.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("the work broke off: {error}")),
-    }
+    aside(move || work).await?.map_err(|error| error.to_string())
 }
 
 /// The spaces as the chat server's memory: a type of its own, because its tasks need to hold on to the spaces.

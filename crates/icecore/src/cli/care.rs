@@ -1,6 +1,6 @@
 //! Commands that set a vault up and look after it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -8,12 +8,12 @@ use icecore_domain::calendar::weekday;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::plain;
 use icecore_engine::{Integrity, Status, Verdict};
-use serde::Serialize;
 use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
 use super::{Global, ledger, show};
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
@@ -90,13 +90,7 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
     ledger::tell_noticed(&open.memory.notice().await, out);
     let status = open.memory.status().await?;
     if out.is_json() {
-        #[derive(Serialize)]
-        struct Told<'a> {
-            vault: &'a Path,
-            #[serde(flatten)]
-            status: &'a Status,
-        }
-        return out.json(&Told { vault: &open.root, status: &status });
+        return out.json(&told::status(&open.root, &status));
     }
     let now = status.now;
     out.line(format!(

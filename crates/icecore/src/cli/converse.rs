@@ -13,6 +13,7 @@ use serde_json::json;
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
 use super::{Global, read};
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::{self, Open};
 
 #[derive(Debug, Subcommand)]
@@ -206,11 +207,7 @@ async fn list(chats: &Chats, out: &mut Out) -> Result<()> {
 
 fn facts(facts: &[Fact], out: &mut Out) -> Result<()> {
     if out.is_json() {
-        let lines: Vec<_> = facts
-            .iter()
-            .map(|fact| json!({ "id": fact.id.to_string(), "text": fact.text, "hard": fact.hard, "since": fact.since.to_string(), "turn": fact.turn }))
-            .collect();
-        return out.json_named("facts", &lines);
+        return out.json_named("facts", &told::facts(facts));
     }
     if facts.is_empty() {
         out.say("Nothing is established yet");
@@ -226,9 +223,7 @@ fn facts(facts: &[Fact], out: &mut Out) -> Result<()> {
 async fn show(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
     let (facts, turns, artifacts) = (chats.facts(name, None).await?, chats.turns(name).await?, chats.artifacts(name).await?);
     if out.is_json() {
-        let facts: Vec<_> = facts.iter().map(|fact| json!({ "id": fact.id.to_string(), "text": fact.text, "hard": fact.hard })).collect();
-        let turns: Vec<_> = turns.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(&line.line()).ok()).collect();
-        return out.json(&json!({ "conversation": name, "facts": facts, "turns": turns, "artifacts": artifacts }));
+        return out.json(&told::conversation(name, &facts, &turns, &artifacts));
     }
     out.line(format!("{BOLD}{}{BOLD:#}", plain::one_line(name)))?;
     out.line("")?;
@@ -266,8 +261,7 @@ fn turn_line(line: &icecore_domain::converse::turn::TurnLine, out: &mut Out) -> 
 async fn said(chats: &Chats, name: &str, turn: u64, out: &mut Out) -> Result<()> {
     let records = chats.said(name, turn).await?;
     if out.is_json() {
-        let lines: Vec<_> = records.iter().filter_map(|record| serde_json::from_str::<serde_json::Value>(&record.line()).ok()).collect();
-        return out.json_named("messages", &lines);
+        return out.json_named("messages", &told::messages(&records));
     }
     for record in records {
         out.line(format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", record.role, record.ts))?;
@@ -283,8 +277,7 @@ async fn turns(chats: &Chats, turns: &Turns, out: &mut Out) -> Result<()> {
         lines.retain(|line| line.state == icecore_domain::converse::turn::State::Raw);
     }
     if out.is_json() {
-        let lines: Vec<_> = lines.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(&line.line()).ok()).collect();
-        return out.json_named("turns", &lines);
+        return out.json_named("turns", &told::turns(&lines));
     }
     if lines.is_empty() {
         out.say(if turns.unsummarized { "Every turn is summarised" } else { "There is no turn yet" });
@@ -325,8 +318,7 @@ async fn artifacts(chats: &Chats, artifacts: &Artifacts, out: &mut Out) -> Resul
 async fn diff(chats: &Chats, diff: &Diff, out: &mut Out) -> Result<()> {
     let compared = chats.changes(&diff.one.name, diff.from, diff.to).await?;
     if out.is_json() {
-        let changed: Vec<_> = compared.changed.iter().map(|(old, new)| json!({ "old": old, "new": new })).collect();
-        return out.json(&json!({ "added": compared.added, "changed": changed, "removed": compared.removed }));
+        return out.json(&told::changes(&compared));
     }
     if compared.added.is_empty() && compared.changed.is_empty() && compared.removed.is_empty() {
         out.say("Nothing changed");

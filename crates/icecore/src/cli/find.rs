@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
 use super::read;
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::{self, Open};
 
 /// The most hits of one search.
@@ -129,7 +130,7 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
         return Err(Stop::new(Exit::Usage, "there is no word in that to look for; ask a question or give a few words").into());
     }
     if out.is_json() {
-        return out.json(&told(&answer, search.explain));
+        return out.json(&told::answer(&answer, search.explain));
     }
     if !answer.unknown.is_empty() && !answer.hits.is_empty() {
         let words = answer.unknown.iter().take(SHOWN_WORDS).map(|word| icecore_domain::budget::shortened(&plain::one_line(word), 40));
@@ -187,52 +188,12 @@ async fn in_bulk(open: &Open, finder: &Finder<'_>, common: &Looking, file: &Path
             ..common.clone()
         };
         let answer = finder.search(&looking).await?;
-        let hits: Vec<Value> = answer.hits.iter().map(|hit| told_hit(hit, false)).collect();
+        let hits: Vec<Value> = answer.hits.iter().map(|hit| told::hit(hit, false)).collect();
         out.json(&json!({ "id": line.id, "hits": hits }))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     Ok(())
-}
-
-fn told(answer: &Answer, explain: bool) -> Value {
-    let hits: Vec<Value> = answer.hits.iter().map(|hit| told_hit(hit, explain)).collect();
-    json!({ "hits": hits, "unknown": answer.unknown, "by": if answer.by_meaning { "meaning" } else { "words" } })
-}
-
-fn told_passage(passage: &Passage) -> Value {
-    json!({
-        "id": passage.id,
-        "kind": passage.kind,
-        "ts": when(passage),
-        "conversation": passage.conversation,
-        "session": passage.session,
-        "name": passage.name,
-        "text": passage.text,
-    })
-}
-
-fn told_hit(hit: &Hit, explain: bool) -> Value {
-    let mut told = told_passage(&hit.placed.passage);
-    if let Some(fields) = told.as_object_mut() {
-        fields.insert("score".into(), json!((f64::from(hit.score) * 1e4).round() / 1e4));
-        fields.insert("source".into(), json!(hit.placed.source.as_str()));
-        if let Some(by) = hit.replaced_by {
-            fields.insert("replaced_by".into(), json!(by.to_string()));
-        }
-        if !hit.around.is_empty() {
-            fields.insert("around".into(), hit.around.iter().map(told_passage).collect());
-        }
-        if explain {
-            let sides = hit.why.iter().map(|side| json!({ "what": side.name, "value": side.value, "adds": side.adds }));
-            fields.insert("why".into(), sides.collect());
-        }
-    }
-    told
-}
-
-fn when(passage: &Passage) -> Option<String> {
-    passage.ts.map(|ts| ts.to_string()).or_else(|| passage.day.map(|day| day.to_string()))
 }
 
 /// The words of a question, to be marked where they stand.
@@ -280,7 +241,7 @@ impl Marked {
 
 fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> {
     let passage = &hit.placed.passage;
-    let at = when(passage).map_or(String::new(), |when| format!("{} ", when.get(..16).unwrap_or(&when).replace('T', " ")));
+    let at = told::when(passage).map_or(String::new(), |when| format!("{} ", when.get(..16).unwrap_or(&when).replace('T', " ")));
     let place = [passage.conversation.as_deref(), passage.session.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" / ");
     let place = if place.is_empty() { String::new() } else { format!("  {DIM}{}{DIM:#}", plain::one_line(&place)) };
     let replaced = hit.replaced_by.map_or(String::new(), |by| format!("  {YELLOW}replaced by {by}{YELLOW:#}"));

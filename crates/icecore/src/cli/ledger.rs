@@ -12,11 +12,11 @@ use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::plain;
 use icecore_engine::{Because, Noticed, SummaryTrail, Trail, TrailSource};
 use jiff::civil::Date;
-use serde::Serialize;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, YELLOW};
 use super::{read, show};
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::Open;
 
 /// What is read from standard input at most, in bytes.
@@ -374,48 +374,11 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
     out.table(header, rows)
 }
 
-/// The commands that settle a conflict: the newest holds, the oldest holds, neither does.
-fn settlements(entries: &[Entry]) -> Vec<(&'static str, String)> {
-    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Vec::new() };
-    let replaced = |kept: &Entry| {
-        // The one that holds comes first: what is not said is taken over from it.
-        let others = entries.iter().filter(|entry| entry.event.id != kept.event.id);
-        let others: Vec<String> = others.map(|entry| format!("--supersedes {}", entry.event.id)).collect();
-        format!("icecore remember --supersedes {} {} -- \"{}\"", kept.event.id, others.join(" "), quoted(&kept.event.content))
-    };
-    let all: Vec<String> = entries.iter().map(|entry| format!("--supersedes {}", entry.event.id)).collect();
-    let others = |kept: &Entry| {
-        let ids = entries.iter().filter(|entry| entry.event.id != kept.event.id).map(|entry| entry.event.id.to_string());
-        let confirm = if kept.is_quarantined() { format!(" && icecore confirm {}", kept.event.id) } else { String::new() };
-        format!("icecore retract {}{confirm}", ids.collect::<Vec<_>>().join(" "))
-    };
-    vec![
-        ("If the newer one holds:", others(last)),
-        ("If the older one holds:", others(first)),
-        ("If it has changed:", replaced(last)),
-        ("If neither holds:", format!("icecore remember {} -- \"…\"", all.join(" "))),
-    ]
-}
-
-/// A text for a command line a person may copy.
-fn quoted(text: &str) -> String {
-    show::gist(text).replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$").replace('`', "\\`")
-}
-
 pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
     notice(open, out).await;
     let found = open.memory.conflicts().await?;
     if out.is_json() {
-        #[derive(Serialize)]
-        struct Told<'a> {
-            about: &'a str,
-            events: &'a [Entry],
-            settle: Vec<String>,
-        }
-        let settle = |events: &[Entry]| settlements(events).into_iter().map(|(_, command)| command).collect();
-        let told: Vec<Told<'_>> =
-            found.iter().map(|(conflict, events)| Told { about: &conflict.about, settle: settle(events), events }).collect();
-        return out.json_named("conflicts", &told);
+        return out.json_named("conflicts", &told::conflicts(&found));
     }
     if found.is_empty() {
         out.say("No statements contradict each other.");
@@ -431,7 +394,7 @@ pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
                 show::gist(&entry.event.content)
             ))?;
         }
-        for (what, command) in settlements(entries) {
+        for (what, command) in told::settlements(entries) {
             out.line(format!("    {DIM}{what:<24} {command}{DIM:#}"))?;
         }
     }
@@ -451,11 +414,7 @@ pub async fn why(open: &Open, why: &Why, out: &mut Out) -> Result<()> {
     let what = why.what.join(" ");
     let found = open.memory.because(&what).await?;
     if out.is_json() {
-        // One event by its id is told as it always was.
-        if let ([Because::Event(trail)], Ok(_)) = (found.as_slice(), EventId::from_hand(&what)) {
-            return out.json(trail);
-        }
-        return out.json_named("because", &found);
+        return out.json(&told::why(&what, &found));
     }
     for (at, one) in found.iter().enumerate() {
         if at > 0 {

@@ -7,14 +7,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use icecore_domain::event::Scope;
 use icecore_domain::packs::Pack;
 use icecore_domain::plain;
-use icecore_domain::record::{Record, Trust};
 use icecore_engine::Before;
-use serde_json::{Value, json};
 
 use super::capture::read_input;
 use super::out::{BOLD, CYAN, DIM, Out};
 use super::{Global, read};
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::Open;
 
 #[derive(Debug, Subcommand)]
@@ -230,14 +229,12 @@ fn tell(pack: &Pack, out: &mut Out) -> Result<()> {
 pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
     let when = read::when(&zoom.when.join(" "), open.memory.now().day())?;
     let zoomed = open.memory.zoom(when, zoom.conversation.as_deref(), zoom.summary).await?;
-    let named = json!({ "when": when.to_string(), "first": zoomed.days.first.to_string(), "last": zoomed.days.last.to_string() });
     if zoom.summary {
         if zoomed.summaries.is_empty() {
             return Err(nothing(&when.to_string(), "has been pressed of it yet; `icecore zoom` without --summary shows the words").into());
         }
         if out.is_json() {
-            let list: Vec<Value> = zoomed.summaries.iter().filter_map(|summary| serde_json::from_str(&summary.line()).ok()).collect();
-            return out.json(&json!({ "zoom": named, "summaries": list }));
+            return out.json(&told::zoomed(&zoomed, true));
         }
         for (at, summary) in zoomed.summaries.iter().enumerate() {
             if at > 0 {
@@ -261,8 +258,7 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
         return Err(nothing(&when.to_string(), &what).into());
     }
     if out.is_json() {
-        let list: Vec<Value> = zoomed.records.iter().map(record).collect();
-        return out.json(&json!({ "zoom": named, "messages": list }));
+        return out.json(&told::zoomed(&zoomed, false));
     }
     let mut last = None;
     for record in &zoomed.records {
@@ -289,22 +285,4 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
 
 fn nothing(when: &str, what: &str) -> Stop {
     Stop::new(Exit::NotFound, format!("{when}: nothing {what}"))
-}
-
-fn record(record: &Record) -> Value {
-    let parts: Option<Value> = record.parts.as_deref().and_then(|parts| serde_json::from_str(parts).ok());
-    json!({
-        "ts": record.ts.to_string(),
-        "conversation": record.conversation,
-        "session": record.session,
-        "id": record.id,
-        "role": record.role,
-        "name": record.name,
-        "kind": record.kind,
-        "title": record.title,
-        "text": record.text,
-        "parts": parts,
-        "origin": record.origin,
-        "trust": Trust::of(record.origin),
-    })
 }

@@ -17,6 +17,7 @@ use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
 use super::show::gist;
 use super::{capture, read};
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
@@ -324,11 +325,11 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
 }
 
 pub async fn runs(open: &Open, runs: &Runs, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        return out.json(&told::runs(&open.memory, runs.limit, wire::models()?.settings.spend.tokens_per_day).await?);
+    }
     let found = open.memory.runs(runs.limit).await?;
     let spent = open.memory.spent(open.memory.now().day()).await?;
-    if out.is_json() {
-        return out.json(&json!({ "runs": found, "spent_today": spent, "ceiling": wire::models()?.settings.spend.tokens_per_day }));
-    }
     if found.is_empty() {
         return out.line("Nothing has been pressed yet. `icecore rollup due` presses what is due.");
     }
@@ -384,29 +385,16 @@ pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result
     if let Some(text) = text {
         return super::text(text.trim_end(), out);
     }
-    let ran = open.memory.last_runs().await?;
-    let due = open.memory.due_jobs().await?;
-    let upcoming = open.memory.upcoming(schedule::LOOK_BACK_DAYS)?;
-    let rows: Vec<_> = schedule::Job::ALL
-        .iter()
-        .map(|job| {
-            let next = upcoming.iter().find(|occurrence| occurrence.job == *job);
-            (job, ran.get(job), due.iter().any(|occurrence| occurrence.job == *job), next)
-        })
-        .collect();
+    let planned = told::plan(&open.memory).await?;
     if out.is_json() {
-        let jobs: Vec<_> = rows
-            .iter()
-            .map(|(job, ran, due, next)| json!({ "job": job, "last": ran.map(ToString::to_string), "due": due, "next": next.map(|next| next.at.to_string()) }))
-            .collect();
-        return out.json(&json!({ "jobs": jobs }));
+        return out.json(&told::jobs(&planned));
     }
-    let cells = rows.iter().map(|(job, ran, due, next)| {
+    let cells = planned.iter().map(|one| {
         vec![
-            Cell::new(job).fg(Color::Cyan),
-            Cell::new(ran.map_or("never".into(), ToString::to_string)),
-            if *due { Cell::new("due now").fg(Color::Yellow) } else { Cell::new("") },
-            Cell::new(next.map_or(String::new(), |next| format!("{} {}", next.at.day(), next.at.clock()))),
+            Cell::new(one.job).fg(Color::Cyan),
+            Cell::new(one.last.map_or("never".into(), |date| date.to_string())),
+            if one.due { Cell::new("due now").fg(Color::Yellow) } else { Cell::new("") },
+            Cell::new(one.next.map_or(String::new(), |next| format!("{} {}", next.day(), next.clock()))),
         ]
     });
     out.table(&["job", "last ran for", "", "next"], cells.collect())?;

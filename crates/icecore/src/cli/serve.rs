@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use axum::Router;
 use clap::Args;
 use icecore_engine::clock::SystemClock;
 use icecore_engine::settings::Provider;
 
 use super::Global;
 use super::out::Out;
+use crate::api;
 use crate::error::{Exit, Stop};
 use crate::http::{self, Limits, Serving, Source, Token};
 use crate::spaces::{Chatting, Spaces};
@@ -71,10 +71,10 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         allowed_origins: serve.allowed_origin.clone(),
         limits: Limits::default(),
         clock: Arc::new(SystemClock),
-        log,
+        log: log.clone(),
         ready: spaces.clone(),
     };
-    let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), Router::new()).await?;
+    let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), api::router(spaces.clone(), log.clone())).await?;
     spaces.keep_remembering();
     tell(out, &running.addr(), &home, &token_said, &models)?;
     running.until_signal().await?;

@@ -10,19 +10,7 @@ use icecore_engine::Story;
 use jiff::civil::Date;
 
 use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
-
-/// The longest text shown on one line; the rest is one `show` away.
-const GIST_CHARS: usize = 300;
-
-/// A text for one line.
-pub fn gist(text: &str) -> String {
-    let line = plain::one_line(text);
-    let mut gist: String = line.chars().take(GIST_CHARS).collect();
-    if line.chars().count() > GIST_CHARS {
-        gist.push('…');
-    }
-    gist
-}
+pub use crate::told::gist;
 
 fn id_cell(entry: &Entry) -> Cell {
     Cell::new(entry.event.id).fg(Color::Cyan)

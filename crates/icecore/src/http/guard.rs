@@ -162,7 +162,8 @@ impl Door {
         let host = self.host(uri, headers)?;
         self.origin(&host, headers)?;
         let asks = method == Method::GET || method == Method::HEAD;
-        if asks && matches!(uri.path(), "/" | "/livez" | "/readyz") {
+        // What the API is like is no secret, and a browser has no token to show.
+        if asks && matches!(uri.path(), "/" | "/livez" | "/readyz" | "/api" | "/api/openapi.json") {
             return Ok(());
         }
         self.authorised(headers)
@@ -237,7 +238,7 @@ pub(super) async fn watch(State(house): State<Arc<House>>, request: Request, nex
     let response = match entered {
         // Whether it lives can be asked however busy it is.
         Err(refusal) if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE => next.run(request).await,
-        Err(refusal) => refusal.response(dialect),
+        Err(refusal) => refusal.answer(&path, dialect),
         Ok(permit) => {
             house.metrics.open.inc();
             let open = Open { house: house.clone(), _permit: permit };
@@ -383,6 +384,11 @@ mod tests {
             ("/livez", vec![host], 200),
             ("/readyz", vec![host], 200),
             ("/", vec![host], 200),
+            ("/api", vec![host], 200),
+            ("/api/openapi.json", vec![host], 200),
+            ("/api/", vec![host], 401),
+            ("/api/status", vec![host], 401),
+            ("POST /api", vec![host], 401),
             ("POST /", vec![host], 401),
             ("/livez/x", vec![host], 401),
             ("//livez", vec![host], 401),

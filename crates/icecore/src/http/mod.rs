@@ -45,6 +45,7 @@ use tokio::time::timeout;
 pub use guard::{Source, Token};
 use mind::{Mind, Ready};
 use refuse::Refusal;
+pub use refuse::own as own_refusal;
 
 /// What a server is told.
 pub struct Serving {
@@ -273,8 +274,9 @@ async fn nowhere(request: Request) -> Response {
     if path == "/" && (request.method() == Method::GET || request.method() == Method::HEAD) {
         return plain(StatusCode::OK, "icecore\n");
     }
-    let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here; chat clients use /v1 of this server");
-    refusal.response(refuse::dialect(path, request.headers()))
+    let said = "there is nothing here; chat clients use /v1 of this server, and GET /api shows its memory's routes";
+    let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", said);
+    refusal.answer(path, refuse::dialect(path, request.headers()))
 }
 
 /// No answer, whoever wrote it, opens this server to web pages of others.

@@ -26,6 +26,15 @@ impl Refusal {
         self.status
     }
 
+    /// The answer to a request for that path.
+    pub fn answer(&self, path: &str, dialect: Dialect) -> Response {
+        let mut response = self.response(dialect);
+        if is_own(path) {
+            *response.body_mut() = own(self.status, self.code, &self.said).into_body();
+        }
+        response
+    }
+
     /// The answer.
     pub fn response(&self, dialect: Dialect) -> Response {
         let body = match dialect {
@@ -71,6 +80,20 @@ impl Refusal {
     }
 }
 
+/// A refusal in the form of this server's own routes.
+pub fn own(status: StatusCode, kind: &str, message: &str) -> Response {
+    let body = serde_json::json!({ "error": { "kind": kind, "message": message, "status": status.as_u16() } });
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Whether a path is one of this server's own, not of a model's.
+pub fn is_own(path: &str) -> bool {
+    path == "/api" || path.starts_with("/api/") || path.starts_with("/state/")
+}
+
 /// The dialect of a request, by what it asks for.
 pub fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
     let messages = path == "/v1/messages" || path.starts_with("/v1/messages/");
@@ -91,6 +114,7 @@ pub fn route(method: &Method, path: &str) -> &'static str {
         "/metrics" => "metrics",
         _ if path == "/v1/models" || path.starts_with("/v1/models/") => "models",
         _ if path.starts_with("/v1/") => "passed",
+        _ if is_own(path) => "api",
         _ => "other",
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests set up and damage files on purpose")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
+mod api;
 mod cli;
 mod clients;
 mod crowd;

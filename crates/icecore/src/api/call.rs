@@ -1,0 +1,393 @@
+//! A request, read and checked against its route, and the answer to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use axum::http::{HeaderMap, Uri};
+use icecore_domain::id::EventId;
+use icecore_domain::plain;
+use icecore_domain::when::{self, When};
+use icecore_engine::Memory;
+use icecore_engine::converse::Chats;
+use jiff::civil::Date;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::Api;
+use super::route::{Body, Field, Form, Route, Whose};
+use crate::error::{Exit, Stop};
+use crate::spaces;
+
+/// The header that names an end user.
+const USER: &str = "x-icecore-user";
+/// A budget, limit or count above this is no number that anybody means.
+const MOST: usize = 1_000_000_000;
+
+/// That a request is not as it should be.
+pub fn wrong(message: impl Into<String>) -> anyhow::Error {
+    Stop::new(Exit::Usage, message).into()
+}
+
+/// A request that is as its route wants it.
+pub struct Call {
+    /// What answers it.
+    pub api: Arc<Api>,
+    /// The end user it is about.
+    pub user: Option<String>,
+    /// What was given in the query.
+    pub query: Given,
+    /// What was given in the body; one, but for routes that take many.
+    pub bodies: Vec<Given>,
+    path: BTreeMap<String, String>,
+    whose: Whose,
+}
+
+/// An answer, as JSON.
+pub struct Answer(pub String);
+
+impl Answer {
+    /// A value.
+    pub fn of(value: &impl Serialize) -> Result<Self> {
+        // Not by way of a JSON tree: that would sort the fields and round big numbers of other programs.
+        Ok(Self(serde_json::to_string(value)?))
+    }
+
+    /// A value under one name.
+    pub fn named(name: &str, value: &impl Serialize) -> Result<Self> {
+        Ok(Self(format!("{{{}:{}}}", serde_json::to_string(name)?, serde_json::to_string(value)?)))
+    }
+}
+
+/// Values under the names of fields, as text.
+#[derive(Default)]
+pub struct Given(BTreeMap<&'static str, Vec<String>>);
+
+impl Given {
+    /// Reads a query string.
+    fn from_query(fields: &'static [Field], query: &str) -> Result<Self> {
+        let mut given = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decoded(name)?, decoded(value)?);
+            let field = known(fields, &name, "parameter")?;
+            if value.is_empty() {
+                continue;
+            }
+            let value = match field.form {
+                Form::Yes if ["true", "1", "yes"].contains(&value.as_str()) => "true".to_owned(),
+                Form::Yes if ["false", "0", "no"].contains(&value.as_str()) => "false".to_owned(),
+                Form::Yes => return Err(wrong(format!("`{}` is true or false, not {}", field.name, shown(&value)))),
+                _ => value,
+            };
+            given.put(field, value)?;
+        }
+        given.complete(fields)
+    }
+
+    /// Reads an object.
+    fn from_object(fields: &'static [Field], raw: &str) -> Result<Self> {
+        let object: BTreeMap<String, &RawValue> =
+            serde_json::from_str(raw).map_err(|error| wrong(format!("the body is not a JSON object: {}", reason(&error))))?;
+        let mut given = Self::default();
+        for (name, raw) in object {
+            let field = known(fields, &name, "field")?;
+            let raw = raw.get();
+            if raw == "null" {
+                continue;
+            }
+            if !field.many {
+                given.put(field, as_text(field, raw)?)?;
+                continue;
+            }
+            let list: Vec<&RawValue> =
+                serde_json::from_str(raw).map_err(|_| wrong(format!("`{}` is a list, not {}", field.name, shown(raw))))?;
+            for one in list {
+                given.put(field, as_text(field, one.get())?)?;
+            }
+        }
+        given.complete(fields)
+    }
+
+    fn put(&mut self, field: &Field, value: String) -> Result<()> {
+        if matches!(field.form, Form::Number) && !value.parse::<usize>().is_ok_and(|number| number <= MOST) {
+            return Err(wrong(format!("`{}` is a whole number up to {MOST}, not {}", field.name, shown(&value))));
+        }
+        let values = self.0.entry(field.name).or_default();
+        if !values.is_empty() && !field.many {
+            return Err(wrong(format!("`{}` is given twice; give it once", field.name)));
+        }
+        values.push(value);
+        Ok(())
+    }
+
+    fn complete(self, fields: &'static [Field]) -> Result<Self> {
+        let missing = fields.iter().find(|field| field.required && !self.0.contains_key(field.name));
+        match missing {
+            Some(field) => Err(wrong(format!("`{}` is missing: {}", field.name, field.about))),
+            None => Ok(self),
+        }
+    }
+
+    /// The value of that name.
+    pub fn one(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.first().map(String::as_str)
+    }
+
+    /// Likewise, to keep.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.one(name).map(str::to_owned)
+    }
+
+    /// All values of that name.
+    pub fn all(&self, name: &str) -> &[String] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether that name was said to be true.
+    pub fn yes(&self, name: &str) -> bool {
+        self.one(name) == Some("true")
+    }
+
+    /// The number of that name.
+    pub fn number(&self, name: &str) -> Option<usize> {
+        self.one(name)?.parse().ok()
+    }
+
+    /// The value of that name, read.
+    pub fn read<T, E: std::fmt::Display>(&self, name: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Option<T>> {
+        Ok(self.read_all(name, read)?.pop())
+    }
+
+    /// All values of that name, read.
+    pub fn read_all<T, E: std::fmt::Display>(&self, name: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Vec<T>> {
+        self.all(name).iter().map(|text| read(text).map_err(|error| wrong(format!("`{name}`: {error}")))).collect()
+    }
+
+    /// A day: 2026-02-20, today, friday, +3d.
+    pub fn day(&self, name: &str, today: Date) -> Result<Option<Date>> {
+        self.read(name, |text| {
+            icecore_domain::calendar::read_day(text, today)
+                .ok_or_else(|| format!("{} is not a day; write 2026-02-20, today, tomorrow, yesterday, friday, +3d or -2w", shown(text)))
+        })
+    }
+
+    /// A time as people say it.
+    pub fn when(&self, name: &str, today: Date) -> Result<Option<When>> {
+        self.read(name, |text| when::read(text, today))
+    }
+
+    /// A time that is a single day.
+    pub fn one_day(&self, name: &str, today: Date) -> Result<Option<Date>> {
+        let Some(when) = self.when(name, today)? else { return Ok(None) };
+        let days = when.span();
+        if days.first != days.last {
+            return Err(wrong(format!("`{name}`: {} is more than one day", shown(self.one(name).unwrap_or_default()))));
+        }
+        Ok(Some(days.first))
+    }
+}
+
+fn known(fields: &'static [Field], name: &str, what: &str) -> Result<&'static Field> {
+    fields.iter().find(|field| field.name == name).ok_or_else(|| {
+        let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
+        let there = if names.is_empty() { "there is none here".to_owned() } else { format!("there are {}", names.join(", ")) };
+        wrong(format!("there is no {what} {}; {there}", shown(name)))
+    })
+}
+
+/// A value of a body as text.
+fn as_text(field: &Field, raw: &str) -> Result<String> {
+    let is_text = raw.starts_with('"');
+    let unlike = |what: &str| Err(wrong(format!("`{}` is {what}, not {}", field.name, shown(raw))));
+    match field.form {
+        Form::Json => Ok(raw.to_owned()),
+        Form::Number if is_text => unlike("a whole number"),
+        Form::Number => Ok(raw.to_owned()),
+        Form::Yes if raw != "true" && raw != "false" => unlike("true or false"),
+        Form::Yes => Ok(raw.to_owned()),
+        _ if !is_text => unlike("a text"),
+        _ => serde_json::from_str(raw).map_err(|error| wrong(format!("`{}`: {}", field.name, reason(&error)))),
+    }
+}
+
+/// What is wrong with JSON, with the place.
+fn reason(error: &serde_json::Error) -> String {
+    plain::one_line(&error.to_string())
+}
+
+/// A stranger's text, to be repeated to them.
+fn shown(text: &str) -> String {
+    format!("`{}`", icecore_domain::budget::shortened(&plain::one_line(text), 60))
+}
+
+/// A part of a query without its percent signs.
+fn decoded(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+                match (digit(), digit()) {
+                    (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or_default(),
+                    _ => return Err(wrong(format!("{} has a `%` without two hexadecimal digits; write %25 for it", shown(text)))),
+                }
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| wrong(format!("{} is not UTF-8 once its percent signs are read", shown(text))))
+}
+
+/// The name of an end user, as their space is known by.
+pub fn user_name(text: &str) -> Result<String> {
+    let name = plain::one_line(text.trim());
+    if name.is_empty() || name.len() > spaces::MAX_USER_BYTES || text.chars().any(char::is_control) {
+        return Err(wrong(format!("a user's name has 1 to {} bytes of UTF-8 without control characters", spaces::MAX_USER_BYTES)));
+    }
+    Ok(name)
+}
+
+impl Call {
+    /// Reads a request.
+    pub fn read(api: Arc<Api>, route: &Route, path: BTreeMap<String, String>, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Self> {
+        let user = match headers.get(USER).filter(|value| !value.is_empty()) {
+            None => None,
+            Some(_) if route.whose == Whose::Everybodys => {
+                return Err(wrong("this is about the whole server; leave X-Icecore-User out"));
+            }
+            Some(value) => {
+                let text = std::str::from_utf8(value.as_bytes()).map_err(|_| wrong("X-Icecore-User is not UTF-8"))?;
+                Some(user_name(text)?)
+            }
+        };
+        let query = Given::from_query(route.query, uri.query().unwrap_or_default())?;
+        let bodies = bodies(route.body, body)?;
+        Ok(Self { api, user, query, bodies, path, whose: route.whose })
+    }
+
+    /// What stands in the path under that name.
+    pub fn path(&self, name: &str) -> &str {
+        self.path.get(name).map_or("", String::as_str)
+    }
+
+    /// The event that the path names.
+    pub fn id(&self) -> Result<EventId> {
+        EventId::from_hand(self.path("id")).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// What was given in the body.
+    pub fn body(&self) -> Result<&Given> {
+        self.bodies.first().ok_or_else(|| wrong("there is nothing in the body"))
+    }
+
+    /// Whether the memory it is about is there already.
+    pub fn has_space(&self) -> bool {
+        self.api.spaces.has(self.user.as_deref())
+    }
+
+    /// The conversations of the user it is about.
+    pub async fn chats(&self) -> Result<Arc<Chats>> {
+        if self.whose != Whose::TheirsOrNew
+            && let Some(user) = self.user.as_deref().filter(|_| !self.has_space())
+        {
+            return Err(no_user(user));
+        }
+        self.api.spaces.of(self.user.as_deref()).await
+    }
+
+    /// The memory of the user it is about.
+    pub async fn memory(&self) -> Result<Arc<Memory>> {
+        Ok(self.chats().await?.memory().clone())
+    }
+}
+
+/// That a user has no space.
+pub fn no_user(user: &str) -> anyhow::Error {
+    let message = format!("there is no user {} here; a space is made when one first chats or writes", shown(user));
+    Stop::new(Exit::NotFound, message).into()
+}
+
+fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
+    let text =
+        std::str::from_utf8(body).map_err(|error| wrong(format!("the body is not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    match wanted {
+        Body::None => Ok(Vec::new()),
+        Body::One(fields) => Ok(vec![Given::from_object(fields, text)?]),
+        Body::OneOrMany(fields) if text.trim_start().starts_with('[') => {
+            let list: Vec<&RawValue> =
+                serde_json::from_str(text).map_err(|error| wrong(format!("the body is not a JSON list: {}", reason(&error))))?;
+            let each = list.iter().enumerate();
+            each.map(|(at, one)| {
+                Given::from_object(fields, one.get()).map_err(|error| wrong(format!("number {} of the list: {error}", at + 1)))
+            })
+            .collect()
+        }
+        Body::OneOrMany(fields) => Ok(vec![Given::from_object(fields, text)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[Field] = &[
+        Field::text("text", "What").must(),
+        Field::new("limit", Form::Number, "How many"),
+        Field::new("all", Form::Yes, "All"),
+        Field::text("tag", "Labels").many(),
+        Field::new("parts", Form::Json, "Anything"),
+    ];
+
+    fn told(given: Result<Given>) -> String {
+        match given {
+            Ok(given) => given.0.iter().map(|(name, values)| format!("{name}={}", values.join("|"))).collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_query_is_said() {
+        for (query, expected) in [
+            ("text=a%20b+c&tag=x&tag=y&limit=3&all=1", "all=true limit=3 tag=x|y text=a b c"),
+            ("text=%C3%A9", "text=\u{e9}"),
+            ("text=", "`text` is missing: What"),
+            ("", "`text` is missing: What"),
+            ("text=a&limit=-1", "`limit` is a whole number up to 1000000000, not `-1`"),
+            ("text=a&limit=99999999999999999999", "`limit` is a whole number up to 1000000000, not `99999999999999999999`"),
+            ("text=a&text=b", "`text` is given twice; give it once"),
+            ("text=a&all=maybe", "`all` is true or false, not `maybe`"),
+            ("txt=a", "there is no parameter `txt`; there are `text`, `limit`, `all`, `tag`, `parts`"),
+            ("text=%zz", "`%zz` has a `%` without two hexadecimal digits; write %25 for it"),
+            ("text=%E9", "`%E9` is not UTF-8 once its percent signs are read"),
+        ] {
+            assert_eq!(told(Given::from_query(FIELDS, query)), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_body_is_said() {
+        for (body, expected) in [
+            (
+                r#"{"text":"a","limit":3,"all":true,"tag":["x","y"],"parts":{"n":12345678901234567890123}}"#,
+                r#"all=true limit=3 parts={"n":12345678901234567890123} tag=x|y text=a"#,
+            ),
+            (r#"{"text":"a","limit":null}"#, "text=a"),
+            (r#"{"text":1}"#, "`text` is a text, not `1`"),
+            (r#"{"text":"a","limit":"3"}"#, "`limit` is a whole number, not `\"3\"`"),
+            (r#"{"text":"a","limit":1.5}"#, "`limit` is a whole number up to 1000000000, not `1.5`"),
+            (r#"{"text":"a","all":"yes"}"#, "`all` is true or false, not `\"yes\"`"),
+            (r#"{"text":"a","tag":"x"}"#, "`tag` is a list, not `\"x\"`"),
+            (r#"{"text":"a","tags":[]}"#, "there is no field `tags`; there are `text`, `limit`, `all`, `tag`, `parts`"),
+            ("{}", "`text` is missing: What"),
+        ] {
+            assert_eq!(told(Given::from_object(FIELDS, body)), expected, "{body}");
+        }
+        for body in ["[]", "1", "{", "{\"text\":\"\\ud800\"}"] {
+            assert!(Given::from_object(FIELDS, body).is_err(), "{body}");
+        }
+    }
+}

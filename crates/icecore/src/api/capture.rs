@@ -1,0 +1,114 @@
+//! Taking things in: messages, log lines, states.
+
+use anyhow::Result;
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{NotAWord, Origin};
+use icecore_domain::record::{Role, Said};
+use icecore_engine::Gaps;
+
+use super::call::{Answer, Call, Given, wrong};
+use super::ledger::ORIGIN;
+use super::route::{Body, Doing, Field, Form, Route, Whose};
+
+const GROUP: &str = "Capture";
+const ROLE: Form = Form::Word(|| Role::ALL.iter().map(|role| role.word()).collect());
+const STATE: Body = Body::One(&[
+    Field::text("text", "The state").must(),
+    Field::text("title", "What it is about"),
+    Field::new("origin", ORIGIN, "Whose words; the assistant's if not said"),
+]);
+const STATE_EXAMPLE: Option<&str> = Some(r##"{"title":"the parser","text":"# State\nThe parser is done, the tests are next."}"##);
+
+/// The routes that take things in.
+pub const ROUTES: &[Route] = &[
+    Route::post("/api/messages", GROUP, "Keep a message, or a list of them; the same conversation and id twice is one message", "TakenIn", messages)
+        .of(Whose::TheirsOrNew)
+        .body(Body::OneOrMany(&[
+            Field::text("text", "The words").must(),
+            Field::text("conversation", "The conversation it belongs to"),
+            Field::text("session", "The session within the conversation"),
+            Field::text("id", "Its id within the conversation; made from the words if not given"),
+            Field::new("role", ROLE, "Who speaks; the user if not said"),
+            Field::text("name", "By which name"),
+            Field::new("ts", Form::Moment, "When it was said; now if not given"),
+            Field::new("parts", Form::Json, "Tool uses and files that came with it"),
+        ]))
+        .example("/api/messages", Some(r#"[{"conversation":"app","id":"m1","text":"we use port 7431"},{"conversation":"app","id":"m2","role":"assistant","text":"noted"}]"#)),
+    Route::post("/api/log", GROUP, "Add a line with the time to today's log", "Logged", log)
+        .of(Whose::TheirsOrNew)
+        .body(Body::One(&[Field::text("text", "What happened").must()]))
+        .example("/api/log", Some(r#"{"text":"Met Client X, they want two more weeks"}"#)),
+    Route::post("/api/state", GROUP, "Save the assistant's state and enter it in the last day", "Saved", state)
+        .of(Whose::TheirsOrNew)
+        .body(STATE)
+        .example("/api/state", STATE_EXAMPLE),
+    Route::post("/state/append-log", GROUP, "The same as POST /api/state", "Saved", state)
+        .of(Whose::TheirsOrNew)
+        .body(STATE)
+        .example("/state/append-log", STATE_EXAMPLE),
+];
+
+fn read(given: &Given) -> Result<Said> {
+    let moment = |text: &str| match Moment::read(text) {
+        Some(read) if !read.offset_assumed => Ok(read.moment),
+        _ => Err("write a moment like 2026-02-13T09:30:00+01:00"),
+    };
+    let role = |text: &str| Role::meant(text).map_or_else(|| text.parse(), Ok::<Role, NotAWord>);
+    let said = Said {
+        ts: given.read("ts", moment)?,
+        conversation: given.text("conversation"),
+        session: given.text("session"),
+        id: given.text("id"),
+        role: Some(given.read("role", role)?.unwrap_or(Role::User)),
+        name: given.text("name"),
+        text: given.text("text").unwrap_or_default(),
+        parts: given.text("parts"),
+        ..Said::default()
+    };
+    if said.text.trim().is_empty() && said.parts.is_none() {
+        return Err(wrong("there is nothing to keep: the text is empty"));
+    }
+    Ok(said)
+}
+
+fn messages(call: Call) -> Doing {
+    Box::pin(async move {
+        let many = call.bodies.len() > 1;
+        let numbered =
+            |at: usize, error: anyhow::Error| if many { wrong(format!("number {} of the list: {error}", at + 1)) } else { error };
+        let said: Result<Vec<Said>> =
+            call.bodies.iter().enumerate().map(|(at, given)| read(given).map_err(|error| numbered(at, error))).collect();
+        let said = said?;
+        if said.is_empty() {
+            return Err(wrong("there is nothing to keep: the list is empty"));
+        }
+        let taken = call.memory().await?.add_messages(said, &Gaps::default()).await?;
+        match taken.complaints.first() {
+            Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => Err(wrong(format!("nothing was kept: {complaint}"))),
+            _ => Answer::named("taken", &taken),
+        }
+    })
+}
+
+fn log(call: Call) -> Doing {
+    Box::pin(async move {
+        let text = call.body()?.text("text").unwrap_or_default();
+        if text.trim().is_empty() {
+            return Err(wrong("there is nothing to log: the text is empty"));
+        }
+        Answer::of(&call.memory().await?.log(&text).await?)
+    })
+}
+
+fn state(call: Call) -> Doing {
+    Box::pin(async move {
+        let said = call.body()?;
+        let origin = said.read("origin", str::parse::<Origin>)?.unwrap_or(Origin::Assistant);
+        let text = said.text("text").unwrap_or_default();
+        if text.trim().is_empty() {
+            return Err(wrong("there is nothing to save: the state is empty"));
+        }
+        let saved = call.memory().await?.save_state(&text, said.one("title"), origin).await?;
+        Answer::named("saved", &saved)
+    })
+}

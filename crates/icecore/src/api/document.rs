@@ -1,0 +1,197 @@
+//! The OpenAPI document, made from the routes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::page;
+use super::route::{Body, Field, Route, Whose, about_name};
+
+/// Where it stands.
+pub const PATH: &str = "/api/openapi.json";
+/// What answers look like.
+const SCHEMAS: &str = include_str!("schemas.json");
+/// What an example is kept under: OpenAPI has no place for a whole request.
+const EXAMPLE: &str = "x-icecore-example";
+
+/// The whole document.
+pub fn document(routes: &[Route]) -> Value {
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for route in routes {
+        paths.entry(route.path).or_default().insert(route.method.as_str().to_ascii_lowercase(), operation(route));
+    }
+    for (path, about, kind) in [(PATH, "This document", "application/json"), (page::PATH, "This document as a page", "text/html")] {
+        let content = json!({ kind: { "schema": {} } });
+        let told = json!({
+            "operationId": operation_id("get", path),
+            "tags": ["About"],
+            "summary": about,
+            "security": [],
+            "responses": { "200": { "description": about, "content": content }, "403": { "$ref": "#/components/responses/Refused" } },
+            EXAMPLE: { "target": path, "body": null },
+        });
+        paths.entry(path).or_default().insert("get".into(), told);
+    }
+    let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
+    let refused = json!({
+        "description": "What is wrong, and what now",
+        "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
+    });
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "icecore memory API",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Everything the command line can do, with the JSON that --json prints. X-Icecore-User chooses an end user's space; without it, it is the home vault.",
+        },
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": { "Refused": refused },
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer", "description": "The server's token; X-Api-Key takes it as well" } },
+        },
+    })
+}
+
+fn operation_id(method: &str, path: &str) -> String {
+    let words = path.split(['/', '-', '.']).filter(|part| !part.is_empty()).map(|part| part.trim_matches(['{', '}']));
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
+}
+
+fn operation(route: &Route) -> Value {
+    let method = route.method.as_str().to_ascii_lowercase();
+    let mut parameters: Vec<Value> = route
+        .names()
+        .into_iter()
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "description": about_name(route.path, name), "schema": { "type": "string" } }))
+        .collect();
+    parameters.extend(route.query.iter().map(
+        |field| json!({ "name": field.name, "in": "query", "required": field.required, "description": field.about, "schema": field.schema() }),
+    ));
+    if route.whose != Whose::Everybodys {
+        let about = "The end user whose space is meant; the home vault if not given";
+        parameters.push(json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES } }));
+    }
+    let reply = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", route.reply) } } });
+    let mut responses = Map::from_iter([("200".to_owned(), json!({ "description": route.about, "content": reply }))]);
+    let writes = method != "get";
+    // 409: it contradicts what is there; 413: the body is too large; 503: somebody else is at it.
+    let refused = [(400, true), (401, true), (403, true), (404, true), (409, writes), (413, writes), (500, true), (503, true)];
+    for (status, _) in refused.into_iter().filter(|(_, may)| *may) {
+        responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Refused" }));
+    }
+    let sent: Value = route.example.1.and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default();
+    let mut told = json!({
+        "operationId": operation_id(&method, route.path),
+        "tags": [route.group],
+        "summary": route.about,
+        "parameters": parameters,
+        "responses": responses,
+        EXAMPLE: { "target": route.example.0, "body": sent },
+    });
+    if let (Some(schema), Some(fields)) = (body(route.body), told.as_object_mut()) {
+        let required = route.body.fields().iter().any(|field| field.required);
+        fields.insert(
+            "requestBody".into(),
+            json!({ "required": required, "content": { "application/json": { "schema": schema, "example": sent } } }),
+        );
+    }
+    told
+}
+
+fn body(body: Body) -> Option<Value> {
+    match body {
+        Body::None => None,
+        Body::One(fields) => Some(object(fields)),
+        Body::OneOrMany(fields) => Some(json!({ "anyOf": [object(fields), { "type": "array", "minItems": 1, "items": object(fields) }] })),
+    }
+}
+
+fn object(fields: &[Field]) -> Value {
+    let properties: Map<String, Value> = fields
+        .iter()
+        .map(|field| {
+            let mut schema = field.schema();
+            if let Some(told) = schema.as_object_mut() {
+                told.insert("description".into(), field.about.into());
+            }
+            (field.name.to_owned(), schema)
+        })
+        .collect();
+    let required: Vec<&str> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::routes;
+    use super::*;
+
+    fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_document_tells_of_every_route_and_of_no_other() {
+        let (routes, document) = (routes(), document(&routes()));
+        let told: BTreeSet<(String, String)> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, methods)| {
+                methods.as_object().unwrap().keys().map(|method| (method.to_uppercase(), path.clone())).collect::<Vec<_>>()
+            })
+            .collect();
+        let mut there: BTreeSet<(String, String)> = routes.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+        assert_eq!(there.len(), routes.len(), "a route is there twice");
+        there.extend([("GET".into(), PATH.into()), ("GET".into(), page::PATH.into())]);
+        assert_eq!(told, there);
+    }
+
+    #[test]
+    fn the_document_is_well_formed() {
+        let document = document(&routes());
+        assert_eq!(document["openapi"], "3.1.0");
+        assert!(["title", "version"].iter().all(|field| document["info"][field].is_string()));
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        assert!(found.len() > 20);
+        for reference in &found {
+            assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference} leads nowhere");
+        }
+        for name in document["components"]["schemas"].as_object().unwrap().keys() {
+            let reference = format!("#/components/schemas/{name}");
+            assert!(found.contains(reference.as_str()), "nobody refers to {name}");
+        }
+        let mut ids = BTreeSet::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                let place = format!("{method} {path}");
+                assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{place}: its id is there twice");
+                assert!(operation["summary"].as_str().is_some_and(|summary| !summary.is_empty()), "{place}");
+                assert!(operation["responses"]["200"].is_object(), "{place}");
+                let none = Vec::new();
+                let parameters = operation["parameters"].as_array().unwrap_or(&none);
+                let in_path: BTreeSet<&str> =
+                    parameters.iter().filter(|one| one["in"] == "path").map(|one| one["name"].as_str().unwrap()).collect();
+                let named: BTreeSet<&str> = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+                assert_eq!(in_path, named, "{place}");
+                assert!(parameters.iter().all(|one| one["schema"].is_object() && one["description"].is_string()), "{place}");
+                assert_eq!(operation.get("requestBody").is_some(), method == "post", "{place}");
+                let target = operation[EXAMPLE]["target"].as_str().unwrap();
+                let parts = target.split('?').next().unwrap().split('/').count();
+                assert!(target.starts_with('/') && parts == path.split('/').count(), "{place}: {target}");
+            }
+        }
+    }
+}

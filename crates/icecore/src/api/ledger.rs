@@ -1,0 +1,206 @@
+//! The ledger: what is known, what is open, where it comes from, and writing to it.
+
+use icecore_domain::event::{Act, EntityKind, Kind, Origin, Priority, Scope};
+use icecore_domain::id::EventId;
+use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::ledger::revise::Refusal;
+use icecore_domain::plain;
+use icecore_engine::Remember;
+
+use super::call::{Answer, Call, wrong};
+use super::route::{Body, Doing, Field, Form, Route, Whose};
+use crate::told;
+
+const GROUP: &str = "Ledger";
+const KIND: Form = Form::Word(|| Kind::ALL.iter().map(|kind| kind.word()).collect());
+const PRIORITY: Form = Form::Word(|| Priority::ALL.iter().map(|priority| priority.word()).collect());
+const ENTITY_KIND: Form = Form::Word(|| EntityKind::ALL.iter().map(|kind| kind.word()).collect());
+/// Whose words something goes back to.
+pub const ORIGIN: Form = Form::Word(|| Origin::ALL.iter().map(|origin| origin.word()).collect());
+
+const ON_AN_EVENT: Body = Body::One(&[
+    Field::text("note", "Why"),
+    Field::text("session", "The session it happened in"),
+    Field::new("origin", ORIGIN, "Whose words it goes back to; the person's if not said"),
+]);
+
+/// The routes of the ledger.
+pub const ROUTES: &[Route] = &[
+    Route::get("/api/status", GROUP, "What is here, what is open, what is due and what is wrong", "Status", status),
+    Route::get("/api/events", GROUP, "List events", "Events", events)
+        .query(&[
+            Field::text("text", "Only with this text"),
+            Field::new("all", Form::Yes, "Also what was replaced, closed or taken back, and the acts that did it"),
+            Field::new("type", KIND, "Only of this type").many(),
+            Field::new("priority", PRIORITY, "Only of this priority").many(),
+            Field::text("entity", "Only about this"),
+            Field::text("tag", "Only with this label; several: with all of them").many(),
+            Field::text("session", "Only from this session"),
+            Field::text("source", "Only from this source"),
+            Field::text("scope", "Only with this scope: everywhere, project:NAME, conversation:ID"),
+            Field::new("since", Form::Day, "Only recorded on this day or later"),
+            Field::new("until", Form::Day, "Only recorded on this day or earlier"),
+            Field::new("quarantined", Form::Yes, "Only what goes back to tools or strangers and waits to be confirmed"),
+            Field::new("limit", Form::Number, "At most so many, the newest ones"),
+        ])
+        .example("/api/events?type=commitment&since=-7d", None),
+    Route::post(
+        "/api/events",
+        GROUP,
+        "Write down a fact, decision, commitment, preference, constraint, procedure or relationship",
+        "Remembered",
+        remember,
+    )
+    .of(Whose::TheirsOrNew)
+    .body(Body::One(&[
+        Field::text("text", "What is to be remembered").must(),
+        Field::new("type", KIND, "Its type; guessed from the words if not said"),
+        Field::new("priority", PRIORITY, "P0 for good, P1 important, P2 for a quarter, P3 for a month"),
+        Field::text("entity", "What it is about"),
+        Field::new("entity_kind", ENTITY_KIND, "What kind of thing that is"),
+        Field::text("tags", "Labels").many(),
+        Field::new("supersedes", Form::Id, "The events it replaces").many(),
+        Field::new("related", Form::Id, "Events it belongs with").many(),
+        Field::new("due", Form::Day, "When it is due"),
+        Field::text("waiting_on", "Whom or what it waits for"),
+        Field::text("source", "Where it was learnt; `live` if not said"),
+        Field::text("session", "The session it was learnt in"),
+        Field::text("scope", "Where it holds: everywhere, project:NAME, conversation:ID"),
+        Field::new("origin", ORIGIN, "Whose words it goes back to; the person's if not said"),
+    ]))
+    .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),
+    Route::get("/api/events/{id}", GROUP, "One event with its chain", "Story", show).example("/api/events/20260213-1", None),
+    Route::post("/api/events/{id}/close", GROUP, "Close a commitment", "Acts", close)
+        .body(ON_AN_EVENT)
+        .example("/api/events/20260213-1/close", Some(r#"{"note":"sent"}"#)),
+    Route::post("/api/events/{id}/confirm", GROUP, "Say that something still holds", "Acts", confirm)
+        .body(ON_AN_EVENT)
+        .example("/api/events/20260213-1/confirm", Some("{}")),
+    Route::post("/api/events/{id}/retract", GROUP, "Take something back", "Acts", retract)
+        .body(ON_AN_EVENT)
+        .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
+    Route::get("/api/commitments", GROUP, "What is open, oldest first", "Commitments", commitments),
+    Route::get("/api/conflicts", GROUP, "Statements that cannot both be true, and the commands that settle it", "Conflicts", conflicts),
+    Route::get("/api/why", GROUP, "Where something comes from, to the words", "Why", why)
+        .query(&[Field::text("of", "An event, a period, a page's path, or a line of a pack").must()])
+        .example("/api/why?of=20260213-1", None),
+];
+
+fn status(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        memory.notice().await;
+        let status = memory.status().await?;
+        Answer::of(&told::status(&call.api.spaces.folder(call.user.as_deref()), &status))
+    })
+}
+
+fn events(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        let (asked, today) = (&call.query, memory.now().day());
+        let query = EventQuery {
+            standing: if asked.yes("all") { Wanted::Any } else { Wanted::Active },
+            kinds: asked.read_all("type", str::parse::<Kind>)?,
+            priorities: asked.read_all("priority", str::parse::<Priority>)?,
+            entity: asked.one("entity").map(plain::entity_key),
+            tags: asked.all("tag").iter().map(|tag| tag.trim().to_lowercase()).collect(),
+            source: asked.text("source"),
+            session: asked.text("session"),
+            scope: asked.read("scope", str::parse::<Scope>)?,
+            since: asked.day("since", today)?,
+            until: asked.day("until", today)?,
+            text: asked.text("text"),
+            limit: asked.number("limit"),
+            quarantined: asked.yes("quarantined").then_some(true),
+            ..EventQuery::default()
+        };
+        memory.notice().await;
+        Answer::named("events", &memory.events(&query).await?)
+    })
+}
+
+fn remember(call: Call) -> Doing {
+    Box::pin(async move {
+        let said = call.body()?;
+        // What was said is read before a space is made for it: nobody gets one by a mistake.
+        if said.one("text").is_none_or(|text| text.trim().is_empty()) {
+            return Err(wrong("there is nothing to remember: the text is empty"));
+        }
+        said.day("due", call.api.spaces.of(None).await?.memory().now().day())?;
+        let (supersedes, related) = (said.read_all("supersedes", EventId::from_hand)?, said.read_all("related", EventId::from_hand)?);
+        let mut remember = Remember {
+            text: said.text("text").unwrap_or_default(),
+            kind: said.read("type", str::parse::<Kind>)?,
+            priority: said.read("priority", str::parse::<Priority>)?,
+            entity: said.text("entity"),
+            entity_kind: said.read("entity_kind", str::parse::<EntityKind>)?,
+            tags: said.all("tags").to_vec(),
+            supersedes,
+            related,
+            due: None,
+            waiting_on: said.text("waiting_on"),
+            source: said.text("source"),
+            session: said.text("session"),
+            scope: said.read("scope", str::parse::<Scope>)?,
+            origin: said.read("origin", str::parse::<Origin>)?,
+        };
+        if let Some(&id) = remember.supersedes.iter().chain(&remember.related).next().filter(|_| !call.has_space()) {
+            return Err(icecore_engine::Error::from(Refusal::Unknown(id)).into());
+        }
+        let memory = call.memory().await?;
+        remember.due = said.day("due", memory.now().day())?;
+        Answer::of(&memory.remember(remember).await?)
+    })
+}
+
+fn show(call: Call) -> Doing {
+    Box::pin(async move {
+        let id = call.id()?;
+        Answer::of(&call.memory().await?.show(id).await?)
+    })
+}
+
+fn close(call: Call) -> Doing {
+    act(call, Act::Close)
+}
+
+fn confirm(call: Call) -> Doing {
+    act(call, Act::Confirm)
+}
+
+fn retract(call: Call) -> Doing {
+    act(call, Act::Retract)
+}
+
+fn act(call: Call, act: Act) -> Doing {
+    Box::pin(async move {
+        let (id, said) = (call.id()?, call.body()?);
+        let origin = said.read("origin", str::parse::<Origin>)?.unwrap_or(Origin::User);
+        let acted = call.memory().await?.act(act, vec![id], said.text("note"), origin, said.text("session")).await?;
+        Answer::named("acts", &acted)
+    })
+}
+
+fn commitments(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        memory.notice().await;
+        Answer::named("commitments", &memory.commitments().await?)
+    })
+}
+
+fn conflicts(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        memory.notice().await;
+        Answer::named("conflicts", &told::conflicts(&memory.conflicts().await?))
+    })
+}
+
+fn why(call: Call) -> Doing {
+    Box::pin(async move {
+        let what = call.query.text("of").unwrap_or_default();
+        Answer::of(&told::why(&what, &call.memory().await?.because(&what).await?))
+    })
+}

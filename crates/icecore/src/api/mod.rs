@@ -1,0 +1,166 @@
+//! The memory API: everything the command line can do, over HTTP.
+//!
+//! A request is checked against its route, does its work where it holds nobody up, and is answered with the JSON that `--json`
+//! prints. `route` is what a route is, `call` a request, and the other rooms are the verbs; `document` and `page` tell of them.
+
+mod call;
+mod capture;
+mod conversations;
+mod document;
+mod jobs;
+mod ledger;
+mod packs;
+mod page;
+mod route;
+mod users;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::RawPathParams;
+use axum::extract::rejection::{BytesRejection, RawPathParamsRejection};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter, get, on};
+use icecore_engine::embed::MiniLm;
+
+use self::call::Call;
+use self::route::Route;
+use crate::error;
+use crate::http::{self, Log};
+use crate::spaces::{self, Spaces};
+use crate::wire;
+
+/// What answers.
+pub struct Api {
+    spaces: Arc<Spaces>,
+    embedder: OnceLock<Option<MiniLm>>,
+    log: Log,
+}
+
+impl Api {
+    /// The model that compares meanings, if it was there when it was first needed. It is loaded once.
+    fn embedder(&self) -> Option<&MiniLm> {
+        let load = || match wire::embedder() {
+            Ok(model) => model,
+            Err(error) => {
+                (self.log)(&format!("meanings are not compared: {error}"));
+                None
+            }
+        };
+        self.embedder.get_or_init(load).as_ref()
+    }
+}
+
+/// Every route.
+fn routes() -> Vec<Route> {
+    [ledger::ROUTES, capture::ROUTES, packs::ROUTES, jobs::ROUTES, conversations::ROUTES, users::ROUTES].concat()
+}
+
+/// The routes of these spaces.
+pub fn router(spaces: Arc<Spaces>, log: Log) -> Router {
+    let api = Arc::new(Api { spaces, embedder: OnceLock::new(), log });
+    let mut router = Router::new();
+    for route in routes() {
+        router = router.route(route.path, answers(&api, route));
+    }
+    let described = document::document(&routes()).to_string();
+    let (shown, policy) = page::page(&routes());
+    router
+        .route(document::PATH, get(move || async move { json(StatusCode::OK, described) }))
+        .route(page::PATH, get(move || async move { html(shown, &policy) }))
+        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+            let message = format!("{} cannot be asked with {method}; GET {} shows how", uri.path(), page::PATH);
+            http::own_refusal(StatusCode::METHOD_NOT_ALLOWED, "usage", &message)
+        })
+}
+
+fn answers(api: &Arc<Api>, route: Route) -> MethodRouter {
+    let (api, filter) = (api.clone(), MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET));
+    on(
+        filter,
+        move |path: Result<RawPathParams, RawPathParamsRejection>, uri: Uri, headers: HeaderMap, body: Result<Bytes, BytesRejection>| {
+            answer(api, route, path, uri, headers, body)
+        },
+    )
+}
+
+async fn answer(
+    api: Arc<Api>,
+    route: Route,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let Ok(path) = path else {
+        return http::own_refusal(StatusCode::BAD_REQUEST, "usage", "the path is not UTF-8 once its percent signs are read");
+    };
+    let path: BTreeMap<String, String> = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            return http::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", "the body is too large; send less at once");
+        }
+        Err(_) => return http::own_refusal(StatusCode::BAD_REQUEST, "usage", "the body broke off; send it again"),
+    };
+    let log = api.log.clone();
+    let work = move || async move {
+        let call = Call::read(api.clone(), &route, path, &uri, &headers, &body)?;
+        // Nobody's space is taken away under their hands.
+        let gate = call.user.as_deref().map(|user| api.spaces.gate(user));
+        let _held = match &gate {
+            Some(gate) => Some(gate.read().await),
+            None => None,
+        };
+        (route.does)(call).await
+    };
+    match spaces::aside(work).await {
+        Ok(Ok(answer)) => json(StatusCode::OK, answer.0),
+        Ok(Err(error)) => failed(&error, &log),
+        Err(broken) => {
+            log(&format!("the API failed: {broken}"));
+            http::own_refusal(StatusCode::INTERNAL_SERVER_ERROR, "failure", "it did not work; the server's log says more")
+        }
+    }
+}
+
+fn failed(error: &anyhow::Error, log: &Log) -> Response {
+    let (status, kind, message) = error::as_status(error);
+    if status.is_server_error() {
+        log(&format!("the API failed: {message}"));
+    }
+    let mut response = http::own_refusal(status, kind, &message);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    }
+    response
+}
+
+fn answered(status: StatusCode, kind: &'static str, text: String) -> Response {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn json(status: StatusCode, text: String) -> Response {
+    answered(status, "application/json", text)
+}
+
+fn html(text: String, policy: &str) -> Response {
+    let mut response = answered(StatusCode::OK, "text/html; charset=utf-8", text);
+    let headers = response.headers_mut();
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(HeaderName::from_static("x-frame-options"), HeaderValue::from_static("DENY"));
+    if let Ok(policy) = HeaderValue::from_str(policy) {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    response
+}

@@ -1,0 +1,144 @@
+//! The page that shows the document: no script, nothing from elsewhere.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use super::document;
+use super::route::{Field, Form, Route, Whose, about_name};
+
+/// Where it stands.
+pub const PATH: &str = "/api";
+const STYLE: &str = include_str!("page.css");
+
+/// The page, and the policy that lets its own style in and nothing else.
+pub fn page(routes: &[Route]) -> (String, String) {
+    let hash = base64(&Sha256::digest(STYLE));
+    let policy = format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    (text(routes), policy)
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let whole = three.iter().fold(0_u32, |whole, &byte| whole << 8 | u32::from(byte)) << (8 * (3 - three.len()));
+        for at in 0..4 {
+            let digit = DIGITS.get((whole >> (18 - 6 * at) & 63) as usize).copied().unwrap_or(b'=');
+            text.push(if at <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+fn text(routes: &[Route]) -> String {
+    let mut groups: Vec<&str> = routes.iter().map(|route| route.group).collect();
+    groups.dedup();
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>icecore memory API</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>icecore memory API</h1>\n<p>Version {}. Everything the command line can do, with the JSON that <code>--json</code> prints. As a document for programs: <a href=\"{}\">openapi.json</a>.</p>\n",
+        env!("CARGO_PKG_VERSION"),
+        document::PATH
+    );
+    page.push_str("<p>Send the server's token as <code>Authorization: Bearer …</code>. <code>X-Icecore-User</code> chooses an end user's space; without it, it is the home vault. An error is <code>{\"error\":{\"kind\",\"message\",\"status\"}}</code> and says what now.</p>\n<nav><ul>\n");
+    for group in &groups {
+        let _ = writeln!(page, "<li><a href=\"#{}\">{}</a></li>", anchor(group), escaped(group));
+    }
+    page.push_str("</ul></nav>\n</header>\n<main>\n");
+    for group in &groups {
+        let _ = writeln!(page, "<section id=\"{}\">\n<h2>{}</h2>", anchor(group), escaped(group));
+        routes.iter().filter(|route| route.group == *group).for_each(|route| show(route, &mut page));
+        page.push_str("</section>\n");
+    }
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn anchor(group: &str) -> String {
+    group.to_lowercase().replace(' ', "-")
+}
+
+fn show(route: &Route, page: &mut String) {
+    let method = route.method.as_str();
+    let _ = writeln!(
+        page,
+        "<article>\n<h3><span class=\"{}\">{method}</span> <code>{}</code></h3>\n<p>{}.</p>",
+        method.to_lowercase(),
+        escaped(route.path),
+        escaped(route.about)
+    );
+    let names = route.names();
+    if !names.is_empty() || !route.query.is_empty() || !route.body.fields().is_empty() {
+        page.push_str("<dl>\n");
+        for name in names {
+            let _ = writeln!(page, "<dt><code>{}</code> <i>path</i></dt><dd>{}</dd>", escaped(name), escaped(about_name(route.path, name)));
+        }
+        route.query.iter().for_each(|field| tell(field, "query", page));
+        route.body.fields().iter().for_each(|field| tell(field, "body", page));
+        page.push_str("</dl>\n");
+    }
+    let _ = writeln!(page, "<pre><code>{}</code></pre>\n</article>", escaped(&curl(route)));
+}
+
+fn tell(field: &Field, place: &str, page: &mut String) {
+    let mut about = escaped(field.about);
+    if let Form::Word(words) = field.form {
+        let _ = write!(about, " <small>{}</small>", escaped(&words().join(", ")));
+    }
+    let (must, many) = (if field.required { ", required" } else { "" }, if field.many { ", may be several" } else { "" });
+    let _ = writeln!(page, "<dt><code>{}</code> <i>{place}{must}{many}</i></dt><dd>{about}</dd>", escaped(field.name));
+}
+
+/// A command to try a route with.
+fn curl(route: &Route) -> String {
+    let (target, body) = route.example;
+    let mut command = String::from("curl -sS -H \"Authorization: Bearer $ICECORE_TOKEN\"");
+    if route.method.as_str() == "DELETE" {
+        command.push_str(" -X DELETE");
+    }
+    if route.whose == Whose::TheirsOrNew {
+        command.push_str(" -H 'X-Icecore-User: ann'");
+    }
+    if let Some(body) = body {
+        let _ = write!(command, " \\\n  -d '{}'", body.replace('\'', "'\\''"));
+    }
+    let _ = write!(command, " \\\n  'http://127.0.0.1:7431{target}'");
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::routes;
+    use super::*;
+
+    #[test]
+    fn base64_is_as_the_standard_has_it() {
+        for (bytes, expected) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn the_page_shows_every_route_and_asks_nobody_for_anything() {
+        let routes = routes();
+        let (page, policy) = page(&routes);
+        for route in &routes {
+            assert!(
+                page.contains(&escaped(route.path)) && page.contains(&escaped(route.about)) && page.contains(&escaped(route.example.0)),
+                "{}",
+                route.path
+            );
+        }
+        for word in ["<script", "<img", "<link", "<iframe", "style=\"", " onclick", "src=", "https://"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(!STYLE.contains("url(") && !STYLE.contains("@import") && !STYLE.contains("</"));
+        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("unsafe"));
+        assert_eq!(escaped("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+    }
+}

@@ -1,0 +1,211 @@
+//! Routes as values: what each one takes, whose memory it is about, and what it does. The router, the checks at the door, the
+//! document and the page are all made from the same list, so none of them can tell of another API.
+
+use std::pin::Pin;
+
+use anyhow::Result;
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::call::{Answer, Call};
+
+/// What a value looks like.
+#[derive(Clone, Copy)]
+pub enum Form {
+    /// Any text.
+    Text,
+    /// One of these words.
+    Word(fn() -> Vec<&'static str>),
+    /// A whole number, not below nought.
+    Number,
+    /// True or false.
+    Yes,
+    /// The id of an event.
+    Id,
+    /// A day: 2026-02-20, today, friday, +3d.
+    Day,
+    /// A time as people say it: yesterday, 2026-W07, last month.
+    When,
+    /// A moment with its offset.
+    Moment,
+    /// Any JSON.
+    Json,
+}
+
+impl Form {
+    /// Its JSON schema.
+    pub fn schema(self) -> Value {
+        match self {
+            Self::Text => json!({ "type": "string" }),
+            Self::Word(words) => json!({ "type": "string", "enum": words() }),
+            Self::Number => json!({ "type": "integer", "minimum": 0 }),
+            Self::Yes => json!({ "type": "boolean" }),
+            Self::Id => json!({ "type": "string", "examples": ["EVT-20260213-001"] }),
+            Self::Day => json!({ "type": "string", "examples": ["2026-02-20", "friday", "+3d"] }),
+            Self::When => json!({ "type": "string", "examples": ["yesterday", "2026-W07", "last month"] }),
+            Self::Moment => json!({ "type": "string", "format": "date-time" }),
+            Self::Json => json!({}),
+        }
+    }
+}
+
+/// A parameter of a query, or a field of a body.
+#[derive(Clone, Copy)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// What it looks like.
+    pub form: Form,
+    /// What it is for.
+    pub about: &'static str,
+    /// Whether it must be there.
+    pub required: bool,
+    /// Whether there may be several.
+    pub many: bool,
+}
+
+impl Field {
+    /// A field that may be left out.
+    pub const fn new(name: &'static str, form: Form, about: &'static str) -> Self {
+        Self { name, form, about, required: false, many: false }
+    }
+
+    /// Likewise, any text.
+    pub const fn text(name: &'static str, about: &'static str) -> Self {
+        Self::new(name, Form::Text, about)
+    }
+
+    /// It must be there.
+    pub const fn must(self) -> Self {
+        Self { required: true, ..self }
+    }
+
+    /// There may be several.
+    pub const fn many(self) -> Self {
+        Self { many: true, ..self }
+    }
+
+    /// Its JSON schema.
+    pub fn schema(&self) -> Value {
+        if self.many { json!({ "type": "array", "items": self.form.schema() }) } else { self.form.schema() }
+    }
+}
+
+/// What a route reads from the body of a request.
+#[derive(Clone, Copy)]
+pub enum Body {
+    /// Nothing.
+    None,
+    /// An object with these fields.
+    One(&'static [Field]),
+    /// An object with these fields, or a list of such objects.
+    OneOrMany(&'static [Field]),
+}
+
+impl Body {
+    /// The fields of its objects.
+    pub fn fields(self) -> &'static [Field] {
+        match self {
+            Self::None => &[],
+            Self::One(fields) | Self::OneOrMany(fields) => fields,
+        }
+    }
+}
+
+/// Whose memory a route is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// That of the user named by `X-Icecore-User`, who must have a space.
+    Theirs,
+    /// Likewise; a user who has no space yet gets one.
+    TheirsOrNew,
+    /// All of the server's, so that no user is named.
+    Everybodys,
+}
+
+/// What is being done for one request, on the thread it was begun on.
+pub type Doing = Pin<Box<dyn Future<Output = Result<Answer>>>>;
+
+/// A route.
+#[derive(Clone, Copy)]
+pub struct Route {
+    /// `GET`, `POST` or `DELETE`.
+    pub method: &'static Method,
+    /// Its path, with names in braces for what varies.
+    pub path: &'static str,
+    /// The heading it stands under.
+    pub group: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// The parameters of its query.
+    pub query: &'static [Field],
+    /// What it reads.
+    pub body: Body,
+    /// Whose memory it is about.
+    pub whose: Whose,
+    /// The schema of what it answers.
+    pub reply: &'static str,
+    /// A target to try it with, and what to send there.
+    pub example: (&'static str, Option<&'static str>),
+    /// What it does.
+    pub does: fn(Call) -> Doing,
+}
+
+impl Route {
+    /// A route that looks.
+    pub const fn get(path: &'static str, group: &'static str, about: &'static str, reply: &'static str, does: fn(Call) -> Doing) -> Self {
+        let (query, body, whose, example) = (&[] as &[Field], Body::None, Whose::Theirs, (path, None));
+        Self { method: &Method::GET, path, group, about, query, body, whose, reply, example, does }
+    }
+
+    /// A route that does something.
+    pub const fn post(path: &'static str, group: &'static str, about: &'static str, reply: &'static str, does: fn(Call) -> Doing) -> Self {
+        Self { method: &Method::POST, ..Self::get(path, group, about, reply, does) }
+    }
+
+    /// A route that takes something away.
+    pub const fn delete(
+        path: &'static str,
+        group: &'static str,
+        about: &'static str,
+        reply: &'static str,
+        does: fn(Call) -> Doing,
+    ) -> Self {
+        Self { method: &Method::DELETE, ..Self::get(path, group, about, reply, does) }
+    }
+
+    /// With these parameters.
+    pub const fn query(self, query: &'static [Field]) -> Self {
+        Self { query, ..self }
+    }
+
+    /// With this body.
+    pub const fn body(self, body: Body) -> Self {
+        Self { body, ..self }
+    }
+
+    /// About that memory.
+    pub const fn of(self, whose: Whose) -> Self {
+        Self { whose, ..self }
+    }
+
+    /// To be tried like this.
+    pub const fn example(self, target: &'static str, body: Option<&'static str>) -> Self {
+        Self { example: (target, body), ..self }
+    }
+
+    /// The names of what varies in its path.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect()
+    }
+}
+
+/// What the names in paths stand for.
+pub fn about_name(path: &str, name: &str) -> &'static str {
+    match name {
+        "id" => "The event, e.g. EVT-20260213-001 or 20260213-1",
+        "which" => "The artifact: NAME, NAME@v2 or NAME@turn-3, percent-encoded",
+        _ if path.starts_with("/api/users") => "The end user, percent-encoded",
+        _ => "The conversation, percent-encoded",
+    }
+}

@@ -1,0 +1,63 @@
+//! End users: who has a space, taking one along, taking one away.
+
+use icecore_domain::layout;
+use serde_json::{Map, Value, json};
+
+use super::call::{Answer, Call, no_user, user_name};
+use super::route::{Doing, Route, Whose};
+
+const GROUP: &str = "End users";
+
+/// The routes of end users.
+pub const ROUTES: &[Route] = &[
+    Route::get("/api/users", GROUP, "The end users who have a space here", "Users", list).of(Whose::Everybodys),
+    Route::get(
+        "/api/users/{name}/export",
+        GROUP,
+        "Everything that is kept of an end user: every file of their space",
+        "UserExport",
+        export,
+    )
+    .of(Whose::Everybodys)
+    .example("/api/users/ann%40example.org/export", None),
+    Route::delete("/api/users/{name}", GROUP, "Forget an end user: their whole space is taken away", "UserForgotten", forget)
+        .of(Whose::Everybodys)
+        .example("/api/users/ann%40example.org", None),
+];
+
+fn list(call: Call) -> Doing {
+    Box::pin(async move {
+        let user = |(user, folder): (Option<String>, String)| json!({ "user": user, "folder": folder });
+        Answer::named("users", &call.api.spaces.named().into_iter().map(user).collect::<Vec<_>>())
+    })
+}
+
+fn export(call: Call) -> Doing {
+    Box::pin(async move {
+        let user = user_name(call.path("name"))?;
+        let gate = call.api.spaces.gate(&user);
+        let _held = gate.read().await;
+        if !call.api.spaces.has(Some(&user)) {
+            return Err(no_user(&user));
+        }
+        let chats = call.api.spaces.of(Some(&user)).await?;
+        let store = chats.memory().store();
+        let text = |bytes: Vec<u8>| Value::from(String::from_utf8_lossy(&bytes).into_owned());
+        let mut files = Map::new();
+        files.insert(layout::LEDGER.into(), text(store.ledger().await?.bytes));
+        for place in store.documents("").await? {
+            files.insert(place.to_string(), text(store.document(&place).await?.unwrap_or_default()));
+        }
+        Answer::of(&json!({ "user": user, "conversations": chats.conversations().await?, "files": files }))
+    })
+}
+
+fn forget(call: Call) -> Doing {
+    Box::pin(async move {
+        let user = user_name(call.path("name"))?;
+        if !call.api.spaces.forget(&user).await? {
+            return Err(no_user(&user));
+        }
+        Answer::of(&json!({ "user": user, "forgotten": true }))
+    })
+}

@@ -1,0 +1,254 @@
+//! How what memory says looks as JSON: one shape for `--json` and for the memory API.
+
+use std::path::Path;
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::converse::truth::{Compared, Fact};
+use icecore_domain::converse::turn::TurnLine;
+use icecore_domain::id::EventId;
+use icecore_domain::ledger::Entry;
+use icecore_domain::ledger::conflict::Conflict;
+use icecore_domain::plain;
+use icecore_domain::rank::passage::Passage;
+use icecore_domain::record::{Record, Trust};
+use icecore_domain::schedule::{self, Job, Occurrence};
+use icecore_domain::summary::Summary;
+use icecore_engine::converse::Kept;
+use icecore_engine::{Answer, Because, Hit, Memory, Status, Trail, Zoomed};
+use jiff::civil::Date;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// The longest text within a command that a person may copy.
+const GIST_CHARS: usize = 300;
+
+/// A vault's status, with where it is.
+#[derive(Serialize)]
+pub struct StatusOf<'a> {
+    vault: &'a Path,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+/// The status of the vault in that folder.
+pub fn status<'a>(vault: &'a Path, status: &'a Status) -> StatusOf<'a> {
+    StatusOf { vault, status }
+}
+
+/// Statements that contradict each other, and the commands that settle it.
+#[derive(Serialize)]
+pub struct Contradiction<'a> {
+    about: &'a str,
+    events: &'a [Entry],
+    settle: Vec<String>,
+}
+
+/// Contradictions with what settles them.
+pub fn conflicts(found: &[(Conflict, Vec<Entry>)]) -> Vec<Contradiction<'_>> {
+    let settle = |events: &[Entry]| settlements(events).into_iter().map(|(_, command)| command).collect();
+    found.iter().map(|(conflict, events)| Contradiction { about: &conflict.about, settle: settle(events), events }).collect()
+}
+
+/// The commands that settle a conflict: the newest holds, the oldest holds, it has changed, neither holds.
+pub fn settlements(entries: &[Entry]) -> Vec<(&'static str, String)> {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Vec::new() };
+    let replaced = |kept: &Entry| {
+        // The one that holds comes first: what is not said is taken over from it.
+        let others = entries.iter().filter(|entry| entry.event.id != kept.event.id);
+        let others: Vec<String> = others.map(|entry| format!("--supersedes {}", entry.event.id)).collect();
+        format!("icecore remember --supersedes {} {} -- \"{}\"", kept.event.id, others.join(" "), quoted(&kept.event.content))
+    };
+    let all: Vec<String> = entries.iter().map(|entry| format!("--supersedes {}", entry.event.id)).collect();
+    let others = |kept: &Entry| {
+        let ids = entries.iter().filter(|entry| entry.event.id != kept.event.id).map(|entry| entry.event.id.to_string());
+        let confirm = if kept.is_quarantined() { format!(" && icecore confirm {}", kept.event.id) } else { String::new() };
+        format!("icecore retract {}{confirm}", ids.collect::<Vec<_>>().join(" "))
+    };
+    vec![
+        ("If the newer one holds:", others(last)),
+        ("If the older one holds:", others(first)),
+        ("If it has changed:", replaced(last)),
+        ("If neither holds:", format!("icecore remember {} -- \"…\"", all.join(" "))),
+    ]
+}
+
+/// A text for a command line a person may copy.
+fn quoted(text: &str) -> String {
+    gist(text).replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$").replace('`', "\\`")
+}
+
+/// A text for one line; the rest of it is one `show` away.
+pub fn gist(text: &str) -> String {
+    let line = plain::one_line(text);
+    let mut gist: String = line.chars().take(GIST_CHARS).collect();
+    if line.chars().count() > GIST_CHARS {
+        gist.push('…');
+    }
+    gist
+}
+
+/// Where something comes from.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Why<'a> {
+    /// One event that was named by its id.
+    Event(&'a Trail),
+    /// Everything else.
+    Because {
+        /// What it goes back to.
+        because: &'a [Because],
+    },
+}
+
+/// Where `what` comes from, as it was found.
+pub fn why<'a>(what: &str, found: &'a [Because]) -> Why<'a> {
+    match found {
+        [Because::Event(trail)] if EventId::from_hand(what).is_ok() => Why::Event(trail),
+        _ => Why::Because { because: found },
+    }
+}
+
+/// A time that was zoomed to: what was said, or what it came to.
+pub fn zoomed(zoomed: &Zoomed, summary: bool) -> Value {
+    let days = zoomed.days;
+    let named = json!({ "when": zoomed.when.to_string(), "first": days.first.to_string(), "last": days.last.to_string() });
+    if summary {
+        return json!({ "zoom": named, "summaries": summaries(&zoomed.summaries) });
+    }
+    json!({ "zoom": named, "messages": zoomed.records.iter().map(record).collect::<Vec<_>>() })
+}
+
+/// Summaries, as their lines have them.
+pub fn summaries(summaries: &[Summary]) -> Vec<Value> {
+    summaries.iter().filter_map(|summary| serde_json::from_str(&summary.line()).ok()).collect()
+}
+
+fn record(record: &Record) -> Value {
+    let parts: Option<Value> = record.parts.as_deref().and_then(|parts| serde_json::from_str(parts).ok());
+    json!({
+        "ts": record.ts.to_string(),
+        "conversation": record.conversation,
+        "session": record.session,
+        "id": record.id,
+        "role": record.role,
+        "name": record.name,
+        "kind": record.kind,
+        "title": record.title,
+        "text": record.text,
+        "parts": parts,
+        "origin": record.origin,
+        "trust": Trust::of(record.origin),
+    })
+}
+
+/// What a search came to.
+pub fn answer(answer: &Answer, explain: bool) -> Value {
+    let hits: Vec<Value> = answer.hits.iter().map(|one| hit(one, explain)).collect();
+    json!({ "hits": hits, "unknown": answer.unknown, "by": if answer.by_meaning { "meaning" } else { "words" } })
+}
+
+fn passage(passage: &Passage) -> Value {
+    json!({
+        "id": passage.id,
+        "kind": passage.kind,
+        "ts": when(passage),
+        "conversation": passage.conversation,
+        "session": passage.session,
+        "name": passage.name,
+        "text": passage.text,
+    })
+}
+
+/// One hit of a search.
+pub fn hit(hit: &Hit, explain: bool) -> Value {
+    let mut told = passage(&hit.placed.passage);
+    if let Some(fields) = told.as_object_mut() {
+        fields.insert("score".into(), json!((f64::from(hit.score) * 1e4).round() / 1e4));
+        fields.insert("source".into(), json!(hit.placed.source.as_str()));
+        if let Some(by) = hit.replaced_by {
+            fields.insert("replaced_by".into(), json!(by.to_string()));
+        }
+        if !hit.around.is_empty() {
+            fields.insert("around".into(), hit.around.iter().map(passage).collect());
+        }
+        if explain {
+            let sides = hit.why.iter().map(|side| json!({ "what": side.name, "value": side.value, "adds": side.adds }));
+            fields.insert("why".into(), sides.collect());
+        }
+    }
+    told
+}
+
+/// When a passage was said or written, as far as that is known.
+pub fn when(passage: &Passage) -> Option<String> {
+    passage.ts.map(|ts| ts.to_string()).or_else(|| passage.day.map(|day| day.to_string()))
+}
+
+/// A job of the timetable: when it ran last, whether it is due, when it comes next.
+pub struct Planned {
+    /// The job.
+    pub job: Job,
+    /// The date it ran for last.
+    pub last: Option<Date>,
+    /// Whether its time has come.
+    pub due: bool,
+    /// When it comes next.
+    pub next: Option<Moment>,
+}
+
+/// Every job of a memory, and when it runs.
+pub async fn plan(memory: &Memory) -> icecore_engine::Result<Vec<Planned>> {
+    let ran = memory.last_runs().await?;
+    let due = memory.due_jobs().await?;
+    let upcoming = memory.upcoming(schedule::LOOK_BACK_DAYS)?;
+    let is = |job: Job| move |occurrence: &&Occurrence| occurrence.job == job;
+    let planned = |&job: &Job| Planned {
+        job,
+        last: ran.get(&job).copied(),
+        due: due.iter().any(|occurrence| occurrence.job == job),
+        next: upcoming.iter().find(is(job)).map(|next| next.at),
+    };
+    Ok(Job::ALL.iter().map(planned).collect())
+}
+
+/// The timetable.
+pub fn jobs(planned: &[Planned]) -> Value {
+    let job = |one: &Planned| {
+        let (last, next) = (one.last.map(|date| date.to_string()), one.next.map(|at| at.to_string()));
+        json!({ "job": one.job, "last": last, "due": one.due, "next": next })
+    };
+    json!({ "jobs": planned.iter().map(job).collect::<Vec<_>>() })
+}
+
+/// The newest makings of summaries, and what models were asked today.
+pub async fn runs(memory: &Memory, limit: usize, ceiling: u64) -> icecore_engine::Result<Value> {
+    let (found, spent) = (memory.runs(limit).await?, memory.spent(memory.now().day()).await?);
+    Ok(json!({ "runs": found, "spent_today": spent, "ceiling": ceiling }))
+}
+
+/// What was established in a conversation.
+pub fn facts(facts: &[Fact]) -> Vec<Value> {
+    let fact = |fact: &Fact| json!({ "id": fact.id.to_string(), "text": fact.text, "hard": fact.hard, "since": fact.since.to_string(), "turn": fact.turn });
+    facts.iter().map(fact).collect()
+}
+
+/// The turns of a conversation.
+pub fn turns(turns: &[TurnLine]) -> Vec<Value> {
+    turns.iter().filter_map(|line| serde_json::from_str(&line.line()).ok()).collect()
+}
+
+/// Messages, as their lines have them.
+pub fn messages(records: &[Record]) -> Vec<Value> {
+    records.iter().filter_map(|record| serde_json::from_str(&record.line()).ok()).collect()
+}
+
+/// A conversation at a glance.
+pub fn conversation(name: &str, known: &[Fact], lines: &[TurnLine], artifacts: &[Kept]) -> Value {
+    json!({ "conversation": name, "facts": facts(known), "turns": turns(lines), "artifacts": artifacts })
+}
+
+/// What changed between two turns.
+pub fn changes(compared: &Compared) -> Value {
+    let changed: Vec<_> = compared.changed.iter().map(|(old, new)| json!({ "old": old, "new": new })).collect();
+    json!({ "added": compared.added, "changed": changed, "removed": compared.removed })
+}
