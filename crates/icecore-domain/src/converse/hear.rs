@@ -117,7 +117,7 @@ pub fn reply_hash(text: &str) -> String {
 }
 
 /// Those of these raw turns that the client did not send itself, by what was asked in them.
-pub fn unsent<'a>(asked: &[&'a str], messages: &[Sent<'_>]) -> Vec<bool> {
+pub fn unsent(asked: &[&str], messages: &[Sent<'_>]) -> Vec<bool> {
     let sent: std::collections::HashSet<String> = messages.iter().filter(|sent| sent.asks()).map(|sent| words(sent.text)).collect();
     asked.iter().map(|asked| !sent.contains(asked.trim())).collect()
 }

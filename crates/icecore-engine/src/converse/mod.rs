@@ -155,11 +155,18 @@ pub struct Chats {
     prompts: Prompts,
     rooms: StdMutex<HashMap<String, Arc<Room>>>,
     /// What holds everywhere, as of a position of the ledger: hard exceptions, and the rest.
-    everywhere: StdMutex<Option<(Position, Vec<Line>, Vec<Line>)>>,
+    everywhere: StdMutex<Option<(Position, Everywhere)>>,
     /// Messages that wait to be written, and who waits for them.
     queue: StdMutex<Vec<(Vec<Said>, Waiting)>>,
     writing: Mutex<()>,
     waits: AtomicBool,
+}
+
+/// What holds in every conversation.
+#[derive(Debug, Clone, Default)]
+struct Everywhere {
+    hard: Vec<Line>,
+    others: Vec<Line>,
 }
 
 /// Who waits for messages to be written.
@@ -405,9 +412,9 @@ impl Chats {
             artifacts: state.artifacts.clone(),
             ..Material::default()
         };
-        let (hard, everywhere) = self.everywhere().await?;
-        material.hard.splice(0..0, hard);
-        material.everywhere = everywhere;
+        let everywhere = self.everywhere().await?;
+        material.hard.splice(0..0, everywhere.hard);
+        material.everywhere = everywhere.others;
         for summary in state.log.turns.values().filter(|line| line.turn < first_raw) {
             material.turns.push(Told {
                 turn: summary.turn,
@@ -419,19 +426,19 @@ impl Chats {
         Ok(material)
     }
 
-    /// What holds in every conversation: hard exceptions, and the rest. Looked up again when the ledger has changed.
-    async fn everywhere(&self) -> Result<(Vec<Line>, Vec<Line>)> {
+    /// What holds in every conversation. Looked up again when the ledger has changed.
+    async fn everywhere(&self) -> Result<Everywhere> {
         let newest = EventQuery { limit: Some(1), ..EventQuery::everything() };
         let position = self.memory.store.events(&newest).await?.position;
-        if let Some((known, hard, others)) = &*self.everywhere.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Some((known, everywhere)) = &*self.everywhere.lock().unwrap_or_else(PoisonError::into_inner)
             && *known == position
         {
-            return Ok((hard.clone(), others.clone()));
+            return Ok(everywhere.clone());
         }
         let weighty = EventQuery { priorities: vec![Priority::P0, Priority::P1], ..EventQuery::default() };
         let promoted = EventQuery { tags: vec![PROMOTED.into()], ..EventQuery::default() };
         let mut seen = BTreeSet::new();
-        let (mut hard, mut others) = (Vec::new(), Vec::new());
+        let mut found = Everywhere::default();
         for query in [weighty, promoted] {
             let query = EventQuery { limit: Some(EVERYWHERE), weightiest: true, quarantined: Some(false), ..query };
             for entry in self.memory.store.events(&query).await?.entries {
@@ -441,11 +448,11 @@ impl Chats {
                 }
                 let line = Line { id: event.id.to_string(), text: plain::one_line(&event.content) };
                 let is_hard = event.priority == Priority::P0 && event.kind == Kind::Constraint;
-                if is_hard { hard.push(line) } else { others.push(line) }
+                if is_hard { &mut found.hard } else { &mut found.others }.push(line);
             }
         }
-        *self.everywhere.lock().unwrap_or_else(PoisonError::into_inner) = Some((position, hard.clone(), others.clone()));
-        Ok((hard, others))
+        *self.everywhere.lock().unwrap_or_else(PoisonError::into_inner) = Some((position, found.clone()));
+        Ok(found)
     }
 
     /// What the sessions of a conversation came to, oldest first.
