@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{bare, program};
+use crate::program::{bare, copy, program};
 
 const TOKEN: &str = "a-token-for-these-tests-only";
 
@@ -748,6 +748,9 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
     assert_eq!(server.contents(Some(users[2])), ["new"]);
     // The names are known to a server that was not there when they came.
     drop(server);
+    // One that was being taken away when the process died is nobody's any more.
+    let space = std::fs::read_dir(home.root().join("spaces")).unwrap().flatten().next().unwrap().path();
+    copy(&space, &space.with_file_name(format!(".{}.gone", space.file_name().unwrap().to_str().unwrap())));
     let again = home.serve();
     assert_eq!(again.ok(None, "GET", "/api/users", "")["users"].as_array().unwrap().len(), 3);
     assert_eq!(again.contents(Some(users[0])), ["secret 0 of a user"]);
