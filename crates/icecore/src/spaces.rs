@@ -216,8 +216,10 @@ impl Spaces {
 
     /// The home, and the folder of every space there is.
     fn users(&self) -> Vec<Option<PathBuf>> {
+        // What is hidden is on its way out.
+        let is_seen = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
         let folders = std::fs::read_dir(self.home.join(SPACES))
-            .map_or_else(|_| Vec::new(), |found| found.flatten().map(|entry| entry.path()).collect());
+            .map_or_else(|_| Vec::new(), |found| found.flatten().filter(is_seen).map(|entry| entry.path()).collect());
         std::iter::once(None)
             .chain(folders.into_iter().filter(|folder: &PathBuf| folder.join(icecore_domain::layout::CONFIG).is_file()).map(Some))
             .collect()

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use icecore_domain::calendar::Moment;
+use icecore_domain::across::lookback::Look;
+use icecore_domain::across::trend::Place;
+use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::converse::truth::{Compared, Fact};
 use icecore_domain::converse::turn::TurnLine;
 use icecore_domain::id::EventId;
@@ -14,7 +16,7 @@ use icecore_domain::record::{Record, Trust};
 use icecore_domain::schedule::{self, Job, Occurrence};
 use icecore_domain::summary::Summary;
 use icecore_engine::converse::Kept;
-use icecore_engine::{Answer, Because, Hit, Memory, Status, Trail, Zoomed};
+use icecore_engine::{Alike, Answer, Because, Hit, LookedBack, Memory, Status, Trail, Trended, Verdict, Zoomed};
 use jiff::civil::Date;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -251,4 +253,82 @@ pub fn conversation(name: &str, known: &[Fact], lines: &[TurnLine], artifacts: &
 pub fn changes(compared: &Compared) -> Value {
     let changed: Vec<_> = compared.changed.iter().map(|(old, new)| json!({ "old": old, "new": new })).collect();
     json!({ "added": compared.added, "changed": changed, "removed": compared.removed })
+}
+
+fn span(days: Days) -> Value {
+    json!({ "first": days.first.to_string(), "last": days.last.to_string() })
+}
+
+fn place(place: &Place) -> Value {
+    match place {
+        Place::Session(key) => {
+            json!({ "kind": "session", "day": key.day.to_string(), "conversation": key.conversation, "session": key.session })
+        }
+        Place::Event(day, id) => json!({ "kind": "event", "day": day.to_string(), "id": id.to_string() }),
+        Place::Log(day) => json!({ "kind": "log", "day": day.to_string() }),
+        Place::Summary(period) => json!({ "kind": "summary", "day": period.days().first.to_string(), "period": period }),
+    }
+}
+
+/// What came up again and again.
+pub fn trends(trended: &Trended) -> Value {
+    let trends = &trended.trends;
+    let topics: Vec<Value> = trends
+        .topics
+        .iter()
+        .map(|topic| {
+            let months: serde_json::Map<String, Value> =
+                trends.months.iter().zip(&topic.months).map(|(month, count)| (month.to_string(), json!(count))).collect();
+            json!({
+                "topic": topic.name,
+                "shape": topic.shape,
+                "occasions": topic.occasions,
+                "days": topic.days,
+                "mentions": topic.mentions,
+                "first": topic.first.to_string(),
+                "last": topic.last.to_string(),
+                "months": months,
+                "places": topic.places.iter().map(place).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    json!({ "span": span(trended.days), "occasions": trends.occasions, "topics": topics, "left_out": trends.left_out })
+}
+
+/// One look back.
+fn look_back(look: &Look) -> Value {
+    let entry = |entry: &Entry| {
+        let event = &entry.event;
+        json!({ "id": event.id.to_string(), "type": event.kind, "priority": event.priority, "content": event.content, "status": entry.standing.word() })
+    };
+    json!({
+        "when": look.vista.name,
+        "span": span(look.vista.days),
+        "told": look.told.iter().map(|told| json!({ "period": told.period, "headline": told.headline })).collect::<Vec<_>>(),
+        "decided": look.decided.iter().map(entry).collect::<Vec<_>>(),
+        "open": look.open.iter().map(entry).collect::<Vec<_>>(),
+        "left_out": look.left_out,
+    })
+}
+
+/// What was at this time before.
+pub fn lookback(looked: &LookedBack) -> Value {
+    json!({ "day": looked.day.to_string(), "looks": looked.looks.iter().map(look_back).collect::<Vec<_>>() })
+}
+
+/// The periods that were about the same things as one, if anything was pressed.
+pub fn similar(alike: Option<&Alike>) -> Value {
+    let Some(alike) = alike else { return json!({ "period": null, "similar": [] }) };
+    let like = alike.like.iter().map(
+        |(like, summary)| json!({ "period": like.period, "likeness": like.likeness, "shared": like.shared, "headline": summary.headline }),
+    );
+    let (period, headline) = (alike.summary.period, &alike.summary.headline);
+    json!({ "period": period, "headline": headline, "similar": like.collect::<Vec<_>>(), "compared": alike.others })
+}
+
+/// What a verification found.
+pub fn verdict(verdict: &Verdict) -> Value {
+    let mut value = json!(verdict);
+    value["checks"] = verdict.checks.iter().map(|(check, passed)| json!({ "check": check, "ok": passed })).collect();
+    value
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{NotAWord, Origin};
 use icecore_domain::record::{Role, Said};
+use icecore_domain::transcript::Shape;
 use icecore_engine::Gaps;
 
 use super::call::{Answer, Call, Given, wrong};
@@ -12,6 +13,7 @@ use super::route::{Body, Doing, Field, Form, Route, Whose};
 
 const GROUP: &str = "Capture";
 const ROLE: Form = Form::Word(|| Role::ALL.iter().map(|role| role.word()).collect());
+const SHAPE: Form = Form::Word(|| Shape::ALL.iter().map(|shape| shape.word()).collect());
 const STATE: Body = Body::One(&[
     Field::text("text", "The state").must(),
     Field::text("title", "What it is about"),
@@ -34,6 +36,22 @@ pub const ROUTES: &[Route] = &[
             Field::new("parts", Form::Json, "Tool uses and files that came with it"),
         ]))
         .example("/api/messages", Some(r#"[{"conversation":"app","id":"m1","text":"we use port 7431"},{"conversation":"app","id":"m2","role":"assistant","text":"noted"}]"#)),
+    Route::post(
+        "/api/sessions",
+        GROUP,
+        "Keep a transcript; adding one that has grown adds what is new, and its primer comes with the next rollup",
+        "SessionTaken",
+        session,
+    )
+    .of(Whose::TheirsOrNew)
+    .body(Body::One(&[
+        Field::text("text", "The transcript: plain text, Markdown or JSONL").must(),
+        Field::text("session", "The session's name").must(),
+        Field::text("conversation", "The conversation it belongs to"),
+        Field::new("format", SHAPE, "How it is written; guessed if not given"),
+        Field::new("at", Form::Moment, "When it was, for turns without a time of their own; now if not given"),
+    ]))
+    .example("/api/sessions", Some(r##"{"session":"kickoff","conversation":"app","text":"User: which port?\nAssistant: 7431"}"##)),
     Route::post("/api/log", GROUP, "Add a line with the time to today's log", "Logged", log)
         .of(Whose::TheirsOrNew)
         .body(Body::One(&[Field::text("text", "What happened").must()]))
@@ -48,11 +66,14 @@ pub const ROUTES: &[Route] = &[
         .example("/state/append-log", STATE_EXAMPLE),
 ];
 
-fn read(given: &Given) -> Result<Said> {
-    let moment = |text: &str| match Moment::read(text) {
+fn moment(text: &str) -> Result<Moment, &'static str> {
+    match Moment::read(text) {
         Some(read) if !read.offset_assumed => Ok(read.moment),
         _ => Err("write a moment like 2026-02-13T09:30:00+01:00"),
-    };
+    }
+}
+
+fn read(given: &Given) -> Result<Said> {
     let role = |text: &str| Role::meant(text).map_or_else(|| text.parse(), Ok::<Role, NotAWord>);
     let said = Said {
         ts: given.read("ts", moment)?,
@@ -87,6 +108,19 @@ fn messages(call: Call) -> Doing {
             Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => Err(wrong(format!("nothing was kept: {complaint}"))),
             _ => Answer::named("taken", &taken),
         }
+    })
+}
+
+fn session(call: Call) -> Doing {
+    Box::pin(async move {
+        let said = call.body()?;
+        let (shape, at) = (said.read("format", str::parse::<Shape>)?, said.read("at", moment)?);
+        let (text, name) = (said.text("text").unwrap_or_default(), said.text("session").unwrap_or_default());
+        if text.trim().is_empty() {
+            return Err(wrong("there is nothing to keep: the transcript is empty"));
+        }
+        let gaps = Gaps { conversation: said.text("conversation"), session: None, origin: None };
+        Answer::named("session", &call.memory().await?.add_session(&text, &name, shape, at, &gaps).await?)
     })
 }
 

@@ -3,6 +3,7 @@
 //! A request is checked against its route, does its work where it holds nobody up, and is answered with the JSON that `--json`
 //! prints. `route` is what a route is, `call` a request, and the other rooms are the verbs; `document` and `page` tell of them.
 
+mod across;
 mod call;
 mod capture;
 mod conversations;
@@ -57,7 +58,7 @@ impl Api {
 
 /// Every route.
 fn routes() -> Vec<Route> {
-    [ledger::ROUTES, capture::ROUTES, packs::ROUTES, jobs::ROUTES, conversations::ROUTES, users::ROUTES].concat()
+    [ledger::ROUTES, capture::ROUTES, packs::ROUTES, across::ROUTES, jobs::ROUTES, conversations::ROUTES, users::ROUTES].concat()
 }
 
 /// The routes of these spaces.

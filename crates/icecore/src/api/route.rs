@@ -204,6 +204,7 @@ impl Route {
 pub fn about_name(path: &str, name: &str) -> &'static str {
     match name {
         "id" => "The event, e.g. EVT-20260213-001 or 20260213-1",
+        "period" => "The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
         "which" => "The artifact: NAME, NAME@v2 or NAME@turn-3, percent-encoded",
         _ if path.starts_with("/api/users") => "The end user, percent-encoded",
         _ => "The conversation, percent-encoded",

@@ -4,17 +4,17 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, Color};
 use icecore_domain::across::lookback::Look;
-use icecore_domain::across::trend::{Place, Topic, spark};
-use icecore_domain::calendar::Days;
+use icecore_domain::across::trend::{Topic, spark};
 use icecore_domain::ledger::Entry;
 use icecore_domain::plain;
 use icecore_domain::summary::{Period, Summary};
 use icecore_engine::{Alike, LookedBack, Trended};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
 use super::{read, show};
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::Open;
 
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ pub async fn trends(open: &Open, asked: &Trends, out: &mut Out) -> Result<()> {
     bar.finish_and_clear();
     let trended = trended?;
     if out.is_json() {
-        return out.json(&trends_json(&trended));
+        return out.json(&told::trends(&trended));
     }
     let trends = &trended.trends;
     if trends.topics.is_empty() {
@@ -135,45 +135,6 @@ fn bars(months: &[usize]) -> Vec<usize> {
     months.chunks(each).map(|some| some.iter().sum()).collect()
 }
 
-fn span(days: Days) -> Value {
-    json!({ "first": days.first.to_string(), "last": days.last.to_string() })
-}
-
-fn place(place: &Place) -> Value {
-    match place {
-        Place::Session(key) => {
-            json!({ "kind": "session", "day": key.day.to_string(), "conversation": key.conversation, "session": key.session })
-        }
-        Place::Event(day, id) => json!({ "kind": "event", "day": day.to_string(), "id": id.to_string() }),
-        Place::Log(day) => json!({ "kind": "log", "day": day.to_string() }),
-        Place::Summary(period) => json!({ "kind": "summary", "day": period.days().first.to_string(), "period": period }),
-    }
-}
-
-fn trends_json(trended: &Trended) -> Value {
-    let trends = &trended.trends;
-    let topics: Vec<Value> = trends
-        .topics
-        .iter()
-        .map(|topic| {
-            let months: serde_json::Map<String, Value> =
-                trends.months.iter().zip(&topic.months).map(|(month, count)| (month.to_string(), json!(count))).collect();
-            json!({
-                "topic": topic.name,
-                "shape": topic.shape,
-                "occasions": topic.occasions,
-                "days": topic.days,
-                "mentions": topic.mentions,
-                "first": topic.first.to_string(),
-                "last": topic.last.to_string(),
-                "months": months,
-                "places": topic.places.iter().map(place).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
-    json!({ "span": span(trended.days), "occasions": trends.occasions, "topics": topics, "left_out": trends.left_out })
-}
-
 pub async fn lookback(open: &Open, asked: &Lookback, out: &mut Out) -> Result<()> {
     let date = match asked.date.join(" ") {
         text if text.is_empty() => None,
@@ -188,8 +149,7 @@ pub async fn lookback(open: &Open, asked: &Lookback, out: &mut Out) -> Result<()
     super::ledger::notice(open, out).await;
     let looked = open.memory.lookback(date).await?;
     if out.is_json() {
-        let looks: Vec<Value> = looked.looks.iter().map(look_json).collect();
-        return out.json(&json!({ "day": looked.day.to_string(), "looks": looks }));
+        return out.json(&told::lookback(&looked));
     }
     if looked.looks.is_empty() {
         return nothing_back_then(&looked, out);
@@ -237,28 +197,13 @@ fn tell_look(look: &Look, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-fn look_json(look: &Look) -> Value {
-    let entry = |entry: &Entry| {
-        let event = &entry.event;
-        json!({ "id": event.id.to_string(), "type": event.kind, "priority": event.priority, "content": event.content, "status": entry.standing.word() })
-    };
-    json!({
-        "when": look.vista.name,
-        "span": span(look.vista.days),
-        "told": look.told.iter().map(|told| json!({ "period": told.period, "headline": told.headline })).collect::<Vec<_>>(),
-        "decided": look.decided.iter().map(entry).collect::<Vec<_>>(),
-        "open": look.open.iter().map(entry).collect::<Vec<_>>(),
-        "left_out": look.left_out,
-    })
-}
-
 pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()> {
     if asked.merge && asked.budget < LEAST_BYTES {
         return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_BYTES} bytes are needed")).into());
     }
     let Some(alike) = open.memory.similar(asked.period).await? else {
         if out.is_json() {
-            return out.json(&json!({ "period": null, "similar": [] }));
+            return out.json(&told::similar(None));
         }
         out.line("Nothing was pressed yet, so there is nothing to compare.")?;
         out.say("`icecore rollup` presses what is due.");
@@ -268,16 +213,7 @@ pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()
         return merge(open, &alike, asked.budget, out);
     }
     if out.is_json() {
-        let list: Vec<Value> = alike
-            .like
-            .iter()
-            .map(|(like, summary)| {
-                json!({ "period": like.period, "likeness": like.likeness, "shared": like.shared, "headline": summary.headline })
-            })
-            .collect();
-        return out.json(
-            &json!({ "period": alike.summary.period, "headline": alike.summary.headline, "similar": list, "compared": alike.others }),
-        );
+        return out.json(&told::similar(Some(&alike)));
     }
     out.line(format!("{BOLD}{}{BOLD:#}  {}", alike.summary.period, show::gist(&alike.summary.headline)))?;
     if alike.like.is_empty() {

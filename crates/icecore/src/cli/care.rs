@@ -197,7 +197,7 @@ fn here(status: &Status, out: &mut Out) -> Result<()> {
 pub async fn verify(open: &Open, out: &mut Out) -> Result<()> {
     let verdict = open.memory.verify().await?;
     if out.is_json() {
-        out.json(&verdict_json(&verdict))?;
+        out.json(&told::verdict(&verdict))?;
     } else {
         tell_verdict(&verdict, out)?;
         if !verdict.ok {
@@ -205,12 +205,6 @@ pub async fn verify(open: &Open, out: &mut Out) -> Result<()> {
         }
     }
     if verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
-}
-
-fn verdict_json(verdict: &Verdict) -> serde_json::Value {
-    let mut value = json!(verdict);
-    value["checks"] = verdict.checks.iter().map(|(check, passed)| json!({ "check": check, "ok": passed })).collect();
-    value
 }
 
 fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
@@ -239,7 +233,7 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
     }
     let repairs = open.memory.mend().await?;
     if out.is_json() {
-        out.json(&json!({ "done": repairs.done, "verdict": verdict_json(&repairs.verdict) }))?;
+        out.json(&json!({ "done": repairs.done, "verdict": told::verdict(&repairs.verdict) }))?;
     } else {
         if repairs.done.is_empty() {
             out.say("Nothing needed mending.");
