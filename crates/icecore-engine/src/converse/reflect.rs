@@ -8,9 +8,10 @@ use std::time::Duration;
 use icecore_domain::budget;
 use icecore_domain::converse::artifact::{self, Index};
 use icecore_domain::converse::depth::{self, Depth, Sizes};
+use icecore_domain::converse::hear;
 use icecore_domain::converse::support;
 use icecore_domain::converse::truth::{self, Diff, Fact, Whence};
-use icecore_domain::converse::turn::{self, State, TurnLine, TurnSummary};
+use icecore_domain::converse::turn::{self, State, TurnLine, TurnLog, TurnSummary};
 use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
 use icecore_domain::ledger::Ledger;
@@ -85,13 +86,15 @@ impl Chats {
             self.fresh(conversation, &mut state).await?.recent.clone()
         };
         let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
-        let pending = turn::pending(&log, last);
+        let mut pending = turn::pending(&log, last);
+        let grown = said.last().filter(|exchange| has_grown(&log, exchange)).map(|exchange| exchange.turn);
+        pending.extend(grown.filter(|turn| !pending.contains(turn)));
         if pending.first().is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first)) {
             said = exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?);
         }
         for turn in pending {
             let Some(exchange) = said.iter().find(|exchange| exchange.turn == turn) else { continue };
-            if !again && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
+            if !again && Some(turn) != grown && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
                 continue;
             }
             self.reflect_turn(conversation, exchange, log.turns.get(&turn), asking, &mut reflected).await?;
@@ -144,6 +147,7 @@ impl Chats {
         line.depth = depth.word().into();
         line.long = depth.keep_raw_longer;
         line.model = asking.map(|asking| asking.llm.name());
+        line.extra.insert(REPLY.into(), hear::reply_hash(&exchange.replied).into());
         // What earlier attempts cost was spent on this turn as well.
         line.tokens_in = cost.tokens_in + before.map_or(0, |line| line.tokens_in);
         line.tokens_out = cost.tokens_out + before.map_or(0, |line| line.tokens_out);
@@ -357,8 +361,10 @@ impl Chats {
                 continue;
             }
             let log = turn::read(&self.read(&self.folder(&name).turns()).await?);
-            let last = exchanges(&self.memory.store.last_said(&name, 20).await?).last().map_or(0, |exchange| exchange.turn);
-            if !turn::pending(&log, last.max(last_turn(&log))).is_empty() {
+            let said = exchanges(&self.memory.store.last_said(&name, 20).await?);
+            let last = said.last().map_or(0, |exchange| exchange.turn);
+            let grown = said.last().is_some_and(|exchange| has_grown(&log, exchange));
+            if grown || !turn::pending(&log, last.max(last_turn(&log))).is_empty() {
                 found.push(name);
             }
         }
@@ -371,6 +377,15 @@ const TRIES: &str = "tries";
 
 fn tries(line: &TurnLine) -> u64 {
     line.extra.get(TRIES).and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+/// The field with the hash of the reply that a line tells of.
+const REPLY: &str = "reply";
+
+/// Whether a turn has another reply than the one that was remembered: tools were used in it, or it was asked for again.
+fn has_grown(log: &TurnLog, exchange: &Exchange) -> bool {
+    let told = log.turns.get(&exchange.turn).and_then(|line| line.extra.get(REPLY)?.as_str());
+    told.is_some_and(|told| told != hear::reply_hash(&exchange.replied))
 }
 
 /// The form of fewer facts.
