@@ -79,8 +79,6 @@ fn is_plainly_code(line: &str) -> bool {
         "def ",
         "fn ",
         "pub fn ",
-        "async fn ",
-        "async def ",
         "func ",
         "function ",
         "#include ",
@@ -99,7 +97,8 @@ fn is_plainly_code(line: &str) -> bool {
         "namespace ",
     ];
     const ENDS: &[char] = &['{', ';', ':', ')', '}', '>', ','];
-    let starts = STARTS.iter().any(|start| line.starts_with(start));
+    let bare = line.strip_prefix("async ").unwrap_or(line);
+    let starts = STARTS.iter().any(|start| bare.starts_with(start));
     let marks = line.contains(['(', '{', '=', ';', '<', '*']);
     (starts && (marks || line.starts_with("SELECT ") && line.contains(" FROM ")))
         || (line.starts_with("#include ") || line.starts_with("#!/"))

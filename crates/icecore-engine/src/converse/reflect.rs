@@ -10,9 +10,10 @@ use icecore_domain::budget;
 use icecore_domain::converse::artifact::{self, Index};
 use icecore_domain::converse::depth::{self, Depth, Sizes};
 use icecore_domain::converse::document;
+use icecore_domain::converse::hear;
 use icecore_domain::converse::support;
 use icecore_domain::converse::truth::{self, Diff, Fact, Whence};
-use icecore_domain::converse::turn::{self, State, TurnLine, TurnSummary};
+use icecore_domain::converse::turn::{self, State, TurnLine, TurnLog, TurnSummary};
 use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
 use icecore_domain::ledger::Ledger;
@@ -88,13 +89,15 @@ impl Chats {
             self.fresh(conversation, &mut state).await?.recent.clone()
         };
         let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
-        let pending = turn::pending(&log, last);
+        let mut pending = turn::pending(&log, last);
+        let grown = said.last().filter(|exchange| has_grown(&log, exchange)).map(|exchange| exchange.turn);
+        pending.extend(grown.filter(|turn| !pending.contains(turn)));
         if pending.first().is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first)) {
             said = exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?);
         }
         for turn in pending {
             let Some(exchange) = said.iter().find(|exchange| exchange.turn == turn) else { continue };
-            if !again && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
+            if !again && Some(turn) != grown && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
                 continue;
             }
             self.reflect_turn(conversation, exchange, log.turns.get(&turn), asking, &mut reflected).await?;
@@ -147,6 +150,7 @@ impl Chats {
         line.depth = depth.word().into();
         line.long = depth.keep_raw_longer;
         line.model = asking.map(|asking| asking.llm.name());
+        line.extra.insert(REPLY.into(), hear::reply_hash(&exchange.replied).into());
         // What earlier attempts cost was spent on this turn as well.
         line.tokens_in = cost.tokens_in + before.map_or(0, |line| line.tokens_in);
         line.tokens_out = cost.tokens_out + before.map_or(0, |line| line.tokens_out);
@@ -372,8 +376,10 @@ impl Chats {
                 continue;
             }
             let log = turn::read(&self.read(&self.folder(&name).turns()).await?);
-            let last = exchanges(&self.memory.store.last_said(&name, 20).await?).last().map_or(0, |exchange| exchange.turn);
-            if !turn::pending(&log, last.max(last_turn(&log))).is_empty() {
+            let said = exchanges(&self.memory.store.last_said(&name, 20).await?);
+            let last = said.last().map_or(0, |exchange| exchange.turn);
+            let grown = said.last().is_some_and(|exchange| has_grown(&log, exchange));
+            if grown || !turn::pending(&log, last.max(last_turn(&log))).is_empty() {
                 found.push(name);
             }
         }
@@ -394,6 +400,15 @@ fn tells_of(summary: &TurnSummary, exchange: &Exchange) -> bool {
     let lower = |texts: [&str; 2]| -> HashSet<String> { texts.iter().flat_map(|text| terms::words(text)).map(|word| word.lower).collect() };
     let told = lower([&summary.user_summary, &summary.assistant_summary]);
     told.is_empty() || !told.is_disjoint(&lower([&exchange.asked, &exchange.replied]))
+}
+
+/// The field with the hash of the reply that a line tells of.
+const REPLY: &str = "reply";
+
+/// Whether a turn has another reply than the one that was remembered: tools were used in it, or it was asked for again.
+fn has_grown(log: &TurnLog, exchange: &Exchange) -> bool {
+    let told = log.turns.get(&exchange.turn).and_then(|line| line.extra.get(REPLY)?.as_str());
+    told.is_some_and(|told| told != hear::reply_hash(&exchange.replied))
 }
 
 /// The form of fewer facts.

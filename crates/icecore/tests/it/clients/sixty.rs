@@ -437,3 +437,43 @@ fn a_summarizer_that_talked_nonsense_is_asked_anew() {
     assert_eq!((&retried["summarized"], &retried["raw"]), (&json!([1]), &json!([])), "{retried}");
     assert_eq!(home.json(&["conversation", "facts", "log"])["facts"][0]["text"], HARD);
 }
+
+/// A turn with tools is several requests; what is remembered of it is all that was said, and the reply at its end above all.
+// C4
+#[test]
+fn a_turn_with_tools_is_remembered_to_its_end() {
+    let rule = "The pump must never run dry.";
+    let chat = Scripted::start(move |request| {
+        if request.messages().last().unwrap()["role"] == "tool" {
+            return Answer::says(&request.json(), rule);
+        }
+        let call = json!({ "id": "call_a", "type": "function", "function": { "name": "look", "arguments": "{}" } });
+        let message = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
+        let choice = json!({ "index": 0, "message": message, "finish_reason": "tool_calls" });
+        Answer::json(&json!({ "id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice] }))
+    });
+    let summarizer = Scripted::start(move |request| {
+        let told = String::from_utf8_lossy(&request.body).contains(rule);
+        let add = if told { vec![rule] } else { Vec::new() };
+        let answer = json!({ "user_summary": "Asked about the pump.", "assistant_summary": "Looked.", "base_truth_diff": { "add": add } });
+        Answer::says(&request.json(), &answer.to_string())
+    });
+    let home = Home::new("").asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
+    let (server, mut client) = (Server::start(&home), Client::start(Package::OpenAiPython));
+    let mut messages = vec![json!({ "role": "user", "content": "What holds for the pump?" })];
+    let told =
+        |messages: &[Value]| json!({ "headers": { "X-Icecore-Conversation": "pump" }, "body": { "model": "m", "messages": messages } });
+    let seen = client.gets(&server, "chat", &told(&messages));
+    // Tools take their time; what is there of the turn may have been remembered meanwhile.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    messages.push(seen["reply"]["choices"][0]["message"].clone());
+    messages.push(json!({ "role": "tool", "tool_call_id": "call_a", "content": "It says so on the pump." }));
+    let seen = client.gets(&server, "chat", &told(&messages));
+    assert_eq!(seen["headers"]["x-icecore-turn"], "1");
+    let known = until("the fact", || {
+        let facts = home.json(&["conversation", "facts", "pump"])["facts"].take();
+        facts[0]["text"].as_str().map(str::to_owned)
+    });
+    assert_eq!(known, rule);
+    assert_eq!(home.turns("pump", 1).len(), 1);
+}
