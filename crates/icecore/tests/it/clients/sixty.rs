@@ -318,7 +318,7 @@ fn after_sixty_turns_exactly_the_current_facts_are_told() {
         if turn % 4 == 0 {
             story.bea_says(turn / 4);
         }
-        // At once after the reply, and with the summarizer at work: both are acknowledged and must be there.
+        // At once after the reply, whatever the summarizer is doing: it was acknowledged and must be there.
         if turn == 27 || turn == 41 {
             story.kill();
             let said = story.tells(&["show", "log", "--turn", &turn.to_string()], "ann").to_string();

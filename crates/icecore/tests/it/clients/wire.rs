@@ -31,8 +31,10 @@ fn play(request: &Arrived) -> Answer {
         "half" => Answer::stream(named("half")),
         "breaks" => {
             let whole = named("half");
-            let half = whole.windows(6).position(|six| six == b"Half a").unwrap() + 200;
-            Answer { then: Then::Breaks, ..Answer::stream(&whole[..half.min(whole.len())]) }
+            // After the event with the first words, so that nothing but the connection tells that it is over.
+            let said = whole.windows(6).position(|six| six == b"Half a").unwrap();
+            let end = said + whole[said..].windows(2).position(|two| two == b"\n\n").unwrap() + 2;
+            Answer { then: Then::Breaks, ..Answer::stream(&whole[..end]) }
         }
         "400" => failed("400 Bad Request", "invalid_request_error", "x-odd: 1"),
         "401" => failed("401 Unauthorized", "authentication_error", "x-odd: 1"),
