@@ -202,13 +202,16 @@ pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) 
     Ok((Open::of(vault, clock(global)?).await?, guessed))
 }
 
-/// The conversations of the vault in a folder. One that is not there is made if it is to be like another: with that one's zone.
+/// The conversations of the vault in a folder. One that is not there is made if it is to be like another: with that one's
+/// policy.
 pub async fn chats(root: &Path, like: Option<&Path>) -> Result<Chats> {
     let vault = match (root.join(layout::CONFIG).is_file(), like) {
         (false, Some(like)) => {
-            let other = Arc::new(Vault::open(like)?);
-            let zone = Memory::open(other.clone(), other, Box::new(SystemClock)).await?.policy().zone()?;
-            match Vault::create(root, &icecore_engine::config::first(&zone)) {
+            // With the home's own policy: what holds for one holds for all.
+            let place = like.join(layout::CONFIG);
+            let policy = std::fs::read_to_string(&place)
+                .map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", place.display())))?;
+            match Vault::create(root, &policy) {
                 // Another request, or another process, was faster.
                 Err(icecore_store::Error::AlreadyAVault(_)) => Vault::open(root)?,
                 made => made?,

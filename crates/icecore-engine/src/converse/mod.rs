@@ -145,8 +145,8 @@ struct Room {
     state: Mutex<Option<State>>,
     /// Held while the conversation is remembered: one turn after the other.
     reflecting: Mutex<()>,
-    /// How many turns wait to be remembered.
-    waiting: watch::Sender<usize>,
+    /// The last turn that waits to be remembered; 0 if none does.
+    waiting: watch::Sender<u64>,
 }
 
 /// The conversations of one memory.
@@ -355,7 +355,7 @@ impl Chats {
             state.recent.drain(..surplus);
         }
         if self.waits.load(Ordering::Relaxed) {
-            room.waiting.send_modify(|waiting| *waiting = 1);
+            room.waiting.send_modify(|waiting| *waiting = turn);
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 //! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or talks nonsense leaves a line
 //! with the raw words in the log; the turn counts as unsummarised and is tried again.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use icecore_domain::budget;
@@ -18,7 +17,6 @@ use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::plain;
-use icecore_domain::rank::terms;
 use icecore_domain::summary::Cost;
 use serde::Serialize;
 use serde_json::json;
@@ -40,6 +38,8 @@ const SHOWN_BYTES: usize = 24_000;
 const SHOWN_FACTS: usize = 200;
 /// From so many facts on it is worth making them fewer.
 const WORTH_CONSOLIDATING: usize = 8;
+/// Fewer letters are not a word.
+const LEAST_LETTERS: usize = 2;
 /// A turn that failed is tried again after so many minutes, then twice as many, and so on.
 const RETRY_MINUTES: i64 = 1;
 const MOST_RETRY_MINUTES: i64 = 360;
@@ -73,9 +73,10 @@ impl Chats {
     pub async fn reflect(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<Reflected> {
         let room = self.room(conversation);
         let _alone = room.reflecting.lock().await;
+        let newest = *room.waiting.borrow();
         let done = self.reflect_alone(conversation, asking, again).await;
-        // Whoever waits for this waits no longer, whatever came of it.
-        room.waiting.send_modify(|waiting| *waiting = 0);
+        // Whoever waits for this waits no longer, whatever came of it; a turn that ended meanwhile is still waited for.
+        room.waiting.send_modify(|waiting| *waiting = if *waiting == newest { 0 } else { *waiting });
         done
     }
 
@@ -236,7 +237,7 @@ impl Chats {
                 (Some(why), _) => why.clone(),
                 (None, None) => "there is no JSON object in it".into(),
                 (None, Some(read)) => match turn::read_answer(&read.value) {
-                    Ok(summary) if depth.diff && !tells_of(&summary, exchange) => "the summaries have no word of the exchange".into(),
+                    Ok(summary) if !says_something(&summary) => "the summaries say nothing".into(),
                     Ok(summary) => return Ok(Asked::Answered(summary, cost)),
                     Err(why) => why,
                 },
@@ -394,12 +395,11 @@ fn tries(line: &TurnLine) -> u64 {
     line.extra.get(TRIES).and_then(serde_json::Value::as_u64).unwrap_or(0)
 }
 
-/// Whether there is anything of the exchange in its summaries: a model that talks of something else has not read it. Of a few
-/// words somebody may speak in others.
-fn tells_of(summary: &TurnSummary, exchange: &Exchange) -> bool {
-    let lower = |texts: [&str; 2]| -> HashSet<String> { texts.iter().flat_map(|text| terms::words(text)).map(|word| word.lower).collect() };
-    let told = lower([&summary.user_summary, &summary.assistant_summary]);
-    told.is_empty() || !told.is_disjoint(&lower([&exchange.asked, &exchange.replied]))
+/// Whether the summaries say anything in words: a model that only echoes marks and numbers has not read the exchange.
+fn says_something(summary: &TurnSummary) -> bool {
+    let texts = [&summary.user_summary, &summary.assistant_summary];
+    let words = texts.iter().flat_map(|text| text.split_whitespace()).filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+    words.flat_map(str::chars).filter(|c| c.is_alphabetic()).count() >= LEAST_LETTERS
 }
 
 /// The field with the hash of the reply that a line tells of.
