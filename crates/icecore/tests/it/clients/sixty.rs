@@ -19,7 +19,7 @@ const CATS: [&str; 2] = ["Ship cats: Misha", "Cat food: salmon"];
 const CATS_MERGED: &str = "Ship cats: Misha, cat food: salmon";
 /// The turn whose summary hangs brings a captain that is overtaken before it is told again.
 const LATE_CAPTAIN: &str = "Captain: Ghost Lindqvist";
-const POLICY: &str = "\n[chat]\nsummarizer_secs = 5\nwait_ms = 9000\n";
+const POLICY: &str = "summarizer_secs = 5\nwait_ms = 9000\n";
 
 /// What changes, each with its values one after the other.
 const TOPICS: [(&str, [&str; 5]); 12] = [
@@ -245,7 +245,7 @@ impl Story {
         let chat = Scripted::start(|request| Answer::says(&request.json(), "Noted."));
         let (known, script) = (plot.clone(), steps.clone());
         let summarizer = Scripted::start(move |request| summarize(request, &script, &known));
-        let home = Home::new("").asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
+        let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
         let (ann, bea) = (Client::start(Package::OpenAiPython), Client::start(Package::OpenAiNpm));
         Self { server: Some(Server::start(&home)), home, chat, summarizer, plot, steps, ann, bea }
     }
@@ -301,15 +301,14 @@ impl Story {
 #[test]
 fn after_sixty_turns_exactly_the_current_facts_are_told() {
     let mut story = Story::begin();
-    // Spaces are made when somebody first speaks; their policy is then theirs.
+    // Spaces are made when somebody first speaks.
     for (user, client) in [("ann", &mut story.ann), ("bea", &mut story.bea)] {
         let body = json!({ "model": "m", "user": user, "messages": [{ "role": "user", "content": "hello" }] });
         client.gets(story.server.as_ref().unwrap(), "chat", &json!({ "headers": { "X-Icecore-Memory": "on" }, "body": body }));
     }
+    // A space begins with the policy of its home.
     for space in std::fs::read_dir(story.home.vault().join("spaces")).unwrap().flatten() {
-        let config = space.path().join("icecore.toml");
-        let text = std::fs::read_to_string(&config).unwrap();
-        std::fs::write(config, text + POLICY).unwrap();
+        assert!(std::fs::read_to_string(space.path().join("icecore.toml")).unwrap().contains(POLICY.trim()));
     }
     story.kill();
 
@@ -426,7 +425,7 @@ fn a_summarizer_that_talked_nonsense_is_asked_anew() {
         let text = if *known.lock().unwrap() { answer.to_string() } else { "Not in JSON, not today.".into() };
         Answer::says(&request.json(), &text)
     });
-    let home = Home::new("").asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
+    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
     let (server, mut client) = (Server::start(&home), Client::start(Package::OpenAiPython));
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": HARD }] });
     client.gets(&server, "chat", &json!({ "headers": { "X-Icecore-Conversation": "log" }, "body": body }));
@@ -458,7 +457,7 @@ fn a_turn_with_tools_is_remembered_to_its_end() {
         let answer = json!({ "user_summary": "Asked about the pump.", "assistant_summary": "Looked.", "base_truth_diff": { "add": add } });
         Answer::says(&request.json(), &answer.to_string())
     });
-    let home = Home::new("").asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
+    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
     let (server, mut client) = (Server::start(&home), Client::start(Package::OpenAiPython));
     let mut messages = vec![json!({ "role": "user", "content": "What holds for the pump?" })];
     let told =
