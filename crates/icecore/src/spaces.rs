@@ -206,8 +206,8 @@ impl Spaces {
                 Some(folder) => self.of_folder(&folder).await,
             };
             let Ok(chats) = chats else { continue };
-            let looking = chats.clone();
-            let waiting = blocking(async move { looking.unremembered(REACH_DAYS).await }).await.unwrap_or_default();
+            let (looking, has_model) = (chats.clone(), self.models.summarizer.is_some());
+            let waiting = blocking(async move { looking.unremembered(REACH_DAYS, has_model).await }).await.unwrap_or_default();
             for conversation in waiting {
                 self.remember(&chats, &conversation, false).await;
             }

@@ -504,14 +504,20 @@ fn last_turn(log: &TurnLog) -> u64 {
     log.turns.keys().next_back().copied().unwrap_or(0)
 }
 
+fn number(record: &Record, name: &str) -> Option<u64> {
+    record.extra.iter().find(|(field, _)| field == name).and_then(|(_, raw)| raw.trim_matches('"').parse().ok())
+}
+
+/// The turn that a record belongs to, if it came through the server.
+fn turn_of(record: &Record) -> Option<u64> {
+    number(record, "turn")
+}
+
 /// The exchanges of records: turn by turn, what was asked and what was replied.
 pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
-    let number = |record: &Record, name: &str| {
-        record.extra.iter().find(|(field, _)| field == name).and_then(|(_, raw)| raw.trim_matches('"').parse::<u64>().ok())
-    };
     let mut found: Vec<Exchange> = Vec::new();
     for record in records {
-        let Some(turn) = number(record, "turn") else { continue };
+        let Some(turn) = turn_of(record) else { continue };
         let known = found.iter().position(|exchange| exchange.turn == turn);
         let at = known.unwrap_or_else(|| {
             let (asked, replied) = (String::new(), String::new());

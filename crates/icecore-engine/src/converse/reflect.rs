@@ -3,9 +3,11 @@
 //! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or talks nonsense leaves a line
 //! with the raw words in the log; the turn counts as unsummarised and is tried again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use icecore_domain::budget;
+use icecore_domain::calendar::Days;
 use icecore_domain::converse::artifact::{self, Index};
 use icecore_domain::converse::depth::{self, Depth, Sizes};
 use icecore_domain::converse::document;
@@ -17,12 +19,13 @@ use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::plain;
+use icecore_domain::record::Record;
 use icecore_domain::summary::Cost;
 use serde::Serialize;
 use serde_json::json;
 
 use super::folder::path;
-use super::{Chats, Exchange, exchanges, last_turn};
+use super::{Chats, Exchange, exchanges, last_turn, turn_of};
 use crate::llm::{Ask, Schema, reply};
 use crate::prompts::Exchanged;
 use crate::rollup::{Asking, Question};
@@ -364,23 +367,32 @@ impl Chats {
         Ok(())
     }
 
-    /// Conversations in which something waits to be remembered, of the last days.
-    pub async fn unremembered(&self, days: u16) -> Result<Vec<String>> {
+    /// Conversations in which something waits to be remembered, of the last days. Without a model, turns whose raw words stand in
+    /// wait for one.
+    pub async fn unremembered(&self, days: u16, has_model: bool) -> Result<Vec<String>> {
         let today = self.memory.now().day();
         let first = today.checked_sub(jiff::Span::new().days(i32::from(days))).unwrap_or(today);
-        let stats = self.memory.store.sessions(Some(icecore_domain::calendar::Days { first, last: today })).await?;
-        let names: std::collections::BTreeSet<String> = stats.into_iter().map(|stat| stat.key.conversation).collect();
-        let mut found = Vec::new();
-        for name in names {
-            let about = self.read(&self.folder(&name).about()).await?;
-            if about.is_empty() {
-                continue;
+        // A day's records are read once, however many conversations there are; of each the last turn is kept.
+        let mut last: BTreeMap<String, (u64, Vec<Record>)> = BTreeMap::new();
+        for day in (Days { first, last: today }).iter() {
+            for record in self.memory.store.records(Days { first: day, last: day }).await? {
+                let Some(turn) = turn_of(&record) else { continue };
+                let (known, records) = last.entry(record.conversation.clone()).or_default();
+                if turn > *known {
+                    *known = turn;
+                    records.clear();
+                }
+                if turn == *known {
+                    records.push(record);
+                }
             }
+        }
+        let mut found = Vec::new();
+        for (name, (turn, records)) in last {
             let log = turn::read(&self.read(&self.folder(&name).turns()).await?);
-            let said = exchanges(&self.memory.store.last_said(&name, 20).await?);
-            let last = said.last().map_or(0, |exchange| exchange.turn);
-            let grown = said.last().is_some_and(|exchange| has_grown(&log, exchange));
-            if grown || !turn::pending(&log, last.max(last_turn(&log))).is_empty() {
+            let waits = |turn: &u64| has_model || !log.turns.contains_key(turn);
+            let grown = exchanges(&records).last().is_some_and(|exchange| has_grown(&log, exchange));
+            if grown || turn::pending(&log, turn.max(last_turn(&log))).iter().any(waits) {
                 found.push(name);
             }
         }

@@ -181,11 +181,11 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
         // Not at once, but in the background later, or when a person wishes it.
         let well = Summarizer::new(|_: &Ask, _| Some(answer("asked for a thing", &[], &[], &[])));
         assert_eq!(chats.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized.len(), 0);
-        assert_eq!(chats.unremembered(7).await.unwrap(), ["a", "b"]);
+        assert_eq!(chats.unremembered(7, true).await.unwrap(), ["a", "b"]);
         let later = self::chats(&home, LATER).await;
         assert_eq!(later.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized, [1]);
         assert_eq!(chats.reflect("a", Some(&asking(&well)), true).await.unwrap().summarized, [1]);
-        assert!(later.unremembered(7).await.unwrap().is_empty());
+        assert!(later.unremembered(7, true).await.unwrap().is_empty());
     });
 }
 
@@ -198,12 +198,13 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
         turn(&before, "app", &long("we must never use tabs"), "noted").await;
         drop(before);
         let after = chats(&home, LATER).await;
-        assert_eq!(after.unremembered(7).await.unwrap(), ["app"]);
+        assert_eq!(after.unremembered(7, true).await.unwrap(), ["app"]);
         let begun = after.begin(heard("app", vec![message("user", "go on")])).await.unwrap();
         assert_eq!((begun.turn, begun.window.len()), (2, 2), "the raw words are there");
         // Without a model rules catch what is marked; with one it is told properly.
         assert_eq!(after.reflect("app", None, false).await.unwrap().raw.len(), 1);
         assert_eq!(after.facts("app", None).await.unwrap().len(), 1);
+        assert!(after.unremembered(7, false).await.unwrap().is_empty() && !after.unremembered(7, true).await.unwrap().is_empty());
         assert!(after.facts("app", None).await.unwrap()[0].hard);
         let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked never to use tabs", &["Must never use tabs"], &[], &[])));
         assert_eq!(after.reflect("app", Some(&asking(&llm)), false).await.unwrap().summarized, [1]);
