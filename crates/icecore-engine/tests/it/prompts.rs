@@ -86,3 +86,18 @@ fn a_vault_may_have_prompts_of_its_own() {
         assert!(error.as_ref().is_some_and(|error| error.contains("prompts/week.yaml")), "{wrong}: {error:?}");
     }
 }
+
+// C13
+#[test]
+fn the_summarizer_is_told_to_weigh_the_beginning_of_long_messages() {
+    let home = crate::Home::new();
+    let memory = home.at(crate::MORNING);
+    let prompts = block_on(Prompts::load(memory.store())).unwrap();
+    let exchanged = icecore_engine::prompts::Exchanged { turn: 3, user: "u", assistant: "a", facts: &["f".into()], wants_diff: true };
+    let (system, user) = prompts.fill_turn(&exchanged, 0, "").unwrap();
+    assert!(
+        system.contains("first quarter of a long") && system.contains("at most 25 words") && system.contains("at most 30 words"),
+        "{system}"
+    );
+    assert!(user.contains("- f") && user.contains("the user, turn 3"), "{user}");
+}
