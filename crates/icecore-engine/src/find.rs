@@ -38,6 +38,8 @@ const FAR: f32 = 0.45;
 pub const EMBED_IN_A_ROUND: usize = 500;
 /// So many get it in a night that somebody waits for.
 pub const EMBED_IN_A_NIGHT: usize = 2_000;
+/// Texts of so many words that are the same say the same.
+const TELLING_WORDS: usize = 4;
 /// Terms that a word without any passage may be a part of.
 const PARTS_OF: usize = 12;
 
@@ -75,6 +77,8 @@ pub struct Hit {
     pub why: Vec<Side>,
     /// What replaced it, if it is an event that was replaced.
     pub replaced_by: Option<EventId>,
+    /// Others that say the same words; they stand here, and not as hits of their own.
+    pub also: Vec<String>,
     /// Its neighbours, in order, with itself among them; empty if none were asked for.
     pub around: Vec<Passage>,
 }
@@ -259,7 +263,7 @@ impl Finder<'_> {
         }
         let weights = if vector.is_some() { BY_MEANING } else { BY_WORDS };
         let ranked = score::spread(pool.ranked(corpus, &weights), corpus);
-        let mut hits = Vec::new();
+        let mut hits: Vec<(Candidate, Hit)> = Vec::new();
         for chunk in ranked.chunks(looking.limit + SPARE) {
             let numbers: Vec<u32> = chunk.iter().map(|(_, candidate)| candidate.passage).collect();
             let placed = memory.store.passages(&numbers).await?;
@@ -269,7 +273,14 @@ impl Finder<'_> {
                 if question.phrases.iter().all(|phrase| said.contains(phrase.as_str())) {
                     hits.push((
                         *candidate,
-                        Hit { score: *score, why: candidate.features.explained(&weights), placed, replaced_by: None, around: Vec::new() },
+                        Hit {
+                            score: *score,
+                            why: candidate.features.explained(&weights),
+                            placed,
+                            replaced_by: None,
+                            also: Vec::new(),
+                            around: Vec::new(),
+                        },
                     ));
                 }
             }
@@ -280,7 +291,7 @@ impl Finder<'_> {
         if question.for_newest {
             hits = self.newest_first(hits, vector.is_some()).await?;
         }
-        let mut hits = self.settled(hits).await?;
+        let mut hits = folded(self.settled(hits).await?);
         hits.truncate(looking.limit);
         if looking.context > 0 {
             for (candidate, hit) in &mut hits {
@@ -401,4 +412,24 @@ impl Finder<'_> {
             (-many..=many).filter_map(|steps| if steps == 0 { Some(number) } else { self.corpus.beside(number, steps) }).collect();
         Ok(self.memory.store.passages(&numbers).await?.into_iter().flatten().map(|placed| placed.passage).collect())
     }
+}
+
+/// One hit for what several say in the same words: the best of them. A word or two are too little to be the same by more than
+/// chance.
+fn folded(hits: Vec<(Candidate, Hit)>) -> Vec<(Candidate, Hit)> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut kept: Vec<(Candidate, Hit)> = Vec::with_capacity(hits.len());
+    for (candidate, hit) in hits {
+        let said = question::sameness(&hit.placed.passage.text);
+        match places.get(&said) {
+            Some(&at) => kept[at].1.also.push(hit.placed.passage.id),
+            None => {
+                if said.split(' ').count() >= TELLING_WORDS {
+                    places.insert(said, kept.len());
+                }
+                kept.push((candidate, hit));
+            }
+        }
+    }
+    kept
 }

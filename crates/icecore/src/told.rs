@@ -167,6 +167,9 @@ pub fn hit(hit: &Hit, explain: bool) -> Value {
     if let Some(fields) = told.as_object_mut() {
         fields.insert("score".into(), json!((f64::from(hit.score) * 1e4).round() / 1e4));
         fields.insert("source".into(), json!(hit.placed.source.as_str()));
+        if !hit.also.is_empty() {
+            fields.insert("also".into(), json!(hit.also));
+        }
         if let Some(by) = hit.replaced_by {
             fields.insert("replaced_by".into(), json!(by.to_string()));
         }

@@ -122,6 +122,28 @@ fn what_replaces_stands_above_what_it_replaced_and_what_was_taken_back_is_gone()
 
 // Y9
 #[test]
+fn the_same_words_are_one_hit_that_names_the_others() {
+    let home = Home::new();
+    let memory = home.at(EVENING);
+    let lines: Vec<Said> = (1..=5)
+        .map(|n| {
+            said(&format!("r{n}"), &format!("2026-02-0{n}T09:00:00+01:00"), Role::User, "Remind me: the boiler is  serviced in March!")
+        })
+        .chain([said("s1", "2026-02-07T09:00:00+01:00", Role::User, "The boiler was serviced in April after all.")])
+        .chain((1..=2).map(|n| said(&format!("t{n}"), &format!("2026-02-0{n}T10:00:00+01:00"), Role::User, "The boiler!")))
+        .collect();
+    block_on(memory.add_messages(lines, &Gaps::default())).unwrap();
+    let answer = block_on(async { memory.finder(None, &|_, _| {}).await.unwrap().search(&ask("boiler serviced")).await.unwrap() });
+    let found: Vec<(&str, usize)> = answer.hits.iter().map(|hit| (hit.placed.passage.id.as_str(), hit.also.len())).collect();
+    let repeated: Vec<_> = found.iter().filter(|(id, _)| id.starts_with('r')).collect();
+    assert_eq!(repeated.len(), 1, "{found:?}");
+    assert_eq!(repeated[0].1, 4, "{found:?}");
+    // Others stand for themselves, and so do texts of a word or two.
+    assert!(["s1", "t1", "t2"].iter().all(|id| found.contains(&(id, 0))), "{found:?}");
+}
+
+// Y9
+#[test]
 fn any_question_gets_an_answer() {
     let home = Home::new();
     let memory = home.at(EVENING);

@@ -3,7 +3,8 @@
 //! A line is in its file before anything else knows of it. The index says which records are known, so that none is kept
 //! twice; without an index the files say it, only slower.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
 
 use icecore_domain::calendar::Days;
 use icecore_domain::event::Event;
@@ -16,6 +17,7 @@ use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::record::{self, BadLine, Captured, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
+use memchr::memmem;
 
 use super::door::{Held, Look};
 use super::index::{Current, FileNow, Outcome};
@@ -25,11 +27,41 @@ use crate::{Added, Error, Position, Result};
 /// How many records are looked up and written at once; a longer list is taken in such steps.
 const STEP: usize = 250_000;
 
+/// Files that this process is appending to: they have grown, and the index is about to be told. Whoever looks meanwhile goes by
+/// what was there before, rather than read all of a file anew.
+struct Appending<'a> {
+    all: &'a Mutex<BTreeSet<DocPath>>,
+    own: Vec<DocPath>,
+}
+
+impl<'a> Appending<'a> {
+    fn of(all: &'a Mutex<BTreeSet<DocPath>>, own: impl Iterator<Item = DocPath>) -> Self {
+        let own: Vec<DocPath> = own.collect();
+        all.lock().unwrap_or_else(PoisonError::into_inner).extend(own.iter().cloned());
+        Self { all, own }
+    }
+}
+
+impl Drop for Appending<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in &self.own {
+            all.remove(path);
+        }
+    }
+}
+
 impl Vault {
     /// Brings the index up to date with these files; false if there is no index to be used.
     fn refresh(&self, files: &[DocPath]) -> Result<bool> {
-        let looks = files.iter().map(|path| Ok((path.clone(), self.door.look(path)?))).collect::<Result<Vec<_>>>()?;
-        let Some(stale) = self.ask(|index| index.stale(&looks))? else { return Ok(false) };
+        let Some(mut stale) = self.stale(files)? else { return Ok(false) };
+        if !stale.is_empty() {
+            // What this process appended a moment ago is in the index by now.
+            let Some(still) = self.stale(&stale)? else { return Ok(false) };
+            stale = still;
+            let appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
+            stale.retain(|path| !appending.contains(path));
+        }
         for path in stale {
             let unread = std::cell::RefCell::new(None);
             let taken = self.ask(|index| {
@@ -48,6 +80,12 @@ impl Vault {
             }
         }
         Ok(true)
+    }
+
+    /// Those of the files that are not in the index as they look now; `None` if there is no index to be used.
+    fn stale(&self, files: &[DocPath]) -> Result<Option<Vec<DocPath>>> {
+        let looks = files.iter().map(|path| Ok((path.clone(), self.door.look(path)?))).collect::<Result<Vec<_>>>()?;
+        self.ask(|index| index.stale(&looks))
     }
 
     /// A file as it is now.
@@ -223,7 +261,7 @@ impl Vault {
 
     fn keep_some(&self, records: Vec<Record>, added: &mut Added) -> Result<()> {
         let held = self.locked()?;
-        let paths: Vec<DocPath> = records.iter().map(Record::path).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let paths: Vec<DocPath> = records.iter().map(Record::path).collect::<BTreeSet<_>>().into_iter().collect();
         for path in &paths {
             self.mend_file(&held, path)?;
         }
@@ -262,12 +300,14 @@ impl Vault {
             .iter()
             .map(|(path, records)| (path.clone(), records.iter().map(|record| record.line()).collect::<String>().into_bytes()))
             .collect();
+        let appending = Appending::of(&self.appending, fresh.keys().cloned());
         let places = self.door.append_many(&held, &texts)?;
         // The lines are safe; if the index cannot take them now, it does when it is next asked about the files.
         if let Handle::Open(index) = &mut *self.handle() {
             let own: Vec<_> = fresh.into_iter().zip(places).map(|((path, records), (start, look))| (path, records, start, look)).collect();
             let _ = index.take_own_records(&own);
         }
+        drop(appending);
         for (path, records) in revisions {
             self.revise(&held, &path, records)?;
         }
@@ -309,6 +349,23 @@ impl Vault {
         Ok(found)
     }
 
+    /// What was said in one conversation; of the others' lines none is read that need not be.
+    fn records_in(&self, days: Days, conversation: &str) -> Result<Vec<Record>> {
+        let (name, escapes) = (memmem::Finder::new(conversation), ["\\u", "\\/"].map(memmem::Finder::new));
+        let is_plain = !conversation.contains(['"', '\\']) && !conversation.contains(char::is_control);
+        let mut found = Vec::new();
+        for path in Self::files_of(days) {
+            let text = self.door.read(&path)?.unwrap_or_default();
+            // A name that stands there otherwise has escapes in it.
+            let may_be = |line: &&[u8]| !is_plain || name.find(line).is_some() || escapes.iter().any(|escape| escape.find(line).is_some());
+            let theirs: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').filter(may_be).collect();
+            found.extend(record::read_file(&theirs.concat()).0);
+        }
+        found.retain(|record| record.conversation == conversation);
+        found.sort_by_key(|record| record.ts.at());
+        Ok(found)
+    }
+
     pub(super) fn last_records_of(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
         let days = if self.refresh_records()? { self.ask(|index| index.days_of(conversation))? } else { None };
         let days = match days {
@@ -320,8 +377,7 @@ impl Vault {
             if found.len() >= most {
                 break;
             }
-            let mut told = self.records_of(Days { first: day, last: day })?;
-            told.retain(|record| record.conversation == conversation);
+            let mut told = self.records_in(Days { first: day, last: day }, conversation)?;
             told.extend(found);
             found = told;
         }
@@ -367,7 +423,7 @@ impl Vault {
 
     /// By the names of the files: a day that has a file has records.
     pub(super) fn days_with_records(&self) -> Result<Vec<Date>> {
-        let days: std::collections::BTreeSet<Date> = self.record_files()?.iter().filter_map(DocPath::record_day).collect();
+        let days: BTreeSet<Date> = self.record_files()?.iter().filter_map(DocPath::record_day).collect();
         Ok(days.into_iter().collect())
     }
 

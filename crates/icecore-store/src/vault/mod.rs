@@ -9,6 +9,7 @@ mod index;
 mod keep;
 mod search;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,6 +44,8 @@ pub struct Vault {
     ledger: DocPath,
     index: Mutex<Handle>,
     mended: Mutex<Vec<String>>,
+    /// Files of records that this process is appending to.
+    appending: Mutex<BTreeSet<DocPath>>,
     shelf: search::Shelf,
 }
 
@@ -106,6 +109,7 @@ impl Vault {
             ledger: layout::LEDGER.parse()?,
             index: Mutex::new(Handle::Unopened),
             mended: Mutex::default(),
+            appending: Mutex::default(),
             shelf: search::Shelf::default(),
         })
     }
@@ -445,7 +449,7 @@ impl Store for Vault {
         let (ledger, _) = self.whole_ledger()?;
         let archived = self.events_in_archives()?;
         let all = ledger.entries().iter().map(|entry| &entry.event).chain(&archived);
-        Ok(all.filter_map(|event| event.entity.clone()).collect::<std::collections::BTreeSet<_>>().into_iter().collect())
+        Ok(all.filter_map(|event| event.entity.clone()).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     async fn events(&self, which: &EventQuery) -> Result<Found> {

@@ -261,6 +261,12 @@ fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> 
         out.line(format!(" {mark} {DIM}{name}{DIM:#}{}", rows.next().unwrap_or_default()).trim_end())?;
         rows.try_for_each(|row| out.line(format!("   {row}").trim_end()))?;
     }
+    if !hit.also.is_empty() {
+        let ids = hit.also.iter().take(SHOWN_WORDS).map(|id| plain::one_line(id)).collect::<Vec<_>>().join(", ");
+        let more = hit.also.len().saturating_sub(SHOWN_WORDS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        out.line(format!("   {DIM}the same words: {ids}{more}{DIM:#}"))?;
+    }
     if explain {
         let sides: Vec<String> = hit.why.iter().map(|side| format!("{} {:.2}", side.name, side.adds)).collect();
         out.line(format!("   {DIM}{:.2} = {}{DIM:#}", hit.score, sides.join(" + ")))?;

@@ -293,16 +293,11 @@ impl Index {
             sql.push_str(" AND seq IN (SELECT seq FROM tag WHERE tag = ?)");
             values.push(Value::from(tag.clone()));
         }
-        let mut among = |column: &str, list: Vec<String>| {
-            if !list.is_empty() {
-                let marks = vec!["?"; list.len()].join(",");
-                sql.push_str(&format!(" AND {column} IN ({marks})"));
-                values.extend(list.into_iter().map(Value::from));
-            }
-        };
-        // SQLite takes so many values at once; a longer list is left to the domain.
-        if which.ids.len() <= 10_000 {
-            among("id", which.ids.iter().map(EventId::to_string).collect());
+        if !which.ids.is_empty() {
+            // As one value: SQLite takes only so many.
+            let ids: Vec<String> = which.ids.iter().map(|id| format!("\"{id}\"")).collect();
+            sql.push_str(" AND id IN (SELECT value FROM json_each(?))");
+            values.push(Value::from(format!("[{}]", ids.join(","))));
         }
         if let Some(text) = &which.saying {
             sql.push_str(" AND saying = ?");
