@@ -673,6 +673,9 @@ impl Store for Vault {
             Some(Some(wrong)) => found.push(say(format!("the index is damaged: {wrong}. `icecore reindex` makes it anew"))),
             Some(None) => {}
         }
+        if let Some(wrong) = self.inspect_search()? {
+            found.push(say(format!("the search index is damaged: {wrong}. `icecore reindex` makes it anew")));
+        }
         // Made from the files into a temporary file, and compared row by row. One comparison at a time, so that what a
         // dead one left can be written over; writers go on meanwhile.
         let _alone = self.door.lock_by("check.lock")?;

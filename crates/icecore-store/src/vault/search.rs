@@ -165,6 +165,17 @@ impl Search {
         Ok(written.and_then(|()| self.shorten_log()).map(|()| (done, passages)))
     }
 
+    /// What is wrong with it, if anything.
+    fn self_check(&self) -> Outcome<Option<String>> {
+        let found: String = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if found != "ok" {
+            return Ok(Some(found));
+        }
+        let strays = "SELECT count(*) FROM passage WHERE file NOT IN (SELECT file FROM file)";
+        let strays: usize = self.connection.query_row(strays, [], |row| row.get(0))?;
+        Ok((strays > 0).then(|| format!("{strays} passages belong to no file")))
+    }
+
     fn generation(&self) -> Outcome<i64> {
         self.connection.prepare_cached("SELECT generation FROM state")?.query_row([], |row| row.get(0))
     }
@@ -524,6 +535,14 @@ impl Vault {
             }
         }
         Err(Error::Index("the search index cannot be made".into()))
+    }
+
+    /// What is wrong with the search index, if there is one.
+    pub(super) fn inspect_search(&self) -> Result<Option<String>> {
+        if !self.door.private("search.db").exists() {
+            return Ok(None);
+        }
+        self.look_up(|search| search.self_check())
     }
 
     /// The files that have passages, with what the file system says of them.

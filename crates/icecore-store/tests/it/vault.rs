@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{Draft, Kind, Priority};
+use icecore_domain::event::{Draft, Kind, Origin, Priority};
 use icecore_domain::format::line;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::record::{Captured, Record, Role};
+use icecore_store::passages::Passages;
 use icecore_store::testing::conformance;
 use icecore_store::vault::Vault;
 use icecore_store::{Error, Store};
@@ -253,6 +255,78 @@ fn an_index_that_says_something_else_is_found() {
         drop(sqlite);
         assert!(block_on(vault.inspect()).unwrap().iter().any(|finding| finding.fails), "{change}");
     }
+}
+
+// L12, Y9
+#[test]
+fn a_search_index_that_says_something_else_is_found() {
+    let (_folder, vault) = new_vault();
+    block_on(vault.append(vec![draft("The budget is 500 EUR"), draft("two")], None)).unwrap();
+    block_on(vault.take_in(false, &|_, _| {})).unwrap();
+    let told = || -> Vec<String> {
+        block_on(vault.inspect()).unwrap().into_iter().filter(|finding| finding.fails).map(|finding| finding.what).collect()
+    };
+    assert_eq!(told(), Vec::<String>::new());
+    let sqlite = rusqlite::Connection::open(vault.root().join(".icecore/search.db")).unwrap();
+    assert_eq!(sqlite.execute("DELETE FROM file", []).unwrap(), 1);
+    assert!(told().len() == 1 && told()[0].contains("search index") && told()[0].contains("icecore reindex"), "{:?}", told());
+    block_on(vault.take_in(true, &|_, _| {})).unwrap();
+    assert_eq!(told(), Vec::<String>::new());
+}
+
+// L2: more ids than a database takes as values
+#[test]
+fn any_number_of_events_can_be_asked_for_by_id() {
+    let (_folder, vault) = new_vault();
+    let many = 40_000;
+    let drafts = (0..many).map(|n| draft(&format!("event {n}"))).collect();
+    let ids: Vec<_> = block_on(vault.append(drafts, None)).unwrap().into_iter().map(|event| event.id).collect();
+    let asked: Vec<_> = ids.iter().copied().filter(|id| id.number() % 10 != 0).collect();
+    let found = block_on(vault.events(&EventQuery::these(&asked))).unwrap().entries;
+    assert_eq!(found.iter().map(|entry| entry.event.id).collect::<Vec<_>>(), asked);
+    assert_eq!(block_on(vault.tied(&asked, &[])).unwrap().len(), asked.len());
+}
+
+// P1: who looks while others write sees what was there before, and all of it once it is kept
+#[test]
+fn conversations_are_read_while_others_are_written() {
+    let (_folder, vault) = new_vault();
+    let said = |conversation: &str, n: usize| Record {
+        ts: draft("").ts,
+        conversation: conversation.into(),
+        session: None,
+        id: format!("m{n}"),
+        role: Role::User,
+        name: None,
+        kind: Captured::Message,
+        title: None,
+        text: format!("message {n} of {conversation} \\ \"quoted\""),
+        parts: None,
+        origin: Origin::User,
+        captured: draft("").ts,
+        extra: Vec::new(),
+    };
+    let names = ["plain", "with \"quotes\"", "naïve/ünï", "back\\slash"];
+    std::thread::scope(|scope| {
+        for name in names {
+            let (vault, said) = (&vault, &said);
+            scope.spawn(move || {
+                for n in 0..60 {
+                    block_on(vault.add_records(vec![said(name, n)])).unwrap();
+                    let own = block_on(vault.last_said(name, usize::MAX)).unwrap();
+                    assert_eq!(own.len(), n + 1, "{name}");
+                    assert!(own.iter().all(|record| record.conversation == name));
+                }
+            });
+        }
+    });
+    assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails));
+    // Another program may write a name in its own way.
+    let file = vault.root().join("memory/messages/2026-02-13.jsonl");
+    let text = fs::read_to_string(&file).unwrap().replace("na\u{ef}ve/", "na\\u00efve\\/");
+    assert!(text.contains("\\u00ef"));
+    fs::write(&file, text).unwrap();
+    assert_eq!(block_on(vault.last_said(names[2], usize::MAX)).unwrap().len(), 60);
 }
 
 // L2: threads of one process

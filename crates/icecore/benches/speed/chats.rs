@@ -12,26 +12,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TOKEN: &str = "bench-0123456789abcdef0123456789abcdef";
-/// How long the model behind it thinks.
-const LATENCY: Duration = Duration::from_millis(20);
+/// How long a model thinks before its first word: a quick one of those that people use.
+const THINKING: Duration = Duration::from_millis(300);
+/// Hardly at all, to see how many turns the server bears.
+const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// A model's server that thinks for a fixed time and then says twenty words, piece by piece.
-fn stub() -> SocketAddr {
+fn stub(thinking: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            thread::Builder::new().stack_size(128 << 10).spawn(move || answer(stream)).unwrap();
+            thread::Builder::new().stack_size(128 << 10).spawn(move || answer(stream, thinking)).unwrap();
         }
     });
     address
 }
 
-fn answer(stream: TcpStream) {
+fn answer(stream: TcpStream, thinking: Duration) {
     let _ = stream.set_nodelay(true);
     let (mut reader, mut writer) = (BufReader::new(stream.try_clone().unwrap()), stream);
     while request(&mut reader).is_some() {
-        thread::sleep(LATENCY);
+        thread::sleep(thinking);
         let mut text = String::from("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
         let mut event = |data: &str| {
             let line = format!("data: {data}\n\n");
@@ -175,29 +177,39 @@ fn resident(child: &Child) -> f64 {
 }
 
 pub fn chats(folder: &Path) {
-    let upstream = stub();
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    for (conversations, turns) in [(1, 100), (50, 20), (500, 4)] {
-        let root = folder.join(format!("chats-{conversations}"));
-        fs::create_dir_all(&root).unwrap();
-        let (mut child, address) = serve(&root, upstream);
-        load(address, conversations, 1, "warm");
-        let (direct, _) = load(upstream, conversations, turns, "direct");
-        let (through, took) = load(address, conversations, turns, "chat");
-        let added = |share| ms(percentile(&through, share)) - ms(percentile(&direct, share));
-        println!(
-            "| first byte of a reply, {conversations} conversations at once | {:.2} ms | direct {:.2} ms; added p50 {:.2} ms, p99 {:.2} ms; {:.0} turns a second |",
-            ms(percentile(&through, 0.5)),
-            ms(percentile(&direct, 0.5)),
-            added(0.5),
-            added(0.99),
-            (conversations * turns) as f64 / took.as_secs_f64()
-        );
-        child.kill().unwrap();
-        child.wait().unwrap();
+    for (conversations, turns) in [(1, 40), (50, 20), (500, 4)] {
+        added(folder, conversations, turns, THINKING);
     }
+    // Everybody asks again as soon as they are answered: what is measured is how many turns it bears.
+    added(folder, 50, 40, AT_ONCE);
+    added(folder, 500, 8, AT_ONCE);
+    let upstream = stub(AT_ONCE);
     idle(folder, upstream);
     killed(folder, upstream);
+}
+
+/// What the server adds to the first byte of a reply, and how many turns a second there were.
+fn added(folder: &Path, conversations: usize, turns: usize, thinking: Duration) {
+    let upstream = stub(thinking);
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let root = folder.join(format!("chats-{conversations}-{}", thinking.as_millis()));
+    fs::create_dir_all(&root).unwrap();
+    let (mut child, address) = serve(&root, upstream);
+    load(address, conversations, 1, "chat");
+    let (direct, _) = load(upstream, conversations, turns, "direct");
+    let (through, took) = load(address, conversations, turns, "chat");
+    let added = |share| ms(percentile(&through, share)) - ms(percentile(&direct, share));
+    println!(
+        "| first byte of a reply, {conversations} conversations at once, a model that thinks {} ms | {:.2} ms | direct {:.2} ms; added p50 {:.2} ms, p99 {:.2} ms; {:.0} turns a second |",
+        thinking.as_millis(),
+        ms(percentile(&through, 0.5)),
+        ms(percentile(&direct, 0.5)),
+        added(0.5),
+        added(0.99),
+        (conversations * turns) as f64 / took.as_secs_f64()
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// What ten thousand conversations weigh that nobody is in.
@@ -224,11 +236,15 @@ fn idle(folder: &Path, upstream: SocketAddr) {
         }
     });
     let took = start.elapsed();
+    let busy = resident(&child);
+    // Threads that have nothing to do end after a while.
+    thread::sleep(Duration::from_secs(15));
     let after = resident(&child);
     println!(
-        "| {MANY} conversations of one turn, then idle | {:.0} MB | {:.0} MB before; {:.0} turns a second |",
+        "| {MANY} conversations of one turn, then idle | {:.0} MB | {:.0} MB before, {:.0} MB at the end of the work; {:.0} turns a second |",
         after / 1024.0,
         before / 1024.0,
+        busy / 1024.0,
         MANY as f64 / took.as_secs_f64()
     );
     child.kill().unwrap();
