@@ -71,7 +71,10 @@ fn questions(client: &mut Client, what: &str) {
         (0..ROUNDS).map(|_| json!({ "query": (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" ") })).collect();
     let first = client.call("recall", &questions[0]);
     row(&format!("first `recall` after the start, {what}, {MESSAGES} messages"), first, "");
-    told(&format!("`recall` over stdio, warm, {what}, {MESSAGES} messages"), questions.iter().map(|one| client.call("recall", one)).collect());
+    told(
+        &format!("`recall` over stdio, warm, {what}, {MESSAGES} messages"),
+        questions.iter().map(|one| client.call("recall", one)).collect(),
+    );
 }
 
 pub fn assistants(folder: &Path) {

@@ -151,6 +151,12 @@ impl Server {
     }
 }
 
+/// How long an answer may be kept and by whom, for clients that know of it.
+fn kept(context: &RequestContext<RoleServer>, ms: u64, scope: CacheScope) -> (Option<u64>, Option<CacheScope>) {
+    let knows = context.protocol_version().is_some_and(|version| !version.has_initialize());
+    (knows.then_some(ms), knows.then_some(scope))
+}
+
 /// What went wrong, as the protocol tells it.
 fn failed(error: &anyhow::Error) -> ErrorData {
     let (status, _, message) = error::as_status(error);
@@ -192,7 +198,7 @@ impl ServerHandler for Server {
         let may = tools::TOOLS.iter().filter(|tool| rights::allows(right, Operation::Tool(tool.name)));
         let mut listed = ListToolsResult::with_all_items(may.map(tools::Tool::shown).collect());
         // Who may only read sees fewer.
-        (listed.ttl_ms, listed.cache_scope) = (Some(FIXED_MS), Some(CacheScope::Private));
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Private);
         Ok(listed)
     }
 
@@ -237,17 +243,18 @@ impl ServerHandler for Server {
         let listed = self.about(user, false, move |memory| async move { resources::list(&memory, cursor.as_deref()).await }).await;
         let (part, next) = listed.map_err(|error| failed(&error))?;
         let mut listed = ListResourcesResult::with_all_items(part);
-        (listed.next_cursor, listed.ttl_ms, listed.cache_scope) = (next, Some(GROWING_MS), Some(CacheScope::Private));
+        listed.next_cursor = next;
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, GROWING_MS, CacheScope::Private);
         Ok(listed)
     }
 
     async fn list_resource_templates(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let mut listed = ListResourceTemplatesResult::with_all_items(resources::templates());
-        (listed.ttl_ms, listed.cache_scope) = (Some(FIXED_MS), Some(CacheScope::Public));
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Public);
         Ok(listed)
     }
 
@@ -259,13 +266,17 @@ impl ServerHandler for Server {
         let user = self.caller(&context)?.user;
         let read = self.about(user, false, move |memory| async move { resources::read(&memory, &request.uri).await }).await;
         let mut read = ReadResourceResult::new(vec![read.map_err(|error| failed(&error))?]);
-        (read.ttl_ms, read.cache_scope) = (Some(0), Some(CacheScope::Private));
+        (read.ttl_ms, read.cache_scope) = kept(&context, 0, CacheScope::Private);
         Ok(read.into())
     }
 
-    async fn list_prompts(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListPromptsResult, ErrorData> {
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
         let mut listed = ListPromptsResult::with_all_items(prompts::all());
-        (listed.ttl_ms, listed.cache_scope) = (Some(FIXED_MS), Some(CacheScope::Public));
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Public);
         Ok(listed)
     }
 

@@ -213,7 +213,9 @@ fn every_user_has_a_memory_of_their_own() {
     served.told(None, "remember", json!({ "text": "The home vault likes granite" }));
     served.told(Some("anna"), "remember", json!({ "text": "Anna likes granite" }));
     served.told(Some("bärbel"), "remember", json!({ "text": "Bärbel likes granite" }));
-    for (user, own) in [(None, "The home vault likes granite"), (Some("anna"), "Anna likes granite"), (Some("bärbel"), "Bärbel likes granite")] {
+    for (user, own) in
+        [(None, "The home vault likes granite"), (Some("anna"), "Anna likes granite"), (Some("bärbel"), "Bärbel likes granite")]
+    {
         let found = served.told(user, "recall", json!({ "query": "who likes granite" }));
         let texts: Vec<&str> = found["hits"].as_array().unwrap().iter().map(|hit| hit["text"].as_str().unwrap()).collect();
         assert_eq!(texts, [own], "{user:?}");
