@@ -154,7 +154,7 @@ impl Memory {
     }
 
     /// A text through the gate, where nobody asks what became of it.
-    pub(crate) fn gate_text(&self, text: &str) -> String {
+    pub fn gate_text(&self, text: &str) -> String {
         self.gate(text, &mut Taken::default()).text
     }
 

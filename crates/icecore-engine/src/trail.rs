@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::event::{COMPACTS, Event, QUOTE};
+use icecore_domain::event::{COMPACTS, Event, Origin, QUOTE};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::conflict::Conflict;
@@ -77,6 +77,8 @@ pub enum TrailSource {
         ts: Moment,
         /// By whom.
         speaker: String,
+        /// Whose words they are.
+        origin: Origin,
         /// Its words.
         text: String,
     },
@@ -456,6 +458,7 @@ fn told(record: &Record) -> TrailSource {
         conversation: record.conversation.clone(),
         ts: record.ts,
         speaker: record.speaker().to_owned(),
+        origin: record.origin,
         text: record.text.clone(),
     }
 }

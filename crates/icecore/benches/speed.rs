@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and prints")]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails loudly")]
 
+#[path = "speed/assistants.rs"]
+mod assistants;
 #[path = "speed/chats.rs"]
 mod chats;
 
@@ -123,6 +125,7 @@ const SECTIONS: &[Named] = &[
     ("recall", recall),
     ("search", searches),
     ("chats", chats::chats),
+    ("assistants", assistants::assistants),
 ];
 
 fn main() {
@@ -562,10 +565,29 @@ fn talkative(folder: &Path, many: usize) -> Arc<Vault> {
     vault
 }
 
+/// Gives every passage a vector: one by chance costs the same to compare as a real one.
+fn vectors_by_chance(vault: &Vault, many: usize) {
+    let waiting = block_on(vault.without_vector(many)).unwrap();
+    for batch in waiting.chunks(10_000) {
+        let vectors: Vec<(u32, Packed)> = batch
+            .iter()
+            .map(|&number| {
+                let mut chance = Chance(u64::from(number));
+                (number, vector::pack(&std::array::from_fn(|_| (chance.next() % 2_001) as f32 / 1_000.0 - 1.0)))
+            })
+            .collect();
+        block_on(vault.keep_vectors(&vectors)).unwrap();
+    }
+}
+
+/// Where the tests keep the embedding model.
+fn model_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/model-venv/minilm")
+}
+
 /// Search over small and large histories: taking in, questions in a warm process with and without vectors, and one from the shell.
 fn searches(folder: &Path) {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/model-venv/minilm");
-    let model = MiniLm::load(&model).expect("tests/model/install brings the model");
+    let model = MiniLm::load(&model_folder()).expect("tests/model/install brings the model");
     let query = time(50, || drop(model.embed(&["where did we put the spare key of the cellar door?"]).unwrap()));
     row("the vector of a question of eleven words", query, "");
     for many in [10_000, 100_000, 1_000_000] {
@@ -604,28 +626,12 @@ fn searches(folder: &Path) {
         };
         let finder = block_on(open.finder(None, &|_, _| {})).unwrap();
         asked(&finder, "words");
-        // Vectors by chance cost the same to compare as real ones.
-        let waiting = block_on(vault.without_vector(many)).unwrap();
-        for batch in waiting.chunks(10_000) {
-            let vectors: Vec<(u32, Packed)> = batch
-                .iter()
-                .map(|&number| {
-                    let mut chance = Chance(u64::from(number));
-                    (number, vector::pack(&std::array::from_fn(|_| (chance.next() % 2_001) as f32 / 1_000.0 - 1.0)))
-                })
-                .collect();
-            block_on(vault.keep_vectors(&vectors)).unwrap();
-        }
+        vectors_by_chance(&vault, many);
         let finder = block_on(open.finder(Some(&model), &|_, _| {})).unwrap();
         asked(&finder, "vectors");
         let cold = time(20, || run(&mut icecore(vault.root(), &["search", "--words", &questions[0].text])));
         row(&format!("`icecore search`, cold, words, {many} messages"), cold, "");
-        let with = |command: &mut Command| {
-            run(command.env(
-                "ICECORE_MODEL_DIR",
-                Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/model-venv/minilm"),
-            ))
-        };
+        let with = |command: &mut Command| run(command.env("ICECORE_MODEL_DIR", model_folder()));
         let cold = time(20, || with(&mut icecore(vault.root(), &["search", &questions[0].text])));
         row(&format!("`icecore search`, cold, vectors, {many} messages"), cold, "");
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -4,6 +4,8 @@ mod api;
 mod cli;
 mod error;
 mod http;
+mod mcp;
+mod rights;
 mod spaces;
 mod told;
 mod wire;
@@ -24,7 +26,12 @@ fn main() -> ExitCode {
     let mut out = Out::new(&cli.global);
     let mut runtime = if cli.serves_many() { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     let outcome = match runtime.enable_all().build() {
-        Ok(runtime) => runtime.block_on(cli::run(&cli, &mut out)),
+        Ok(runtime) => {
+            let outcome = runtime.block_on(cli::run(&cli, &mut out));
+            // Whoever waits for the program to end does not wait for what it still made ready in the background.
+            runtime.shutdown_background();
+            outcome
+        }
         Err(error) => Err(error.into()),
     };
     error::finish(outcome, out)

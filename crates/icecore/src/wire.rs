@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -104,6 +104,31 @@ pub fn models() -> Result<Models> {
         .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
     let summarizer = llm::open(&settings.summarizer).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
     Ok(Models { settings, place, summarizer })
+}
+
+/// The model that compares meanings, loaded when it is first needed and then kept.
+pub struct Meanings {
+    model: OnceLock<Option<MiniLm>>,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Meanings {
+    /// Nothing is loaded yet; what is wrong with the model is told to `log`.
+    pub fn new(log: Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self { model: OnceLock::new(), log })
+    }
+
+    /// The model, if it was there when it was first needed.
+    pub fn model(&self) -> Option<&MiniLm> {
+        let load = || match embedder() {
+            Ok(model) => model,
+            Err(error) => {
+                (self.log)(&format!("meanings are not compared: {error}"));
+                None
+            }
+        };
+        self.model.get_or_init(load).as_ref()
+    }
 }
 
 /// Where the embedding model is, or would be.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use jiff::civil::Date;
 
 use crate::calendar::Moment;
+use crate::event::Origin;
 use crate::format::line;
 use crate::hash::Hash;
 use crate::layout::{self, DocPath};
@@ -61,6 +62,8 @@ pub struct Passage {
     pub role: Option<Role>,
     /// By which name.
     pub name: Option<String>,
+    /// Whose words it goes back to, where its line says so.
+    pub origin: Option<Origin>,
     /// Its words.
     pub text: String,
 }
@@ -193,6 +196,7 @@ fn of_record(record: record::Record) -> Passage {
         session: record.session,
         role: Some(record.role),
         name: record.name,
+        origin: Some(record.origin),
         text,
     }
 }
@@ -207,6 +211,7 @@ fn of_event(event: &crate::event::Event) -> Passage {
         session: event.session.clone(),
         role: None,
         name: event.entity.clone(),
+        origin: Some(event.origin),
         text: event.content.clone(),
     }
 }
@@ -222,6 +227,7 @@ fn of_summary(summary: &Summary) -> Passage {
         session: session.and_then(|key| key.session.clone()),
         role: None,
         name: None,
+        origin: None,
         text: format!("{}\n{}", summary.headline, summary.body),
     }
 }
@@ -261,7 +267,18 @@ fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
 fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
     let day = path.log_day().or_else(|| last_date(text));
     let id = if nth == 0 { path.to_string() } else { format!("{path}#{}", nth + 1) };
-    Passage { kind, id, ts: None, day, conversation: None, session: None, role: None, name: None, text: text.trim().to_owned() }
+    Passage {
+        kind,
+        id,
+        ts: None,
+        day,
+        conversation: None,
+        session: None,
+        role: None,
+        name: None,
+        origin: None,
+        text: text.trim().to_owned(),
+    }
 }
 
 /// The latest date that is written in a text.

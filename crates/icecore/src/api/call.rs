@@ -20,7 +20,7 @@ use crate::error::{Exit, Stop};
 use crate::spaces;
 
 /// The header that names an end user.
-const USER: &str = "x-icecore-user";
+pub const USER: &str = "x-icecore-user";
 /// A budget, limit or count above this is no number that anybody means.
 const MOST: usize = 1_000_000_000;
 
@@ -86,7 +86,7 @@ impl Given {
     }
 
     /// Reads an object.
-    fn from_object(fields: &'static [Field], raw: &str) -> Result<Self> {
+    pub fn from_object(fields: &'static [Field], raw: &str) -> Result<Self> {
         let object: BTreeMap<String, &RawValue> =
             serde_json::from_str(raw).map_err(|error| wrong(format!("the body is not a JSON object: {}", reason(&error))))?;
         let mut given = Self::default();
@@ -110,8 +110,14 @@ impl Given {
     }
 
     fn put(&mut self, field: &Field, value: String) -> Result<()> {
-        if matches!(field.form, Form::Number) && !value.parse::<usize>().is_ok_and(|number| number <= MOST) {
+        let number = value.parse::<usize>().ok();
+        if matches!(field.form, Form::Number) && number.is_none_or(|number| number > MOST) {
             return Err(wrong(format!("`{}` is a whole number up to {MOST}, not {}", field.name, shown(&value))));
+        }
+        if let Form::Between(least, most) = field.form
+            && number.is_none_or(|number| !(least..=most).contains(&number))
+        {
+            return Err(wrong(format!("`{}` is a whole number from {least} to {most}, not {}", field.name, shown(&value))));
         }
         let values = self.0.entry(field.name).or_default();
         if !values.is_empty() && !field.many {
@@ -202,8 +208,8 @@ fn as_text(field: &Field, raw: &str) -> Result<String> {
     let unlike = |what: &str| Err(wrong(format!("`{}` is {what}, not {}", field.name, shown(raw))));
     match field.form {
         Form::Json => Ok(raw.to_owned()),
-        Form::Number if is_text => unlike("a whole number"),
-        Form::Number => Ok(raw.to_owned()),
+        Form::Number | Form::Between(..) if is_text => unlike("a whole number"),
+        Form::Number | Form::Between(..) => Ok(raw.to_owned()),
         Form::Yes if raw != "true" && raw != "false" => unlike("true or false"),
         Form::Yes => Ok(raw.to_owned()),
         _ if !is_text => unlike("a text"),
@@ -217,7 +223,7 @@ fn reason(error: &serde_json::Error) -> String {
 }
 
 /// A stranger's text, to be repeated to them.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     format!("`{}`", icecore_domain::budget::shortened(&plain::one_line(text), 60))
 }
 

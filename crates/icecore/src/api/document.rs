@@ -108,7 +108,8 @@ fn body(body: Body) -> Option<Value> {
     }
 }
 
-fn object(fields: &[Field]) -> Value {
+/// The schema of an object with these fields and no others.
+pub fn object(fields: &[Field]) -> Value {
     let properties: Map<String, Value> = fields
         .iter()
         .map(|field| {

@@ -4,19 +4,19 @@
 //! prints. `route` is what a route is, `call` a request, and the other rooms are the verbs; `document` and `page` tell of them.
 
 mod across;
-mod call;
+pub mod call;
 mod capture;
 mod conversations;
-mod document;
+pub mod document;
 mod jobs;
 mod ledger;
 mod packs;
 mod page;
-mod route;
+pub mod route;
 mod users;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -33,26 +33,19 @@ use self::route::Route;
 use crate::error;
 use crate::http::{self, Log};
 use crate::spaces::{self, Spaces};
-use crate::wire;
+use crate::wire::Meanings;
 
 /// What answers.
 pub struct Api {
     spaces: Arc<Spaces>,
-    embedder: OnceLock<Option<MiniLm>>,
+    meanings: Arc<Meanings>,
     log: Log,
 }
 
 impl Api {
-    /// The model that compares meanings, if it was there when it was first needed. It is loaded once.
+    /// The model that compares meanings, if there is one.
     fn embedder(&self) -> Option<&MiniLm> {
-        let load = || match wire::embedder() {
-            Ok(model) => model,
-            Err(error) => {
-                (self.log)(&format!("meanings are not compared: {error}"));
-                None
-            }
-        };
-        self.embedder.get_or_init(load).as_ref()
+        self.meanings.model()
     }
 }
 
@@ -62,8 +55,8 @@ fn routes() -> Vec<Route> {
 }
 
 /// The routes of these spaces.
-pub fn router(spaces: Arc<Spaces>, log: Log) -> Router {
-    let api = Arc::new(Api { spaces, embedder: OnceLock::new(), log });
+pub fn router(spaces: Arc<Spaces>, meanings: Arc<Meanings>, log: Log) -> Router {
+    let api = Arc::new(Api { spaces, meanings, log });
     let mut router = Router::new();
     for route in routes() {
         router = router.route(route.path, answers(&api, route));

@@ -18,6 +18,8 @@ pub enum Form {
     Word(fn() -> Vec<&'static str>),
     /// A whole number, not below nought.
     Number,
+    /// A whole number between these two.
+    Between(usize, usize),
     /// True or false.
     Yes,
     /// The id of an event.
@@ -39,6 +41,7 @@ impl Form {
             Self::Text => json!({ "type": "string" }),
             Self::Word(words) => json!({ "type": "string", "enum": words() }),
             Self::Number => json!({ "type": "integer", "minimum": 0 }),
+            Self::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
             Self::Yes => json!({ "type": "boolean" }),
             Self::Id => json!({ "type": "string", "examples": ["EVT-20260213-001"] }),
             Self::Day => json!({ "type": "string", "examples": ["2026-02-20", "friday", "+3d"] }),

@@ -80,6 +80,7 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
         chat: settings.clone(),
         forward_auth: false,
         token: Token::of(&token, Source::Set("chat"))?,
+        read_token: None,
         allow_remote: false,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),

@@ -473,7 +473,7 @@ fn tell_source(source: &TrailSource, out: &mut Out) -> Result<()> {
 }
 
 fn tell_record(source: &TrailSource, quote: Option<&str>, out: &mut Out) -> Result<()> {
-    let TrailSource::Record { path, id, conversation, ts, speaker, text } = source else { return Ok(()) };
+    let TrailSource::Record { path, id, conversation, ts, speaker, text, .. } = source else { return Ok(()) };
     out.line(format!("  source   {path}  {DIM}{} in {}{DIM:#}", plain::one_line(id), plain::one_line(conversation)))?;
     if let Some(quote) = quote {
         out.line(format!("  words    \"{}\"", show::gist(quote)))?;

@@ -8,6 +8,7 @@ mod converse;
 mod demo;
 mod find;
 mod ledger;
+mod mcp;
 mod night;
 pub mod out;
 mod packs;
@@ -56,7 +57,7 @@ pub struct Cli {
 impl Cli {
     /// Whether many are served at once, so that it needs more than one thread.
     pub fn serves_many(&self) -> bool {
-        matches!(self.command, Command::Serve(_) | Command::Chat(_))
+        matches!(self.command, Command::Serve(_) | Command::Chat(_) | Command::Mcp(_))
     }
 }
 
@@ -243,6 +244,11 @@ enum Command {
         after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
     )]
     Serve(serve::Serve),
+    /// Serve an assistant over the Model Context Protocol, on standard input and output
+    #[command(
+        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only what looks, nothing that writes\n  icecore --vault ~/team mcp                another vault\n\nClients start it; a person has no use for it on a terminal. `icecore serve` serves the same at /mcp over HTTP."
+    )]
+    Mcp(mcp::Mcp),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -337,6 +343,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Model(model) => return press::model(model, out).await,
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
+        Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
         _ => {}
     }
     let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
@@ -398,7 +405,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Man { .. }
         | Command::Model(_)
         | Command::Serve(_)
-        | Command::Chat(_) => Ok(()),
+        | Command::Chat(_)
+        | Command::Mcp(_) => Ok(()),
     };
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
     // The command is done; that this look fails must not make it look undone.

@@ -15,8 +15,10 @@ use super::out::Out;
 use crate::api;
 use crate::error::{Exit, Stop};
 use crate::http::{self, Limits, Serving, Source, Token};
+use crate::mcp;
+use crate::rights::Right;
 use crate::spaces::{Chatting, Spaces};
-use crate::wire;
+use crate::wire::{self, Meanings};
 
 /// How long remembering may go on after the server was told to stop.
 const SETTLING: Duration = Duration::from_secs(20);
@@ -52,6 +54,7 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     let home = wire::home_of(global, serve.root.as_deref()).await?;
     let environment = |name: &str| std::env::var(name).ok();
     let token = Token::find(&environment, &wire::token_file())?;
+    let read_token = Token::find_read(&environment, &token)?;
     let token_said = token.source.clone();
     let log: http::Log = Arc::new(|line: &str| {
         use std::io::Write as _;
@@ -66,6 +69,7 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         chat: models.settings.chat.clone(),
         forward_auth: serve.forward_auth,
         token,
+        read_token,
         allow_remote: serve.allow_remote,
         allowed_hosts: serve.allowed_host.clone(),
         allowed_origins: serve.allowed_origin.clone(),
@@ -74,7 +78,10 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         log: log.clone(),
         ready: spaces.clone(),
     };
-    let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), api::router(spaces.clone(), log.clone())).await?;
+    let meanings = Meanings::new(log.clone());
+    let assistants = mcp::Server::new(mcp::Memories::Spaces(spaces.clone()), meanings.clone(), Right::Write, log.clone());
+    let routes = api::router(spaces.clone(), meanings, log.clone()).merge(mcp::http::router(assistants));
+    let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), routes).await?;
     spaces.keep_remembering();
     tell(out, &running.addr(), &home, &token_said, &models)?;
     running.until_signal().await?;

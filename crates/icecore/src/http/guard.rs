@@ -29,6 +29,7 @@ use tokio::time::timeout;
 
 use super::refuse::{self, Refusal};
 use super::{House, Limits};
+use crate::rights::{self, Operation, Right};
 
 /// The shortest token that a person may set.
 const LEAST_TOKEN_BYTES: usize = 16;
@@ -96,6 +97,17 @@ impl Token {
         Self::of(&token, Source::Made(file.to_owned()))
     }
 
+    /// The token of those who may only read, if one is set.
+    pub fn find_read(environment: &dyn Fn(&str) -> Option<String>, other: &Self) -> anyhow::Result<Option<Self>> {
+        const NAME: &str = "ICECORE_READ_TOKEN";
+        let Some(set) = environment(NAME).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()) else { return Ok(None) };
+        let token = Self::of(&set, Source::Set(NAME)).context(NAME)?;
+        if token.hash == other.hash {
+            bail!("{NAME} is the token that may also write; choose another");
+        }
+        Ok(Some(token))
+    }
+
     /// Whether a person chose it.
     pub fn is_set(&self) -> bool {
         matches!(self.source, Source::Set(_))
@@ -126,6 +138,8 @@ fn read_named(file: &Path) -> anyhow::Result<String> {
 /// The rules at the door.
 pub struct Door {
     token: Token,
+    /// What a client shows that may only read.
+    read_token: Option<Token>,
     /// The names under which the server may be asked, in small letters, without ports.
     hosts: Vec<String>,
     /// Web pages that may ask, beside its own.
@@ -139,6 +153,7 @@ impl Door {
     pub fn new(
         addr: SocketAddr,
         token: Token,
+        read_token: Option<Token>,
         allow_remote: bool,
         allowed_hosts: &[String],
         allowed_origins: &[String],
@@ -154,19 +169,21 @@ impl Door {
         let mut hosts = vec!["localhost".to_owned(), addr.ip().to_string()];
         hosts.extend(allowed_hosts.iter().map(|host| host.trim().to_ascii_lowercase()));
         let origins = allowed_origins.iter().map(|origin| origin.trim().trim_end_matches('/').to_ascii_lowercase()).collect();
-        Ok(Self { token, hosts, origins, any_address: addr.ip().is_unspecified() })
+        Ok(Self { token, read_token, hosts, origins, any_address: addr.ip().is_unspecified() })
     }
 
-    /// Whether a request may come in.
-    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Whether a request may come in, and what it may do.
+    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Right, Refusal> {
         let host = self.host(uri, headers)?;
         self.origin(&host, headers)?;
         let asks = method == Method::GET || method == Method::HEAD;
         // What the API is like is no secret, and a browser has no token to show.
         if asks && matches!(uri.path(), "/" | "/livez" | "/readyz" | "/api" | "/api/openapi.json") {
-            return Ok(());
+            return Ok(Right::Read);
         }
-        self.authorised(headers)
+        let right = self.authorised(headers)?;
+        let wanted = Operation::Request(method, uri.path());
+        if rights::allows(right, wanted) { Ok(right) } else { Err(Refusal::too_little(wanted.needs())) }
     }
 
     fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
@@ -209,14 +226,18 @@ impl Door {
         }
     }
 
-    fn authorised(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn authorised(&self, headers: &HeaderMap) -> Result<Right, Refusal> {
         let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).and_then(|value| {
             let (scheme, token) = value.split_at_checked("bearer ".len())?;
             scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
         });
         let key = headers.get(HeaderName::from_static("x-api-key")).map(|value| value.as_bytes());
-        if [bearer, key].into_iter().flatten().any(|shown| self.token.is(shown)) {
-            return Ok(());
+        let shows = |token: &Token| [bearer, key].into_iter().flatten().any(|shown| token.is(shown));
+        if shows(&self.token) {
+            return Ok(Right::Write);
+        }
+        if self.read_token.as_ref().is_some_and(shows) {
+            return Ok(Right::Read);
         }
         let said = if bearer.is_none() && key.is_none() {
             "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client"
@@ -228,18 +249,21 @@ impl Door {
 }
 
 /// Lets a request in or not, and counts it.
-pub(super) async fn watch(State(house): State<Arc<House>>, request: Request, next: Next) -> Response {
+pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (route, dialect) = (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
-    let entered = house.door.check(&method, request.uri(), request.headers()).and_then(|()| {
+    let entered = house.door.check(&method, request.uri(), request.headers()).and_then(|right| {
         let permit = house.requests.clone().try_acquire_owned();
-        permit.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment"))
+        permit
+            .map(|permit| (right, permit))
+            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment"))
     });
     let response = match entered {
         // Whether it lives can be asked however busy it is.
         Err(refusal) if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE => next.run(request).await,
         Err(refusal) => refusal.answer(&path, dialect),
-        Ok(permit) => {
+        Ok((right, permit)) => {
+            request.extensions_mut().insert(right);
             house.metrics.open.inc();
             let open = Open { house: house.clone(), _permit: permit };
             let response = next.run(request).await;
@@ -345,11 +369,13 @@ mod tests {
     use super::*;
 
     const SECRET: &str = "a-token-of-some-length";
+    const READ_SECRET: &str = "a-token-for-reading-only";
 
     fn door(addr: &str) -> Door {
         let token = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
         let (hosts, origins) = (["Memory.Local".to_owned()], ["http://localhost:5173/".to_owned()]);
-        Door::new(addr.parse().unwrap(), token, true, &hosts, &origins).unwrap()
+        let read_token = Token::of(READ_SECRET, Source::Set("ICECORE_READ_TOKEN")).unwrap();
+        Door::new(addr.parse().unwrap(), token, Some(read_token), true, &hosts, &origins).unwrap()
     }
 
     fn check(door: &Door, path: &str, headers: &[(&'static str, &str)]) -> u16 {
@@ -451,8 +477,34 @@ mod tests {
             ("192.168.0.7:0", &own, false, false),
             ("[::ffff:127.0.0.1]:0", &own, false, false),
         ] {
-            assert_eq!(Door::new(addr.parse().unwrap(), token.clone(), allow, &[], &[]).is_ok(), fine, "{addr} {allow}");
+            assert_eq!(Door::new(addr.parse().unwrap(), token.clone(), None, allow, &[], &[]).is_ok(), fine, "{addr} {allow}");
         }
+    }
+
+    #[test]
+    fn who_may_only_read_writes_through_no_route() {
+        let door = door("127.0.0.1:7431");
+        let (host, token) = (("host", "127.0.0.1:7431"), ("x-api-key", READ_SECRET));
+        for (path, status) in [
+            ("/api/status", 200),
+            ("/api/search?q=x", 200),
+            ("/metrics", 200),
+            ("POST /api/events", 403),
+            ("POST /api/messages", 403),
+            ("POST /state/append-log", 403),
+            ("/v1/models", 403),
+            ("POST /v1/chat/completions", 403),
+            ("POST /unknown", 403),
+            // There every tool is looked at by itself.
+            ("POST /mcp", 200),
+            ("POST /mcp/x", 403),
+        ] {
+            assert_eq!(check(&door, path, &[host, token]), status, "{path}");
+        }
+        let both = |name: &str| (name == "ICECORE_READ_TOKEN").then(|| SECRET.to_owned());
+        let own = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
+        assert!(Token::find_read(&both, &own).is_err() && Token::find_read(&|_| None, &own).unwrap().is_none());
+        assert!(Token::find_read(&|_| Some("short".into()), &own).is_err());
     }
 
     #[test]

@@ -47,6 +47,11 @@ use mind::{Mind, Ready};
 use refuse::Refusal;
 pub use refuse::own as own_refusal;
 
+/// The answer to somebody who may not do what they ask for.
+pub fn too_little(needed: crate::rights::Right) -> Response {
+    Refusal::too_little(needed).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
+}
+
 /// What a server is told.
 pub struct Serving {
     /// Where it listens; port 0 takes a free one.
@@ -57,6 +62,8 @@ pub struct Serving {
     pub forward_auth: bool,
     /// What a client has to show.
     pub token: Token,
+    /// What a client shows that may only read.
+    pub read_token: Option<Token>,
     /// Whether it may listen where other machines reach it; the token must then be a person's own.
     pub allow_remote: bool,
     /// Names under which it may be asked, beside this machine's.
@@ -200,8 +207,9 @@ impl Running {
 
 /// Starts a server. `extra` are more routes, which stand under the same guard; it must have no fallback of its own.
 pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Result<Running> {
-    let Serving { addr, chat, forward_auth, token, allow_remote, allowed_hosts, allowed_origins, limits, clock, log, ready } = settings;
-    let door = guard::Door::new(addr, token, allow_remote, &allowed_hosts, &allowed_origins)?;
+    let Serving { addr, chat, forward_auth, token, read_token, allow_remote, allowed_hosts, allowed_origins, limits, clock, log, ready } =
+        settings;
+    let door = guard::Door::new(addr, token, read_token, allow_remote, &allowed_hosts, &allowed_origins)?;
     let upstream = upstream::Upstream::open(&chat, forward_auth, limits.silence)?.map(Arc::new);
     let listener = TcpListener::bind(addr).await.with_context(|| format!("{addr} cannot be listened on; is another server there?"))?;
     let addr = listener.local_addr()?;

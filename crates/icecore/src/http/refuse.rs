@@ -6,6 +6,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 
 use super::mind::Dialect;
+use crate::rights::Right;
+
+/// The word of OAuth for a token that may do too little.
+const TOO_LITTLE: &str = "insufficient_scope";
 
 /// A refusal: what is wrong, and what now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +23,12 @@ impl Refusal {
     /// A refusal with that status; `code` is the word for programs.
     pub fn new(status: StatusCode, code: &'static str, said: impl Into<String>) -> Self {
         Self { status, code, said: said.into() }
+    }
+
+    /// Whoever asks may not do that.
+    pub fn too_little(needed: Right) -> Self {
+        let said = format!("this token may only read; what is asked for needs {}", needed.scope());
+        Self::new(StatusCode::FORBIDDEN, TOO_LITTLE, said)
     }
 
     /// Its status.
@@ -51,6 +61,12 @@ impl Refusal {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.code == TOO_LITTLE {
+            let scope = Right::Write.scope();
+            if let Ok(value) = HeaderValue::from_str(&format!("Bearer error=\"{TOO_LITTLE}\", scope=\"{scope}\"")) {
+                headers.insert(WWW_AUTHENTICATE, value);
+            }
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE && self.code == "too_busy" {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -91,7 +107,7 @@ pub fn own(status: StatusCode, kind: &str, message: &str) -> Response {
 
 /// Whether a path is one of this server's own, not of a model's.
 pub fn is_own(path: &str) -> bool {
-    path == "/api" || path.starts_with("/api/") || path.starts_with("/state/")
+    path == "/api" || path.starts_with("/api/") || path.starts_with("/state/") || path == crate::mcp::PATH
 }
 
 /// The dialect of a request, by what it asks for.
@@ -112,6 +128,7 @@ pub fn route(method: &Method, path: &str) -> &'static str {
         "/v1/messages/count_tokens" => "count_tokens",
         "/livez" | "/readyz" => "health",
         "/metrics" => "metrics",
+        crate::mcp::PATH => "mcp",
         _ if path == "/v1/models" || path.starts_with("/v1/models/") => "models",
         _ if path.starts_with("/v1/") => "passed",
         _ if is_own(path) => "api",

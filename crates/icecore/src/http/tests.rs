@@ -238,6 +238,7 @@ fn settings(base: &str, provider: Provider, log: &Arc<Mutex<Vec<String>>>) -> Se
         chat: Model { provider, base_url: base.into(), api_key: Some(SecretString::from(KEY.to_owned())), ..Model::none("chat") },
         forward_auth: false,
         token: Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap(),
+        read_token: None,
         allow_remote: false,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),

@@ -1,0 +1,34 @@
+//! `mcp`: memory for an assistant that started this program.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::Global;
+use super::out::Out;
+use crate::http::Log;
+use crate::mcp::{Memories, Server, stdio};
+use crate::rights::Right;
+use crate::wire::{self, Meanings};
+
+#[derive(Debug, Args)]
+pub struct Mcp {
+    /// Offer only tools that look
+    #[arg(long)]
+    read_only: bool,
+}
+
+pub async fn mcp(global: &Global, mcp: &Mcp, out: &mut Out) -> Result<()> {
+    let open = wire::open(global).await?;
+    for mended in open.memory.store().mended().await {
+        out.warn(mended);
+    }
+    // Standard output belongs to the protocol.
+    let log: Log = Arc::new(|line: &str| {
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), "{line}");
+    });
+    let right = if mcp.read_only { Right::Read } else { Right::Write };
+    stdio::serve(Server::new(Memories::One(Arc::new(open.memory)), Meanings::new(log.clone()), right, log)).await
+}

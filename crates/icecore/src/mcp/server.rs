@@ -1,0 +1,301 @@
+//! The server behind both ways in: answers what clients ask, each with the right they have and about the memory that is theirs.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use anyhow::Result;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use icecore_engine::Memory;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, DiscoverResult,
+    ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler};
+use tokio::sync::Semaphore;
+
+use super::tools::{self, Call};
+use super::{prompts, resources};
+use crate::api::call::{self, Given, shown};
+use crate::error;
+use crate::http::Log;
+use crate::rights::{self, Operation, Right};
+use crate::spaces::{self, Spaces};
+use crate::wire::Meanings;
+
+/// What a model is told about the server as a whole.
+const INSTRUCTIONS: &str = include_str!("../../prompts/instructions.md");
+/// So much work is done at once; more waits.
+const AT_ONCE: usize = 16;
+/// How long what stands in the program may be kept by a client, in milliseconds.
+const FIXED_MS: u64 = 3_600_000;
+/// Likewise for what memory adds to.
+const GROWING_MS: u64 = 60_000;
+/// The versions that are spoken, the newest first.
+const VERSIONS: &[ProtocolVersion] = &[
+    ProtocolVersion::V_2026_07_28,
+    ProtocolVersion::V_2025_11_25,
+    ProtocolVersion::V_2025_06_18,
+    ProtocolVersion::V_2025_03_26,
+    ProtocolVersion::V_2024_11_05,
+];
+/// Methods that exist, so that what is wrong is what came with them.
+const METHODS: &[&str] = &[
+    "initialize",
+    "server/discover",
+    "ping",
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+];
+
+/// Whose memory there is.
+#[derive(Clone)]
+pub enum Memories {
+    /// One vault.
+    One(Arc<Memory>),
+    /// A home vault and a space for every end user.
+    Spaces(Arc<Spaces>),
+}
+
+/// The server.
+#[derive(Clone)]
+pub struct Server {
+    memories: Memories,
+    meanings: Arc<Meanings>,
+    right: Right,
+    at_once: Arc<Semaphore>,
+    log: Log,
+}
+
+/// Who asks.
+struct Caller {
+    right: Right,
+    user: Option<String>,
+}
+
+impl Server {
+    /// A server of these memories, for callers with at most that right.
+    pub fn new(memories: Memories, meanings: Arc<Meanings>, right: Right, log: Log) -> Self {
+        Self { memories, meanings, right, at_once: Arc::new(Semaphore::new(AT_ONCE)), log }
+    }
+
+    /// Makes ready what the first search would wait for.
+    pub async fn warm(&self) {
+        let server = self.clone();
+        let warmed = self.about(None, false, move |memory| async move {
+            let embed = server.meanings.model().map(|model| model as &dyn icecore_engine::embed::Embed);
+            memory.finder(embed, &|_, _| {}).await?;
+            anyhow::Ok(())
+        });
+        if let Err(error) = warmed.await {
+            (self.log)(&format!("search is not ready yet: {error}"));
+        }
+    }
+
+    /// Who asks: over HTTP by what the door has found out, else whoever started the program.
+    fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
+        let Some(parts) = context.extensions.get::<Parts>() else { return Ok(Caller { right: self.right, user: None }) };
+        let right = parts.extensions.get::<Right>().copied().unwrap_or(Right::Read).min(self.right);
+        let user = match parts.headers.get(call::USER).filter(|value| !value.is_empty()) {
+            None => None,
+            Some(value) => {
+                let name =
+                    std::str::from_utf8(value.as_bytes()).map_err(|_| ErrorData::invalid_params("X-Icecore-User is not UTF-8", None))?;
+                Some(call::user_name(name).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?)
+            }
+        };
+        Ok(Caller { right, user })
+    }
+
+    /// Does something about a memory, where it holds nobody up.
+    async fn about<T, F>(&self, user: Option<String>, makes_space: bool, work: impl FnOnce(Arc<Memory>) -> F + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>>,
+    {
+        let (memories, log) = (self.memories.clone(), self.log.clone());
+        // It is never closed.
+        let _place = self.at_once.acquire().await;
+        let done = spaces::aside(move || async move {
+            let spaces = match memories {
+                Memories::One(memory) => return work(memory).await,
+                Memories::Spaces(spaces) => spaces,
+            };
+            // Nobody's space is taken away under their hands.
+            let gate = user.as_deref().map(|user| spaces.gate(user));
+            let _held = match &gate {
+                Some(gate) => Some(gate.read().await),
+                None => None,
+            };
+            if let Some(user) = user.as_deref().filter(|user| !makes_space && !spaces.has(Some(user))) {
+                return Err(call::no_user(user));
+            }
+            let memory = spaces.of(user.as_deref()).await?.memory().clone();
+            work(memory).await
+        });
+        match done.await {
+            Ok(done) => done,
+            Err(broken) => {
+                log(&format!("a request of an assistant failed: {broken}"));
+                anyhow::bail!("it did not work; the server's log says more")
+            }
+        }
+    }
+}
+
+/// How long an answer may be kept and by whom, for clients that know of it.
+fn kept(context: &RequestContext<RoleServer>, ms: u64, scope: CacheScope) -> (Option<u64>, Option<CacheScope>) {
+    let knows = context.protocol_version().is_some_and(|version| !version.has_initialize());
+    (knows.then_some(ms), knows.then_some(scope))
+}
+
+/// What went wrong, as the protocol tells it.
+fn failed(error: &anyhow::Error) -> ErrorData {
+    let (status, _, message) = error::as_status(error);
+    match status {
+        StatusCode::NOT_FOUND => ErrorData::resource_not_found(message, None),
+        StatusCode::BAD_REQUEST => ErrorData::invalid_params(message, None),
+        _ => ErrorData::internal_error(message, None),
+    }
+}
+
+/// What a model can put right by itself, or has to tell the person.
+fn refused(message: impl Into<String>) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(message.into())])
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts().build();
+        let own = Implementation::new("icecore", env!("CARGO_PKG_VERSION")).with_title("icecore");
+        ServerConfig::new(capabilities).with_server_info(own).with_instructions(INSTRUCTIONS.trim_end())
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(VERSIONS)
+    }
+
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let mut found = DiscoverResult::from_server_info(VERSIONS.to_vec(), self.get_info());
+        (found.ttl_ms, found.cache_scope) = (FIXED_MS, CacheScope::Public);
+        Ok(found)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let right = self.caller(&context)?.right;
+        let may = tools::TOOLS.iter().filter(|tool| rights::allows(right, Operation::Tool(tool.name)));
+        let mut listed = ListToolsResult::with_all_items(may.map(tools::Tool::shown).collect());
+        // Who may only read sees fewer.
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Private);
+        Ok(listed)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::named(name).map(tools::Tool::shown)
+    }
+
+    async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = tools::named(&request.name) else {
+            return Err(ErrorData::invalid_params(format!("there is no tool {}; tools/list names them", shown(&request.name)), None));
+        };
+        let caller = self.caller(&context)?;
+        if !rights::allows(caller.right, Operation::Tool(tool.name)) {
+            let said = format!("`{}` changes memory, and here it may only be read. Tell the person; do not try again.", tool.name);
+            return Ok(refused(said).into());
+        }
+        let given = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
+        let given = match Given::from_object(tool.takes, &given) {
+            Ok(given) => given,
+            Err(error) => return Ok(refused(error.to_string()).into()),
+        };
+        let meanings = self.meanings.clone();
+        let done = self.about(caller.user, tool.makes_space, move |memory| (tool.does)(Call { memory, meanings, given })).await;
+        Ok(match done {
+            Ok(told) => CallToolResult::structured(told).into(),
+            Err(error) => {
+                let (status, _, message) = error::as_status(&error);
+                if status.is_server_error() {
+                    (self.log)(&format!("`{}` failed: {message}", tool.name));
+                }
+                refused(message).into()
+            }
+        })
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let (user, cursor) = (self.caller(&context)?.user, request.and_then(|request| request.cursor));
+        let listed = self.about(user, false, move |memory| async move { resources::list(&memory, cursor.as_deref()).await }).await;
+        let (part, next) = listed.map_err(|error| failed(&error))?;
+        let mut listed = ListResourcesResult::with_all_items(part);
+        listed.next_cursor = next;
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, GROWING_MS, CacheScope::Private);
+        Ok(listed)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let mut listed = ListResourceTemplatesResult::with_all_items(resources::templates());
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Public);
+        Ok(listed)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let user = self.caller(&context)?.user;
+        let read = self.about(user, false, move |memory| async move { resources::read(&memory, &request.uri).await }).await;
+        let mut read = ReadResourceResult::new(vec![read.map_err(|error| failed(&error))?]);
+        (read.ttl_ms, read.cache_scope) = kept(&context, 0, CacheScope::Private);
+        Ok(read.into())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let mut listed = ListPromptsResult::with_all_items(prompts::all());
+        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Public);
+        Ok(listed)
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let user = self.caller(&context)?.user;
+        let GetPromptRequestParams { name, arguments, .. } = request;
+        let got = self.about(user, false, move |memory| async move { prompts::get(&memory, &name, arguments).await }).await;
+        Ok(got.map_err(|error| failed(&error))?.into())
+    }
+
+    /// What the crate could not read as a request it knows: an unknown method, or a known one with the wrong parameters.
+    async fn on_custom_request(&self, request: CustomRequest, _: RequestContext<RoleServer>) -> Result<CustomResult, ErrorData> {
+        if METHODS.contains(&request.method.as_str()) {
+            return Err(ErrorData::invalid_params(format!("the params of {} are not as they should be", request.method), None));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {}", shown(&request.method)), None))
+    }
+}

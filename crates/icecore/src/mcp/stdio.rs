@@ -1,0 +1,64 @@
+//! The way in over standard input and output: a message a line, nothing else, until the input ends.
+
+use anyhow::{Result, bail};
+use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::io::stdio_pipes;
+use rmcp::{RoleServer, ServiceExt};
+
+use super::Server;
+
+/// The longest line that is read; a longer one is passed over.
+const MOST_LINE_BYTES: usize = 16 << 20;
+
+/// Serves whoever started the program, until they are gone.
+pub async fn serve(server: Server) -> Result<()> {
+    let warming = tokio::spawn({
+        let server = server.clone();
+        async move { server.warm().await }
+    });
+    let (read, write) = stdio_pipes();
+    let transport = Patient { inner: AsyncRwTransport::new_server(read, write).with_max_line_length(MOST_LINE_BYTES), is_begun: false };
+    let ended = match server.serve(transport).await {
+        // When the input ends, what was begun gets a few seconds to be answered.
+        Ok(running) => running.waiting().await.map(|_| ()).map_err(|error| error.to_string()),
+        // They left without a word.
+        Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    warming.abort();
+    if let Err(error) = ended {
+        bail!("the client could not be served: {error}");
+    }
+    Ok(())
+}
+
+/// A transport on which somebody may say something before they ask for anything. `rmcp` ends a connection that begins with
+/// anything but a request; that would let a stray notification end the server.
+struct Patient<T> {
+    inner: T,
+    is_begun: bool,
+}
+
+impl<T: Transport<RoleServer>> Transport<RoleServer> for Patient<T> {
+    type Error = T::Error;
+
+    fn send(&mut self, item: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            let message = self.inner.receive().await?;
+            self.is_begun |= matches!(message, RxJsonRpcMessage::<RoleServer>::Request(_));
+            if self.is_begun {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.inner.close().await
+    }
+}
