@@ -258,6 +258,9 @@ pub trait Store: passages::Passages {
     /// and private.
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>>;
 
+    /// Likewise, with the length of each in bytes.
+    async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>>;
+
     /// The last whole lines of a document, about so many bytes of them, and whether they are all of it.
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;
 
