@@ -4,6 +4,7 @@
 //! what and which lines are sound is decided by `icecore-domain`, and a home at most remembers the answer.
 //! What "all of it" means for a home is written down as an exam in `testing`.
 
+pub mod neighbour;
 pub mod passages;
 pub mod shelf;
 pub mod vault;

@@ -7,7 +7,9 @@ mod chat;
 mod converse;
 mod demo;
 mod find;
+mod install;
 mod ledger;
+mod memory_tool;
 mod night;
 pub mod out;
 mod packs;
@@ -243,6 +245,21 @@ enum Command {
         after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
     )]
     Serve(serve::Serve),
+    /// Do what a model asks by Anthropic's memory tool: its input as JSON on standard input
+    #[command(
+        after_help = "Examples:\n  echo '{\"command\":\"view\",\"path\":\"/memories\"}' | icecore memory-tool --json\n  icecore memory-tool --versions /memories/plan.md\n  icecore memory-tool --versions /memories/plan.md --version 2 > plan.md\n\n/memories is the folder memory/tool of the vault. Nothing is lost: what a file was before is kept."
+    )]
+    MemoryTool(memory_tool::MemoryTool),
+    /// Connect a client: Claude Code, Codex, Claude Desktop, Cursor or VS Code
+    #[command(
+        after_help = "Examples:\n  icecore install                          the clients of this machine\n  icecore install claude-code --dry-run    what would change\n  icecore install claude-code              shows the change, then asks\n  icecore install cursor --project --yes   for this project only, without asking\n  icecore install codex --vault ~/memory   bound to one vault\n\nComments, order and everything else in the settings stay; what was there is kept. `icecore uninstall` brings it back."
+    )]
+    Install(install::Install),
+    /// Take icecore out of a client's settings; they are as they were before
+    #[command(
+        after_help = "Examples:\n  icecore uninstall claude-code --dry-run\n  icecore uninstall claude-code --yes\n\nWhere nothing else changed since, the file comes back byte for byte; where something did, only what is icecore's goes."
+    )]
+    Uninstall(install::Uninstall),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -335,6 +352,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Completions { shell } => return completions(*shell, out),
         Command::Man { command } => return manual(command.as_deref(), out),
         Command::Model(model) => return press::model(model, out).await,
+        Command::Install(install) => return install::install(global, install, out),
+        Command::Uninstall(uninstall) => return install::uninstall(uninstall, out),
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
         _ => {}
@@ -382,6 +401,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
         Command::Similar(similar) => across::similar(&open, similar, out).await,
         Command::Conversation(conversation) => converse::conversation(&open, global, conversation, out).await,
+        Command::MemoryTool(asked) => memory_tool::memory_tool(&open, asked, out).await,
         Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
         Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
         Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
@@ -397,6 +417,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Completions { .. }
         | Command::Man { .. }
         | Command::Model(_)
+        | Command::Install(_)
+        | Command::Uninstall(_)
         | Command::Serve(_)
         | Command::Chat(_) => Ok(()),
     };
