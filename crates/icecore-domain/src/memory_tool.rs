@@ -241,8 +241,9 @@ pub fn there(path: &ToolPath, files: &Files) -> There {
 /// Files that are to get other names, old and new.
 pub type Moves = Vec<(ToolPath, ToolPath)>;
 
-/// The files at a path, with their names if the path were another one.
-pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files) -> Result<Moves, String> {
+/// The files at a path, with their names if the path were another one. Where that was begun and not finished, what stands at the
+/// new path already is no hindrance.
+pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Result<Moves, String> {
     if from.is_root() || to.is_root() {
         return Err("Error: The /memories directory itself cannot be renamed".into());
     }
@@ -252,7 +253,7 @@ pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files) -> Result<Moves, Str
         There::Folder(inside) => inside,
     };
     let is_above = |file: &String| to.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'));
-    if there(to, files) != There::Nothing || files.keys().any(is_above) {
+    if !begun && there(to, files) != There::Nothing || files.keys().any(is_above) {
         return Err(format!("Error: The destination {} already exists", to.asked));
     }
     if from.holds(&to.inner) {
@@ -263,6 +264,13 @@ pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files) -> Result<Moves, Str
         Ok((ToolPath::read(&format!("{ROOT}/{file}"))?, ToolPath::read(&format!("{ROOT}/{new}"))?))
     };
     inside.iter().map(name).collect()
+}
+
+/// Whether giving a file another name was a part of giving these paths theirs.
+pub fn is_part_of(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool {
+    let below = |path: &ToolPath, name: &str| name.strip_prefix(&format!("{ROOT}/{}", path.inner)).map(str::to_owned);
+    let rest = below(from, old);
+    rest.is_some() && rest == below(to, new) && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The files that go when a path does.
@@ -579,10 +587,10 @@ mod tests {
         let all = files(&[("a.md", 1), ("b/c.md", 1), ("b/d/e.md", 1), ("bc.md", 1)]);
         let told = |moves: Moves| moves.iter().map(|(from, to)| format!("{} > {}", from.inner, to.inner)).collect::<Vec<_>>().join(", ");
         assert_eq!(
-            moved(&path("/memories/b"), &path("/memories/x/y"), &all).map(told),
+            moved(&path("/memories/b"), &path("/memories/x/y"), &all, false).map(told),
             Ok("b/c.md > x/y/c.md, b/d/e.md > x/y/d/e.md".into())
         );
-        assert_eq!(moved(&path("/memories/a.md"), &path("/memories/z.md"), &all).map(told), Ok("a.md > z.md".into()));
+        assert_eq!(moved(&path("/memories/a.md"), &path("/memories/z.md"), &all, false).map(told), Ok("a.md > z.md".into()));
         for (from, to, why) in [
             ("/memories", "/memories/x", "Error: The /memories directory itself cannot be renamed"),
             ("/memories/a.md", "/memories/", "Error: The /memories directory itself cannot be renamed"),
@@ -591,8 +599,14 @@ mod tests {
             ("/memories/b", "/memories/a.md/x", "Error: The destination /memories/a.md/x already exists"),
             ("/memories/b", "/memories/b/x", "Error: The path /memories/b cannot be moved into itself"),
         ] {
-            assert_eq!(moved(&path(from), &path(to), &all).map(told), Err(why.to_owned()), "{from} {to}");
+            assert_eq!(moved(&path(from), &path(to), &all, false).map(told), Err(why.to_owned()), "{from} {to}");
         }
+        // One that was begun goes on.
+        let half = files(&[("b/d/e.md", 1), ("x/c.md", 1)]);
+        assert_eq!(moved(&path("/memories/b"), &path("/memories/x"), &half, true).map(told), Ok("b/d/e.md > x/d/e.md".into()));
+        let part = |old, new| is_part_of(&path("/memories/b"), &path("/memories/x"), old, new);
+        assert!(part("/memories/b/c.md", "/memories/x/c.md") && part("/memories/b", "/memories/x"));
+        assert!(!part("/memories/bc", "/memories/xc") && !part("/memories/b/c", "/memories/x/d") && !part("/memories/a", "/memories/x"));
         assert_eq!(deleted(&path("/memories/b/"), &all).unwrap().len(), 2);
         assert_eq!(deleted(&path("/memories"), &all), Err("Error: The /memories directory itself cannot be deleted".into()));
         assert_eq!(may_create(&path("/memories/a.md"), &all), Err("Error: File /memories/a.md already exists".into()));

@@ -141,12 +141,22 @@ impl Memory {
                 Ok(memory_tool::gone(&path))
             }
             Command::Rename { from, to } => {
-                for (old, new) in memory_tool::moved(&from, &to, &files)? {
+                let last = self.last_tool_version().await?;
+                let begun = last.is_some_and(|last| last.to.is_some_and(|new| memory_tool::is_part_of(&from, &to, &last.path, &new)));
+                for (old, new) in memory_tool::moved(&from, &to, &files, begun)? {
                     let text = self.tool_text(&old).await?;
+                    // Looked at before anything is written down: a link may stand there, which no listing shows.
+                    let there = match new.document() {
+                        Some(document) => self.store.document(document).await?,
+                        None => None,
+                    };
+                    if there.is_some_and(|there| there != text.as_bytes()) {
+                        return Err(format!("Error: The destination {} already exists", new.asked()).into());
+                    }
+                    self.keep_tool_version(&old, "rename", Some(new.asked().to_owned()), text.clone()).await?;
                     if let Some(document) = new.document() {
                         self.store.put(document, text.as_bytes()).await?;
                     }
-                    self.keep_tool_version(&old, "rename", Some(new.asked().to_owned()), text).await?;
                     self.take_tool_file_away(&old).await?;
                 }
                 Ok(memory_tool::renamed(&from, &to))
@@ -231,12 +241,27 @@ impl Memory {
         }
     }
 
+    /// What was written down last.
+    async fn last_tool_version(&self) -> Result<Option<ToolVersion>, Wrong> {
+        let Some(log) = self.store.documents(layout::TOOL_VERSIONS).await?.pop() else { return Ok(None) };
+        // In JSON a byte may take six.
+        let most = memory_tool::MOST_FILE_BYTES as u64 * 6 + 4_096;
+        let (text, _) = self.store.tail(&log, most).await?;
+        let last = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        Ok(serde_json::from_slice(last).ok())
+    }
+
     /// Writes down what a file was, before it is something else.
     async fn keep_tool_version(&self, path: &ToolPath, did: &str, to: Option<String>, text: String) -> Result<(), Wrong> {
         let now: Moment = self.now();
         let name = path.document().and_then(memory_tool::shown).unwrap_or_default();
         let version =
             ToolVersion { ts: now.to_string(), path: name, did: did.to_owned(), to, sha256: Hash::of(text.as_bytes()).to_string(), text };
+        // One who died right after this and was started again: it stands there already.
+        let is_known = |last: ToolVersion| last == ToolVersion { ts: last.ts.clone(), ..version.clone() };
+        if self.last_tool_version().await?.is_some_and(is_known) {
+            return Ok(());
+        }
         let line = serde_json::to_string(&version).map_err(|error| Wrong::Failed(Error::TooMuch(error.to_string())))? + "\n";
         let log: DocPath = format!("{}/{}.jsonl", layout::TOOL_VERSIONS, now.day().strftime("%Y-%m")).parse().map_err(StoreError::Path)?;
         let mut last = StoreError::Moved { what: log.to_string() };

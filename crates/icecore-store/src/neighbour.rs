@@ -27,11 +27,10 @@ pub fn target(path: &Path) -> Result<PathBuf> {
         match fs::read_link(&place) {
             Ok(link) => place = place.parent().unwrap_or(Path::new("")).join(link),
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                // Folders on the way may be links too; one file is to have one name.
-                return Ok(match (place.parent().map(fs::canonicalize), place.file_name()) {
-                    (Some(Ok(folder)), Some(name)) => folder.join(name),
-                    _ => place,
-                });
+                // Folders on the way may be links too, or not be there yet; one file is to have one name all the time.
+                let known = place.ancestors().skip(1).find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+                let settled = known.and_then(|(above, found)| Some(found.join(place.strip_prefix(above).ok()?)));
+                return Ok(settled.unwrap_or(place));
             }
             Err(error) => return Err(fault("looking at", &place, error)),
         }

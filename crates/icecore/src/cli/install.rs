@@ -143,11 +143,13 @@ pub fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> 
     let Some(client) = install.client else { return list(&machine, &own, found.as_deref(), out) };
     let asked = asked(client, &install.how, &machine)?;
     let caller = install::caller(client, &own, found.as_deref(), asked.project.is_some(), pinned(global)?);
-    let mode = if asked.project.is_some() { 0o644 } else { 0o600 };
-    let changes = install::connecting(&asked.places, &caller, mode, &asked.records).map_err(troubled)?;
+    let changes = install::connecting(&asked.places, &caller, asked.project.as_deref(), &asked.records).map_err(troubled)?;
     let mut notes = Vec::new();
     if asked.project.is_some() && (Path::new(&caller.command).is_absolute() || caller.vault.is_some()) {
         notes.push("These files belong to the project, and they name a path of this machine; others have it elsewhere.".to_owned());
+    }
+    for change in changes.iter().filter(|change| change.is_in_vain()) {
+        notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
     }
     if caller.vault.is_none() && !wire::has_vault(global) {
         notes.push("There is no vault yet; `icecore init` makes one.".to_owned());
@@ -159,7 +161,7 @@ pub fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> 
 pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
     let machine = machine()?;
     let asked = asked(uninstall.client, &uninstall.how, &machine)?;
-    let changes = install::disconnecting(&asked.places, &asked.records).map_err(troubled)?;
+    let changes = install::disconnecting(&asked.places, asked.project.as_deref(), &asked.records).map_err(troubled)?;
     settle(&asked, &changes, &uninstall.how, Vec::new(), false, out)
 }
 

@@ -162,6 +162,12 @@ pub fn pinned(text: &str) -> Option<String> {
     call.iter().skip_while(|word| *word != "--vault").nth(1).cloned()
 }
 
+/// Whether the client was told to run no hooks at all.
+pub fn are_off(text: &str) -> bool {
+    let root = json::read(text).ok().flatten();
+    root.is_some_and(|root| root.get("disableAllHooks").is_some_and(|off| matches!(off.kind, json::Kind::Flag(true))))
+}
+
 fn checked(root: &Node, dialect: Dialect) -> Result<(), Refused> {
     if !root.is_object() {
         return Err(Refused::Unlike("the whole of it", "an object"));

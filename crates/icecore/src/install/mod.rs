@@ -52,6 +52,9 @@ pub enum Refused {
     /// Another server has our name.
     #[error("it has a server named `icecore` that does not start `icecore mcp`; give that one another name, or take it out")]
     Taken,
+    /// A stranger's project must not choose which of a person's files are written.
+    #[error("it is a link that leads out of the project, to {}", .0.display())]
+    Outside(PathBuf),
     /// The client has settings for a person only.
     #[error("{0} has no settings of a project; leave --project out")]
     NoProject(&'static str),
@@ -242,11 +245,22 @@ fn left(place: &Place, text: Option<&str>, known: Option<&Known>) -> Result<Opti
     Ok(Some(left).filter(|left| left == text || !ours || !place.part.says_nothing(left)))
 }
 
-/// Plans to connect these files; nothing is written yet.
-pub fn connecting(places: &[Place], caller: &Caller, mode: u32, records: &Records) -> Result<Vec<Change>, Trouble> {
+/// The text of a file and where it really is, which has to be within a project if it is of one.
+fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<String>), Trouble> {
+    let (target, text) = text_of(file)?;
+    let inside = |project: &Path| std::fs::canonicalize(project).is_ok_and(|project| target.starts_with(project));
+    if project.is_some_and(|project| !inside(project)) {
+        return Err(Trouble::Refused { file: file.to_owned(), why: Refused::Outside(target) });
+    }
+    Ok((target, text))
+}
+
+/// Plans to connect these files, a person's own or those of a project; nothing is written yet.
+pub fn connecting(places: &[Place], caller: &Caller, project: Option<&Path>, records: &Records) -> Result<Vec<Change>, Trouble> {
+    let mode = if project.is_some() { 0o644 } else { 0o600 };
     let change = |place: &Place| {
         let refused = |why| Trouble::Refused { file: place.path.clone(), why };
-        let (target, text) = text_of(&place.path)?;
+        let (target, text) = text_within(&place.path, project)?;
         let known = records.of(&target);
         let before = left(place, text.as_deref(), known.as_ref()).map_err(refused)?;
         // Whoever was bound to a vault stays so until told otherwise.
@@ -259,10 +273,10 @@ pub fn connecting(places: &[Place], caller: &Caller, mode: u32, records: &Record
     places.iter().map(change).collect()
 }
 
-/// Plans to take us out of these files; nothing is written yet.
-pub fn disconnecting(places: &[Place], records: &Records) -> Result<Vec<Change>, Trouble> {
+/// Plans to take us out of these files, a person's own or those of a project; nothing is written yet.
+pub fn disconnecting(places: &[Place], project: Option<&Path>, records: &Records) -> Result<Vec<Change>, Trouble> {
     let change = |place: &Place| {
-        let (target, text) = text_of(&place.path)?;
+        let (target, text) = text_within(&place.path, project)?;
         let known = records.of(&target);
         let after = left(place, text.as_deref(), known.as_ref()).map_err(|why| Trouble::Refused { file: place.path.clone(), why })?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
@@ -275,6 +289,11 @@ impl Change {
     /// Whether anything would be written.
     pub fn is_any(&self) -> bool {
         self.text != self.after
+    }
+
+    /// Whether it puts hooks where none are run.
+    pub fn is_in_vain(&self) -> bool {
+        matches!(self.place.part, clients::Part::Hooks(_)) && self.text.as_deref().is_some_and(hooks::are_off)
     }
 
     /// Where the backup of what was there is kept.

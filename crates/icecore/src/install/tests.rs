@@ -513,13 +513,13 @@ proptest! {
         }
         let places = [place.clone()];
         let run = |changes: Vec<Change>| changes.iter().for_each(|change| change.write(&records).unwrap());
-        run(connecting(&places, &plain(), 0o600, &records).unwrap());
-        prop_assert!(!connecting(&places, &plain(), 0o600, &records).unwrap()[0].is_any());
+        run(connecting(&places, &plain(), None, &records).unwrap());
+        prop_assert!(!connecting(&places, &plain(), None, &records).unwrap()[0].is_any());
         // Another version, another vault: the way back stays the same.
-        run(connecting(&places, &bound(), 0o600, &records).unwrap());
+        run(connecting(&places, &bound(), None, &records).unwrap());
         prop_assert_eq!(state(&place, &plain()).0, State::Outdated);
         prop_assert_eq!(state(&place, &bound()).0, State::Connected);
-        run(disconnecting(&places, &records).unwrap());
+        run(disconnecting(&places, None, &records).unwrap());
         prop_assert_eq!(neighbour::read(&place.path).unwrap().map(|bytes| String::from_utf8(bytes).unwrap()), text.clone());
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         prop_assert_eq!(left.len(), usize::from(text.is_some()), "{:?}", left);
