@@ -29,6 +29,11 @@ sweep:
 bench:
     cargo bench -p icecore --bench speed
 
+# The bundle for Claude Desktop, in target/icecore.mcpb.
+mcpb:
+    cargo build --release -p icecore --bin icecore
+    plugin/mcpb/pack target/release/icecore target/icecore.mcpb
+
 # Measure search on the evaluation sets and write docs/evaluation.md. About half an hour on two cores.
 eval *sets:
     tests/model/install

@@ -8,6 +8,8 @@ import json
 import sys
 
 import anthropic
+from anthropic.lib.tools import ToolError
+from anthropic.tools.memory import BetaAbstractMemoryTool
 
 
 def headers(response):
@@ -32,7 +34,29 @@ def models(client, _):
     return {"models": [model.id for model in client.models.list()]}
 
 
-SCENARIOS = {"chat": chat, "stream": stream, "models": models}
+class Kept(BetaAbstractMemoryTool):
+    """The memory tool of the package, with icecore behind it: all that anybody has to write."""
+
+    def __init__(self, client):
+        super().__init__()
+        self.client = client
+
+    def execute(self, command):
+        told = self.client.post("/api/memory-tool", body=command.model_dump(exclude_unset=True), cast_to=object)
+        if told["is_error"]:
+            raise ToolError(told["content"])
+        return told["content"]
+
+    view = create = str_replace = insert = delete = rename = execute
+
+
+def memory(client, told):
+    """The package's own runner: it asks the model, does what the model asks, and tells the model."""
+    runner = client.beta.messages.tool_runner(tools=[Kept(client)], **told["body"])
+    return {"replies": [reply.model_dump(mode="json", exclude_unset=True) for reply in runner]}
+
+
+SCENARIOS = {"chat": chat, "stream": stream, "models": models, "memory": memory}
 
 
 def failure(error):

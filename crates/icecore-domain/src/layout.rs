@@ -51,6 +51,10 @@ pub const TRIGGERS: &str = "recall/triggers.json";
 pub const REPORTS: &str = "knowledge/consolidation-reports";
 /// One file for each thing that was distilled.
 pub const MEMORIES: &str = "memory/memories";
+/// What models keep by Anthropic's memory tool.
+pub const TOOL: &str = "memory/tool";
+/// What those files were before they were changed or taken away, a file a month.
+pub const TOOL_VERSIONS: &str = "memory/tool-versions";
 /// Derived and private things.
 pub const PRIVATE: &str = ".icecore";
 
@@ -123,6 +127,9 @@ impl DocPath {
         if let Some(day) = self.log_day() {
             return Nature::Log(day);
         }
+        if self.is_tool_file() {
+            return Nature::View;
+        }
         if self.0.starts_with("memory/") && self.0.ends_with(".jsonl") { Nature::AppendOnly } else { Nature::View }
     }
 
@@ -130,6 +137,11 @@ impl DocPath {
     pub fn log_day(&self) -> Option<Date> {
         let name = self.0.strip_prefix("memory/")?.strip_suffix(".md")?;
         (name.len() == 10).then(|| name.parse().ok()).flatten()
+    }
+
+    /// Whether a model keeps this by the memory tool, under a name of its own choice.
+    pub fn is_tool_file(&self) -> bool {
+        self.0.strip_prefix(TOOL).is_some_and(|rest| rest.starts_with('/'))
     }
 
     /// Whether this belongs to the vault, rather than just lying in its folder.
@@ -140,6 +152,9 @@ impl DocPath {
     /// Whether this looks like the copy a sync program leaves behind when two machines wrote at once, or like
     /// a merge that was left unfinished.
     pub fn is_sync_leftover(&self) -> bool {
+        if self.is_tool_file() {
+            return false;
+        }
         let name = self.name();
         let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
         let numbered = stem
@@ -263,6 +278,8 @@ mod tests {
         assert_eq!(nature("memory/index/open-loops.json"), Nature::Derived);
         assert_eq!(nature("memory/ledger-archive-2026.jsonl"), Nature::AppendOnly);
         assert_eq!(nature("recall/pack.md"), Nature::View);
+        assert_eq!(nature("memory/tool/plan.jsonl"), Nature::View);
+        assert_eq!(nature("memory/tool-versions/2026-02.jsonl"), Nature::AppendOnly);
     }
 
     // L12
@@ -277,7 +294,7 @@ mod tests {
         ] {
             assert!(leftover(path), "{path}");
         }
-        for path in ["memory/2026-02-13.md", "knowledge/entities/apollo (program).md", "memory/(1)x.md"] {
+        for path in ["memory/2026-02-13.md", "knowledge/entities/apollo (program).md", "memory/(1)x.md", "memory/tool/plan (1).md"] {
             assert!(!leftover(path), "{path}");
         }
     }

@@ -19,6 +19,7 @@ pub mod id;
 pub mod layout;
 pub mod ledger;
 pub mod memo;
+pub mod memory_tool;
 pub mod migrate;
 pub mod packs;
 pub mod page;

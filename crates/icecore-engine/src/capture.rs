@@ -158,6 +158,13 @@ impl Memory {
         self.gate(text, &mut Taken::default()).text
     }
 
+    /// A text through the gate, and the secrets that were replaced in it, by kind.
+    pub(crate) fn gated(&self, text: &str) -> (String, BTreeMap<String, usize>) {
+        let mut taken = Taken::default();
+        let passed = self.gate(text, &mut taken);
+        (passed.text, taken.secrets)
+    }
+
     /// Raw JSON through the gate: it must still be JSON afterwards.
     fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
         let passed = self.gate(&raw, taken).text;

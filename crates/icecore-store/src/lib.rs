@@ -4,6 +4,7 @@
 //! what and which lines are sound is decided by `icecore-domain`, and a home at most remembers the answer.
 //! What "all of it" means for a home is written down as an exam in `testing`.
 
+pub mod neighbour;
 pub mod passages;
 pub mod shelf;
 pub mod vault;
@@ -257,6 +258,9 @@ pub trait Store: passages::Passages {
     /// Every document below a folder (`""` for all), sorted by path. The ledger is not among them, nor is anything derived
     /// and private.
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>>;
+
+    /// Likewise, with the length of each in bytes.
+    async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>>;
 
     /// The last whole lines of a document, about so many bytes of them, and whether they are all of it.
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;

@@ -4,6 +4,7 @@ mod api;
 mod cli;
 mod error;
 mod http;
+mod install;
 mod mcp;
 mod rights;
 mod spaces;

@@ -187,6 +187,11 @@ pub async fn rest(seconds: u64) -> bool {
     }
 }
 
+/// Whether there is a vault that these options mean.
+pub fn has_vault(global: &Global) -> bool {
+    find(global).is_ok()
+}
+
 /// Opens the vault that these options mean.
 pub async fn open(global: &Global) -> Result<Open> {
     Open::of(Arc::new(Vault::open(&find(global)?)?), clock(global)?).await

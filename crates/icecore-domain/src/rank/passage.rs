@@ -126,7 +126,7 @@ fn form(path: &DocPath) -> Option<Form> {
         Some(Form::Summaries)
     } else if path.log_day().is_some() {
         Some(Form::Prose(PassageKind::Log))
-    } else if text.starts_with(layout::MEMORIES) && is_text(text) {
+    } else if text.starts_with(layout::MEMORIES) && is_text(text) || path.is_tool_file() {
         Some(Form::Prose(PassageKind::Memory))
     } else if text.starts_with("knowledge/") && !text.starts_with(layout::REPORTS) && is_text(text) {
         Some(Form::Prose(PassageKind::Page))
@@ -341,6 +341,8 @@ mod tests {
             ("knowledge/entities/harbour.md", true),
             ("knowledge/consolidation-reports/2026-02-13.md", false),
             ("memory/memories/20260203-0930-key.md", true),
+            ("memory/tool/plans/port.xml", true),
+            ("memory/tool-versions/2026-02.jsonl", false),
             ("recall/pack.md", false),
             ("primers/daily/2026-02-13.md", false),
             ("icecore.toml", false),

@@ -8,6 +8,7 @@ mod converse;
 mod embed;
 mod find;
 mod llm;
+mod memory_tool;
 mod night;
 mod prompts;
 mod scripted;

@@ -193,3 +193,33 @@ fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
     }
     assert!(stopped >= 8, "{stopped}");
 }
+
+fn notes(home: &Home) {
+    let memory = home.at(MORNING);
+    for name in ["plan/a.md", "plan/b.md", "plan/c/d.md", "other.md"] {
+        let input = format!(r#"{{"command":"create","path":"/memories/{name}","file_text":"one\ntwo {name}\n"}}"#);
+        assert!(!block_on(memory.memory_tool(&input)).unwrap().is_error, "{input}");
+    }
+}
+
+fn tool(memory: &Memory, input: &str) -> Result<(), Error> {
+    let answer = block_on(memory.memory_tool(input))?;
+    assert!(!answer.is_error, "{input}: {answer:?}");
+    Ok(())
+}
+
+// The memory tool: what was there before is written down before it is changed, and once
+#[test]
+fn the_memory_tool() {
+    check("create", notes, |memory| tool(memory, r#"{"command":"create","path":"/memories/new/x.md","file_text":"x"}"#), 1);
+    check(
+        "insert",
+        notes,
+        |memory| tool(memory, r#"{"command":"insert","path":"/memories/other.md","insert_line":1,"insert_text":"x"}"#),
+        2,
+    );
+    let replace: Verb = |memory| tool(memory, r#"{"command":"str_replace","path":"/memories/other.md","old_str":"one","new_str":"1"}"#);
+    check("str_replace", notes, replace, 2);
+    check("delete", notes, |memory| tool(memory, r#"{"command":"delete","path":"/memories/plan"}"#), 6);
+    check("rename", notes, |memory| tool(memory, r#"{"command":"rename","old_path":"/memories/plan","new_path":"/memories/old/plan"}"#), 9);
+}

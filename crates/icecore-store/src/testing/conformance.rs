@@ -291,6 +291,9 @@ async fn documents(store: &dyn Store) {
     let all = store.documents("").await.unwrap();
     let ours: Vec<&str> = all.iter().map(DocPath::as_str).filter(|path| path.contains("apollo") || path.contains("pack")).collect();
     assert_eq!(ours, [page.as_str(), pack.as_str()]);
+    assert_eq!(store.sizes("recall").await.unwrap(), [(pack, 4)]);
+    assert_eq!(store.sizes("many/1").await.unwrap().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [1, 4, 7]);
+    assert_eq!(store.sizes("nowhere").await.unwrap(), []);
     store.remove(&page).await.unwrap();
     store.remove(&page).await.unwrap();
     assert_eq!(store.document(&page).await.unwrap(), None);

@@ -203,6 +203,10 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.documents(under).await
     }
 
+    async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
+        self.inner.sizes(under).await
+    }
+
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
         self.inner.tail(path, bytes).await
     }

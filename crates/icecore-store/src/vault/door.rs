@@ -666,6 +666,9 @@ impl Door {
     /// Every document below a folder, sorted. Hidden files and folders, and names no path can have, are passed over.
     pub fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
+        if let Ok(folder) = under.trim_end_matches('/').parse::<DocPath>() {
+            refuse_link(&self.place(&folder)?)?;
+        }
         let mut folders = vec![under.trim_end_matches('/').to_owned()];
         while let Some(folder) = folders.pop() {
             let place = self.root.join(&folder);

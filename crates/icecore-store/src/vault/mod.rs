@@ -540,6 +540,11 @@ impl Store for Vault {
         Ok(found)
     }
 
+    async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
+        let size = |path: DocPath| Ok(self.door.look(&path)?.map(|look| (path, look.len)));
+        self.documents(under).await?.into_iter().filter_map(|path| size(path).transpose()).collect()
+    }
+
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
         let length = self.door.look(path)?.map_or(0, |look| look.len);
         if length <= bytes {

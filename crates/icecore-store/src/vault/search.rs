@@ -551,7 +551,7 @@ impl Vault {
         for folder in ["memory", layout::MESSAGES, layout::SNAPSHOTS, layout::PRUNED.trim_end_matches('/'), layout::MEMORIES] {
             found.extend(self.door.looks(folder)?);
         }
-        for folder in ["knowledge", "conversations"] {
+        for folder in ["knowledge", "conversations", layout::TOOL] {
             for path in self.door.documents(folder)? {
                 if let Some(look) = self.door.look(&path)? {
                     found.push((path, look));

@@ -39,6 +39,8 @@ pub struct Call {
     pub query: Given,
     /// What was given in the body; one, but for routes that take many.
     pub bodies: Vec<Given>,
+    /// The body as it came, where it is open.
+    pub raw: String,
     path: BTreeMap<String, String>,
     whose: Whose,
 }
@@ -271,7 +273,8 @@ impl Call {
         };
         let query = Given::from_query(route.query, uri.query().unwrap_or_default())?;
         let bodies = bodies(route.body, body)?;
-        Ok(Self { api, user, query, bodies, path, whose: route.whose })
+        let raw = if matches!(route.body, Body::Open(_)) { String::from_utf8_lossy(body).into_owned() } else { String::new() };
+        Ok(Self { api, user, query, bodies, raw, path, whose: route.whose })
     }
 
     /// What stands in the path under that name.
@@ -322,6 +325,10 @@ fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
     let text = if text.trim().is_empty() { "{}" } else { text };
     match wanted {
         Body::None => Ok(Vec::new()),
+        Body::Open(_) => match serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
+            Ok(_) => Ok(Vec::new()),
+            Err(error) => Err(wrong(format!("the body is not a JSON object: {}", reason(&error)))),
+        },
         Body::One(fields) => Ok(vec![Given::from_object(fields, text)?]),
         Body::OneOrMany(fields) if text.trim_start().starts_with('[') => {
             let list: Vec<&RawValue> =

@@ -104,6 +104,11 @@ fn body(body: Body) -> Option<Value> {
     match body {
         Body::None => None,
         Body::One(fields) => Some(object(fields)),
+        Body::Open(fields) => {
+            let mut open = object(fields);
+            open["additionalProperties"] = true.into();
+            Some(open)
+        }
         Body::OneOrMany(fields) => Some(json!({ "anyOf": [object(fields), { "type": "array", "minItems": 1, "items": object(fields) }] })),
     }
 }

@@ -10,6 +10,7 @@ mod conversations;
 pub mod document;
 mod jobs;
 mod ledger;
+mod memory_tool;
 mod packs;
 mod page;
 pub mod route;
@@ -51,7 +52,17 @@ impl Api {
 
 /// Every route.
 fn routes() -> Vec<Route> {
-    [ledger::ROUTES, capture::ROUTES, packs::ROUTES, across::ROUTES, jobs::ROUTES, conversations::ROUTES, users::ROUTES].concat()
+    [
+        ledger::ROUTES,
+        capture::ROUTES,
+        packs::ROUTES,
+        across::ROUTES,
+        jobs::ROUTES,
+        conversations::ROUTES,
+        memory_tool::ROUTES,
+        users::ROUTES,
+    ]
+    .concat()
 }
 
 /// The routes of these spaces.

@@ -103,6 +103,8 @@ pub enum Body {
     One(&'static [Field]),
     /// An object with these fields, or a list of such objects.
     OneOrMany(&'static [Field]),
+    /// An object that a model wrote, usually with these fields. What is wrong with it is told to the model, not refused.
+    Open(&'static [Field]),
 }
 
 impl Body {
@@ -110,7 +112,7 @@ impl Body {
     pub fn fields(self) -> &'static [Field] {
         match self {
             Self::None => &[],
-            Self::One(fields) | Self::OneOrMany(fields) => fields,
+            Self::One(fields) | Self::OneOrMany(fields) | Self::Open(fields) => fields,
         }
     }
 }

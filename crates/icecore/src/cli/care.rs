@@ -122,6 +122,10 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
             if status.days_captured == 1 { "1 day".into() } else { format!("{} days", status.days_captured) }
         ))?;
     }
+    let connected = super::install::connected();
+    if !connected.is_empty() {
+        out.line(format!("  connected: {}", connected.join(", ")))?;
+    }
     if !status.due.is_empty() {
         out.line("")?;
         out.line(format!("{BOLD}Due{BOLD:#}"))?;

@@ -7,8 +7,10 @@ mod chat;
 mod converse;
 mod demo;
 mod find;
+mod install;
 mod ledger;
 mod mcp;
+mod memory_tool;
 mod night;
 pub mod out;
 mod packs;
@@ -249,6 +251,21 @@ enum Command {
         after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only what looks, nothing that writes\n  icecore --vault ~/team mcp                another vault\n\nClients start it; a person has no use for it on a terminal. `icecore serve` serves the same at /mcp over HTTP."
     )]
     Mcp(mcp::Mcp),
+    /// Do what a model asks by Anthropic's memory tool: its input as JSON on standard input
+    #[command(
+        after_help = "Examples:\n  echo '{\"command\":\"view\",\"path\":\"/memories\"}' | icecore memory-tool --json\n  icecore memory-tool --versions /memories/plan.md\n  icecore memory-tool --versions /memories/plan.md --version 2 > plan.md\n\n/memories is the folder memory/tool of the vault. Nothing is lost: what a file was before is kept."
+    )]
+    MemoryTool(memory_tool::MemoryTool),
+    /// Connect a client: Claude Code, Codex, Claude Desktop, Cursor or VS Code
+    #[command(
+        after_help = "Examples:\n  icecore install                          the clients of this machine\n  icecore install claude-code --dry-run    what would change\n  icecore install claude-code              shows the change, then asks\n  icecore install cursor --project --yes   for this project only, without asking\n  icecore install codex --vault ~/memory   bound to one vault\n\nComments, order and everything else in the settings stay; what was there is kept. `icecore uninstall` brings it back."
+    )]
+    Install(install::Install),
+    /// Take icecore out of a client's settings; they are as they were before
+    #[command(
+        after_help = "Examples:\n  icecore uninstall claude-code --dry-run\n  icecore uninstall claude-code --yes\n\nWhere nothing else changed since, the file comes back byte for byte; where something did, only what is icecore's goes."
+    )]
+    Uninstall(install::Uninstall),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -341,6 +358,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Completions { shell } => return completions(*shell, out),
         Command::Man { command } => return manual(command.as_deref(), out),
         Command::Model(model) => return press::model(model, out).await,
+        Command::Install(install) => return install::install(global, install, out),
+        Command::Uninstall(uninstall) => return install::uninstall(uninstall, out),
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
@@ -389,6 +408,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
         Command::Similar(similar) => across::similar(&open, similar, out).await,
         Command::Conversation(conversation) => converse::conversation(&open, global, conversation, out).await,
+        Command::MemoryTool(asked) => memory_tool::memory_tool(&open, asked, out).await,
         Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
         Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
         Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
@@ -404,6 +424,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Completions { .. }
         | Command::Man { .. }
         | Command::Model(_)
+        | Command::Install(_)
+        | Command::Uninstall(_)
         | Command::Serve(_)
         | Command::Chat(_)
         | Command::Mcp(_) => Ok(()),

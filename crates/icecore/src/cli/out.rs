@@ -142,6 +142,20 @@ impl Out {
         let _ = writeln!(self.talk, "{value}");
     }
 
+    /// Whether there is a person to be asked.
+    pub fn can_ask(&self) -> bool {
+        io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// Asks a person; anything but yes is no.
+    pub fn ask(&mut self, question: &str) -> anyhow::Result<bool> {
+        written(write!(self.talk, "{question} [y/N] "))?;
+        written(self.talk.flush())?;
+        let mut answer = String::new();
+        written(io::stdin().read_line(&mut answer).map(|_| ()))?;
+        Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
+    }
+
     /// Lets everything printed so far go out.
     pub fn flush(&mut self) -> anyhow::Result<()> {
         written(self.data.flush())

@@ -504,6 +504,8 @@ fn every_command_speaks_json() {
     vault.ok(&["snapshot", "-q"]);
     let folder = tempfile::TempDir::new().unwrap();
     fs::write(folder.path().join("talk.md"), "User: Which port?\n\nAssistant: Decision: 7431.\n").unwrap();
+    let note = br#"{"command":"create","path":"/memories/note.md","file_text":"x"}"#;
+    assert_eq!(vault.feed(&["memory-tool", "--json"], note).json()["is_error"], false);
     fs::write(folder.path().join("history.jsonl"), "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\n").unwrap();
     for command in [
         "status",
@@ -542,6 +544,11 @@ fn every_command_speaks_json() {
         "similar",
         "similar 2026-02-12",
         "similar --merge",
+        "install",
+        "install cursor --dry-run",
+        "install cursor --yes",
+        "uninstall cursor --yes",
+        "memory-tool --versions /memories/note.md",
         "schedule",
         "schedule --systemd",
         "schedule --crontab",
@@ -564,7 +571,7 @@ fn every_command_speaks_json() {
         "man remember",
     ] {
         let mut call = vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
-        let said = said(call.env("TMPDIR", folder.path()).current_dir(folder.path()).output().unwrap());
+        let said = said(call.env("TMPDIR", folder.path()).env("HOME", folder.path()).current_dir(folder.path()).output().unwrap());
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{command}: {said:?}");
         assert!(said.json().is_object(), "{command}: {said:?}");
         assert_eq!(said.out.lines().count(), 1, "{command}");

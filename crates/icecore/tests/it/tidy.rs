@@ -128,7 +128,12 @@ fn the_floors_know_only_what_is_above_them() {
 
 #[test]
 fn only_the_rooms_that_may_are_excused() {
-    let excused = ["crates/icecore-store/src/vault/door.rs", "crates/icecore-store/src/shelf.rs", "crates/icecore-engine/src/clock.rs"];
+    let excused = [
+        "crates/icecore-store/src/vault/door.rs",
+        "crates/icecore-store/src/shelf.rs",
+        "crates/icecore-store/src/neighbour.rs",
+        "crates/icecore-engine/src/clock.rs",
+    ];
     let wrong = files(".rs")
         .into_iter()
         .filter(|(path, text)| path.contains("/src/") && text.contains("clippy::disallowed") && !excused.contains(&path.as_str()));

@@ -1,0 +1,659 @@
+//! Anthropic's memory tool (`memory_20250818`): what a model may ask of its folder, and the words it is answered with.
+//!
+//! The model knows one folder, `/memories`, which stands for `memory/tool` of the vault. A path is taken apart and every name in
+//! it must be a plain one: nothing is resolved, decoded or followed, so there is nothing that could lead out. The texts are
+//! those of the tool's documentation, word for word, because models were taught with them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::layout::{DocPath, TOOL};
+use crate::plain;
+
+/// The folder as the model knows it.
+pub const ROOT: &str = "/memories";
+/// A file may have so many bytes.
+pub const MOST_FILE_BYTES: usize = 256 * 1024;
+/// There may be so many files.
+pub const MOST_FILES: usize = 2_000;
+/// Folders may stand so deep.
+pub const MOST_DEEP: usize = 16;
+/// A file of more lines cannot be numbered.
+const MOST_LINES: usize = 999_999;
+/// So much of a path that is none is repeated.
+const SHOWN_CHARS: usize = 120;
+
+/// A path in the model's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolPath {
+    /// As it was asked for.
+    asked: String,
+    /// The names after the folder's own, with slashes between them.
+    inner: String,
+    /// The file of the vault that it stands for; none if it is the folder itself.
+    document: Option<DocPath>,
+}
+
+impl ToolPath {
+    /// Reads a path. What is none is answered with what is wrong.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let shown = || crate::budget::shortened(&plain::one_line(text), SHOWN_CHARS);
+        let refuse = |why: &str| Err(format!("Error: The path {} is not allowed: {why}", shown()));
+        let Some(rest) = text.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
+            return refuse("it has to be /memories or to begin with /memories/");
+        };
+        let inner = rest.strip_prefix('/').unwrap_or(rest);
+        let inner = inner.strip_suffix('/').unwrap_or(inner);
+        if inner.is_empty() && rest.len() <= 1 {
+            return Ok(Self { asked: text.to_owned(), inner: String::new(), document: None });
+        }
+        let names: Vec<&str> = inner.split('/').collect();
+        if names.len() > MOST_DEEP {
+            return refuse("there are too many folders in it");
+        }
+        for name in names {
+            let is_encoded = name.as_bytes().windows(3).any(|w| w[0] == b'%' && w[1].is_ascii_hexdigit() && w[2].is_ascii_hexdigit());
+            if is_encoded {
+                return refuse("write names as they are, without percent signs for characters");
+            }
+            if name.starts_with(['~', ' ']) || plain::visible(name) != name {
+                return refuse("a name in it begins with a blank or `~`, or has a character that cannot be seen");
+            }
+        }
+        // What every file of a vault has to keep to: no `..`, nothing hidden, no name that some system takes for a device.
+        match format!("{TOOL}/{inner}").parse::<DocPath>() {
+            Ok(document) => Ok(Self { asked: text.to_owned(), inner: inner.to_owned(), document: Some(document) }),
+            Err(_) => refuse("every name in it has to be a plain one, without `..` and without \\ : * ? \" < > |"),
+        }
+    }
+
+    /// Whether it is the folder itself.
+    pub fn is_root(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    /// The file of the vault that it stands for; none if it is the folder itself.
+    pub fn document(&self) -> Option<&DocPath> {
+        self.document.as_ref()
+    }
+
+    /// As it was asked for.
+    pub fn asked(&self) -> &str {
+        &self.asked
+    }
+
+    /// Whether a file stands beneath it.
+    fn holds(&self, file: &str) -> bool {
+        self.is_root() || file.strip_prefix(self.inner.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    fn under(&self, name: &str) -> String {
+        format!("{}/{name}", self.asked.trim_end_matches('/'))
+    }
+}
+
+/// The model's name for a file of the vault; `None` if the file is none of its own.
+pub fn shown(document: &DocPath) -> Option<String> {
+    document.as_str().strip_prefix(TOOL)?.strip_prefix('/').map(|inner| format!("{ROOT}/{inner}"))
+}
+
+/// What a model asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// To see a file, or what is in a folder.
+    View {
+        /// Which.
+        path: ToolPath,
+        /// The first and the last line; -1 is the end.
+        range: Option<(i64, i64)>,
+    },
+    /// To make a file.
+    Create {
+        /// Which.
+        path: ToolPath,
+        /// What is in it.
+        text: String,
+    },
+    /// To put one text in place of another.
+    Replace {
+        /// In which file.
+        path: ToolPath,
+        /// What stands there.
+        old: String,
+        /// What is to stand there.
+        new: String,
+    },
+    /// To put lines in.
+    Insert {
+        /// Into which file.
+        path: ToolPath,
+        /// After which line.
+        line: i64,
+        /// What.
+        text: String,
+    },
+    /// To take a file or a folder away.
+    Delete {
+        /// Which.
+        path: ToolPath,
+    },
+    /// To give a file or a folder another name.
+    Rename {
+        /// Which.
+        from: ToolPath,
+        /// The new name.
+        to: ToolPath,
+    },
+}
+
+/// What a model sent, before it is judged.
+#[derive(Deserialize)]
+struct Sent {
+    #[serde(default)]
+    command: Value,
+    #[serde(default)]
+    path: Value,
+    #[serde(default)]
+    view_range: Value,
+    #[serde(default)]
+    file_text: Value,
+    #[serde(default)]
+    old_str: Value,
+    #[serde(default)]
+    new_str: Value,
+    #[serde(default)]
+    insert_line: Value,
+    #[serde(default)]
+    insert_text: Value,
+    #[serde(default)]
+    old_path: Value,
+    #[serde(default)]
+    new_path: Value,
+}
+
+fn text(name: &str, value: Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Null => Err(format!("Error: `{name}` is missing")),
+        _ => Err(format!("Error: `{name}` has to be a text")),
+    }
+}
+
+/// Reads what a model sent: the tool's `input`. Fields that are not known are passed over.
+pub fn read(input: &str) -> Result<Command, String> {
+    let sent: Sent = serde_json::from_str(input).map_err(|error| format!("Error: this is not what the tool takes: {error}"))?;
+    let path = |name, value| text(name, value).and_then(|text| ToolPath::read(&text));
+    match text("command", sent.command)?.as_str() {
+        "view" => {
+            let range = match sent.view_range {
+                Value::Null => None,
+                value => match serde_json::from_value::<Vec<i64>>(value).as_deref() {
+                    Ok([]) => None,
+                    Ok(&[first, last]) => Some((first, last)),
+                    _ => return Err("Error: `view_range` has to be two line numbers, [first, last]".into()),
+                },
+            };
+            Ok(Command::View { path: path("path", sent.path)?, range })
+        }
+        "create" => Ok(Command::Create { path: path("path", sent.path)?, text: text("file_text", sent.file_text)? }),
+        "str_replace" => {
+            let new = if sent.new_str.is_null() { String::new() } else { text("new_str", sent.new_str)? };
+            Ok(Command::Replace { path: path("path", sent.path)?, old: text("old_str", sent.old_str)?, new })
+        }
+        "insert" => {
+            let line = sent.insert_line.as_i64().ok_or("Error: `insert_line` has to be a whole number")?;
+            Ok(Command::Insert { path: path("path", sent.path)?, line, text: text("insert_text", sent.insert_text)? })
+        }
+        "delete" => Ok(Command::Delete { path: path("path", sent.path)? }),
+        "rename" => Ok(Command::Rename { from: path("old_path", sent.old_path)?, to: path("new_path", sent.new_path)? }),
+        other => {
+            let other = crate::budget::shortened(&plain::one_line(other), SHOWN_CHARS);
+            Err(format!("Error: there is no command `{other}`; there are view, create, str_replace, insert, delete and rename"))
+        }
+    }
+}
+
+/// A file: its path below the folder, and its length in bytes.
+pub type Files = BTreeMap<String, u64>;
+
+/// What stands at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum There {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File,
+    /// A folder with these files in it.
+    Folder(Vec<String>),
+}
+
+/// What stands at a path. The folder itself is always there.
+pub fn there(path: &ToolPath, files: &Files) -> There {
+    if files.contains_key(&path.inner) {
+        return There::File;
+    }
+    let inside: Vec<String> = files.keys().filter(|file| path.holds(file)).cloned().collect();
+    if inside.is_empty() && !path.is_root() { There::Nothing } else { There::Folder(inside) }
+}
+
+/// Files that are to get other names, old and new.
+pub type Moves = Vec<(ToolPath, ToolPath)>;
+
+/// The files at a path, with their names if the path were another one. Where that was begun and not finished, what stands at the
+/// new path already is no hindrance.
+pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Result<Moves, String> {
+    if from.is_root() || to.is_root() {
+        return Err("Error: The /memories directory itself cannot be renamed".into());
+    }
+    let inside = match there(from, files) {
+        There::Nothing => return Err(format!("Error: The path {} does not exist", from.asked)),
+        There::File => vec![from.inner.clone()],
+        There::Folder(inside) => inside,
+    };
+    let is_above = |file: &String| to.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    if !begun && there(to, files) != There::Nothing || files.keys().any(is_above) {
+        return Err(format!("Error: The destination {} already exists", to.asked));
+    }
+    if from.holds(&to.inner) {
+        return Err(format!("Error: The path {} cannot be moved into itself", from.asked));
+    }
+    let name = |file: &String| {
+        let new = format!("{}{}", to.inner, &file[from.inner.len()..]);
+        Ok((ToolPath::read(&format!("{ROOT}/{file}"))?, ToolPath::read(&format!("{ROOT}/{new}"))?))
+    };
+    inside.iter().map(name).collect()
+}
+
+/// Whether giving a file another name was a part of giving these paths theirs.
+pub fn is_part_of(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool {
+    let below = |path: &ToolPath, name: &str| name.strip_prefix(&format!("{ROOT}/{}", path.inner)).map(str::to_owned);
+    let rest = below(from, old);
+    rest.is_some() && rest == below(to, new) && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The files that go when a path does.
+pub fn deleted(path: &ToolPath, files: &Files) -> Result<Vec<ToolPath>, String> {
+    if path.is_root() {
+        return Err("Error: The /memories directory itself cannot be deleted".into());
+    }
+    let inside = match there(path, files) {
+        There::Nothing => return Err(format!("Error: The path {} does not exist", path.asked)),
+        There::File => vec![path.inner.clone()],
+        There::Folder(inside) => inside,
+    };
+    inside.iter().map(|file| ToolPath::read(&format!("{ROOT}/{file}"))).collect()
+}
+
+/// Whether a file may be made.
+pub fn may_create(path: &ToolPath, files: &Files) -> Result<(), String> {
+    let is_above = |file: &String| path.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    if path.is_root() || there(path, files) != There::Nothing {
+        return Err(format!("Error: File {} already exists", path.asked));
+    }
+    if let Some(file) = files.keys().find(|file| is_above(file)) {
+        return Err(format!("Error: {ROOT}/{file} is a file, so there can be nothing in it"));
+    }
+    if files.len() >= MOST_FILES {
+        return Err(format!("Error: there are {MOST_FILES} files already; delete some first"));
+    }
+    Ok(())
+}
+
+/// Whether a text may be kept.
+pub fn may_keep(path: &ToolPath, text: &str) -> Result<(), String> {
+    if text.len() > MOST_FILE_BYTES {
+        return Err(format!("Error: {} would have {} bytes; a file may have {MOST_FILE_BYTES}", path.asked, text.len()));
+    }
+    if text.contains('\0') {
+        return Err(format!("Error: {} would not be a text: there is a null character in it", path.asked));
+    }
+    Ok(())
+}
+
+/// That there is nothing to see at a path.
+pub fn not_there(path: &ToolPath) -> String {
+    format!("The path {} does not exist. Please provide a valid path.", path.asked)
+}
+
+/// That there is no file to change at a path.
+pub fn no_file(path: &ToolPath, whole: bool) -> String {
+    let more = if whole { ". Please provide a valid path." } else { "" };
+    format!("Error: The path {} does not exist{more}", path.asked)
+}
+
+/// That something was made.
+pub fn created(path: &ToolPath) -> String {
+    format!("File created successfully at: {}", path.asked)
+}
+
+/// That something was edited by its lines.
+pub fn edited(path: &ToolPath) -> String {
+    format!("The file {} has been edited.", path.asked)
+}
+
+/// That something was taken away.
+pub fn gone(path: &ToolPath) -> String {
+    format!("Successfully deleted {}", path.asked)
+}
+
+/// That something has another name.
+pub fn renamed(from: &ToolPath, to: &ToolPath) -> String {
+    format!("Successfully renamed {} to {}", from.asked, to.asked)
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 3] = ["K", "M", "G"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let unit = if bytes < 1024 * 1024 {
+        0
+    } else if bytes < 1024 * 1024 * 1024 {
+        1
+    } else {
+        2
+    };
+    let whole = 1024_u64.pow(u32::try_from(unit).unwrap_or(0) + 1);
+    let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(whole));
+    format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+/// What is in a folder, two levels deep.
+pub fn listing(path: &ToolPath, files: &Files) -> String {
+    let skip = if path.is_root() { 0 } else { path.inner.len() + 1 };
+    let mut all = 0;
+    let mut shown: BTreeMap<Vec<&str>, u64> = BTreeMap::new();
+    for (file, bytes) in files.iter().filter(|(file, _)| path.holds(file)) {
+        let names: Vec<&str> = file[skip..].split('/').collect();
+        if names.contains(&"node_modules") {
+            continue;
+        }
+        all += bytes;
+        for depth in 1..=names.len().min(2) {
+            *shown.entry(names[..depth].to_vec()).or_default() += bytes;
+        }
+    }
+    let mut lines =
+        vec![format!("Here're the files and directories up to 2 levels deep in {}, excluding hidden items and node_modules:", path.asked)];
+    lines.push(format!("{}\t{}", size(all), path.asked));
+    lines.extend(shown.iter().map(|(names, bytes)| format!("{}\t{}", size(*bytes), path.under(&names.join("/")))));
+    lines.join("\n")
+}
+
+fn numbered<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> String {
+    lines.map(|(number, line)| format!("{number:>6}\t{line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
+}
+
+/// A file with its lines numbered, all of them or those that were asked for.
+pub fn viewed(path: &ToolPath, text: &str, range: Option<(i64, i64)>) -> Result<String, String> {
+    let lines = lines(text);
+    if lines.len() > MOST_LINES {
+        return Err(format!("File {} exceeds maximum line limit of 999,999 lines.", path.asked));
+    }
+    let count = i64::try_from(lines.len()).unwrap_or(i64::MAX);
+    let (first, last) = range.map_or((1, count), |(first, last)| (first.max(1), if last == -1 { count } else { last.min(count) }));
+    if first > last {
+        let (first, last) = range.unwrap_or_default();
+        return Err(format!(
+            "Error: Invalid `view_range` parameter: [{first}, {last}]. It should be within the range of lines of the file: [1, {count}]"
+        ));
+    }
+    let (skip, take) = (usize::try_from(first - 1).unwrap_or(0), usize::try_from(last - first + 1).unwrap_or(0));
+    let shown = lines.iter().enumerate().skip(skip).take(take).map(|(at, line)| (at + 1, *line));
+    Ok(format!("Here's the content of {} with line numbers:\n{}", path.asked, numbered(shown)))
+}
+
+/// A text with one part of it replaced, and where that begins.
+pub fn replaced(path: &ToolPath, text: &str, old: &str, new: &str) -> Result<(String, usize), String> {
+    let mut places = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text.get(from..).filter(|_| !old.is_empty()).and_then(|rest| rest.find(old)) {
+        places.push(from + at);
+        from += at + text[from + at..].chars().next().map_or(1, char::len_utf8);
+    }
+    match places[..] {
+        [] => Err(format!("No replacement was performed, old_str `{old}` did not appear verbatim in {}.", path.asked)),
+        [at] => Ok((format!("{}{new}{}", &text[..at], &text[at + old.len()..]), at)),
+        _ => {
+            let line = |at: &usize| (text[..*at].matches('\n').count() + 1).to_string();
+            let lines: Vec<String> = places.iter().map(line).collect();
+            Err(format!(
+                "No replacement was performed. Multiple occurrences of old_str `{old}` in lines: {}. Please ensure it is unique",
+                lines.join(", ")
+            ))
+        }
+    }
+}
+
+/// The answer to a replacement: the lines around it, as they are now.
+pub fn snippet(text: &str, at: usize) -> String {
+    let changed = text[..text.floor_char_boundary(at)].matches('\n').count();
+    let around = lines(text).into_iter().enumerate().skip(changed.saturating_sub(2)).take(changed.min(2) + 3);
+    let shown = numbered(around.map(|(at, line)| (at + 1, line)));
+    format!("The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{shown}")
+}
+
+/// A text with lines put in after one of its own.
+pub fn inserted(text: &str, line: i64, new: &str) -> Result<String, String> {
+    let own: Vec<&str> = if text.is_empty() { Vec::new() } else { lines(text) };
+    let Some(at) = usize::try_from(line).ok().filter(|at| *at <= own.len()) else {
+        return Err(format!(
+            "Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: [0, {}]",
+            own.len()
+        ));
+    };
+    let new = new.strip_suffix('\n').unwrap_or(new);
+    Ok(own[..at].iter().chain([&new]).chain(&own[at..]).map(|line| format!("{line}\n")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(text: &str) -> ToolPath {
+        ToolPath::read(text).unwrap()
+    }
+
+    fn files(names: &[(&str, u64)]) -> Files {
+        names.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect()
+    }
+
+    #[test]
+    fn a_path_is_the_folder_or_a_plain_name_in_it() {
+        for (text, document) in [
+            ("/memories/a.md", "memory/tool/a.md"),
+            ("/memories/notes/", "memory/tool/notes"),
+            ("/memories/a b/\u{fc}ber 100%.txt", "memory/tool/a b/\u{fc}ber 100%.txt"),
+            ("/memories/x.jsonl", "memory/tool/x.jsonl"),
+        ] {
+            assert_eq!(path(text).document().unwrap().as_str(), document, "{text}");
+        }
+        for text in ["/memories", "/memories/"] {
+            assert!(path(text).is_root(), "{text}");
+        }
+        for text in [
+            "",
+            "/",
+            "memories",
+            "/memoriesX",
+            "/memories//a",
+            "/memories//",
+            "/memories/a//",
+            "/memories/../a",
+            "/Memories/a",
+            " /memories",
+        ] {
+            let error = ToolPath::read(text).unwrap_err();
+            assert!(error.starts_with("Error: The path ") && !error.contains("memory/tool"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_listed_two_levels_deep() {
+        let all = files(&[("a.md", 0), ("b/c.md", 1536), ("b/d/e.md", 4096), ("b/d/f/g.md", 1), ("node_modules/x.js", 9)]);
+        let head = |path: &str| {
+            format!("Here're the files and directories up to 2 levels deep in {path}, excluding hidden items and node_modules:\n")
+        };
+        assert_eq!(
+            listing(&path("/memories"), &all),
+            head("/memories") + "5.6K\t/memories\n0B\t/memories/a.md\n5.6K\t/memories/b\n1.5K\t/memories/b/c.md\n4.1K\t/memories/b/d"
+        );
+        assert_eq!(
+            listing(&path("/memories/b/d"), &all),
+            head("/memories/b/d") + "4.1K\t/memories/b/d\n4.0K\t/memories/b/d/e.md\n1B\t/memories/b/d/f\n1B\t/memories/b/d/f/g.md"
+        );
+        assert_eq!(listing(&path("/memories"), &files(&[])), head("/memories") + "0B\t/memories");
+        for (bytes, told) in
+            [(0, "0B"), (1023, "1023B"), (1024, "1.0K"), (4096, "4.0K"), (1536, "1.5K"), (1 << 20, "1.0M"), (5 << 30, "5.0G")]
+        {
+            assert_eq!(size(bytes), told);
+        }
+    }
+
+    #[test]
+    fn a_file_is_shown_with_its_lines_numbered() {
+        let at = path("/memories/a.md");
+        let head = "Here's the content of /memories/a.md with line numbers:\n";
+        for (text, range, told) in [
+            ("one\ntwo\n", None, "     1\tone\n     2\ttwo"),
+            ("one\ntwo", None, "     1\tone\n     2\ttwo"),
+            ("one\n\n", None, "     1\tone\n     2\t"),
+            ("", None, "     1\t"),
+            ("a\nb\nc\nd\n", Some((2, 3)), "     2\tb\n     3\tc"),
+            ("a\nb\nc\nd\n", Some((3, -1)), "     3\tc\n     4\td"),
+            ("a\nb\n", Some((0, 99)), "     1\ta\n     2\tb"),
+        ] {
+            assert_eq!(viewed(&at, text, range), Ok(format!("{head}{told}")), "{text:?}");
+        }
+        let invalid = "Error: Invalid `view_range` parameter: [5, 9]. It should be within the range of lines of the file: [1, 2]";
+        assert_eq!(viewed(&at, "a\nb\n", Some((5, 9))), Err(invalid.to_owned()));
+        let long = "\n".repeat(1_000_001);
+        assert_eq!(viewed(&at, &long, None), Err("File /memories/a.md exceeds maximum line limit of 999,999 lines.".to_owned()));
+    }
+
+    #[test]
+    fn only_what_is_there_once_is_replaced() {
+        let at = path("/memories/a.md");
+        let (text, place) = replaced(&at, "a\nb\nport 1\nd\ne\nf\n", "port 1", "port 7431").unwrap();
+        assert_eq!(text, "a\nb\nport 7431\nd\ne\nf\n");
+        let told = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\ta\n     2\tb\n     3\tport 7431\n     4\td\n     5\te";
+        assert_eq!(snippet(&text, place), told);
+        assert_eq!(
+            snippet("x\n", 0),
+            "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\tx"
+        );
+        for (text, old, told) in [
+            ("a", "b", "No replacement was performed, old_str `b` did not appear verbatim in /memories/a.md."),
+            ("a", "", "No replacement was performed, old_str `` did not appear verbatim in /memories/a.md."),
+            (
+                "x\n\n\nx",
+                "x",
+                "No replacement was performed. Multiple occurrences of old_str `x` in lines: 1, 4. Please ensure it is unique",
+            ),
+            (
+                "\u{e9}\u{e9}\u{e9}",
+                "\u{e9}\u{e9}",
+                "No replacement was performed. Multiple occurrences of old_str `\u{e9}\u{e9}` in lines: 1, 1. Please ensure it is unique",
+            ),
+        ] {
+            assert_eq!(replaced(&at, text, old, "new"), Err(told.to_owned()));
+        }
+        assert_eq!(replaced(&at, "keep this", " this", "").unwrap().0, "keep");
+    }
+
+    #[test]
+    fn lines_are_put_in_after_others() {
+        for (text, line, new, after) in
+            [("a\nb\n", 0, "x\n", "x\na\nb\n"), ("a\nb\n", 1, "x", "a\nx\nb\n"), ("a\nb", 2, "x\ny\n", "a\nb\nx\ny\n"), ("", 0, "x", "x\n")]
+        {
+            assert_eq!(inserted(text, line, new).as_deref(), Ok(after));
+        }
+        for line in [-1, 3] {
+            let told =
+                format!("Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: [0, 2]");
+            assert_eq!(inserted("a\nb\n", line, "x"), Err(told));
+        }
+    }
+
+    #[test]
+    fn folders_are_moved_and_taken_away_whole() {
+        let all = files(&[("a.md", 1), ("b/c.md", 1), ("b/d/e.md", 1), ("bc.md", 1)]);
+        let told = |moves: Moves| moves.iter().map(|(from, to)| format!("{} > {}", from.inner, to.inner)).collect::<Vec<_>>().join(", ");
+        assert_eq!(
+            moved(&path("/memories/b"), &path("/memories/x/y"), &all, false).map(told),
+            Ok("b/c.md > x/y/c.md, b/d/e.md > x/y/d/e.md".into())
+        );
+        assert_eq!(moved(&path("/memories/a.md"), &path("/memories/z.md"), &all, false).map(told), Ok("a.md > z.md".into()));
+        for (from, to, why) in [
+            ("/memories", "/memories/x", "Error: The /memories directory itself cannot be renamed"),
+            ("/memories/a.md", "/memories/", "Error: The /memories directory itself cannot be renamed"),
+            ("/memories/q", "/memories/x", "Error: The path /memories/q does not exist"),
+            ("/memories/a.md", "/memories/b", "Error: The destination /memories/b already exists"),
+            ("/memories/b", "/memories/a.md/x", "Error: The destination /memories/a.md/x already exists"),
+            ("/memories/b", "/memories/b/x", "Error: The path /memories/b cannot be moved into itself"),
+        ] {
+            assert_eq!(moved(&path(from), &path(to), &all, false).map(told), Err(why.to_owned()), "{from} {to}");
+        }
+        // One that was begun goes on.
+        let half = files(&[("b/d/e.md", 1), ("x/c.md", 1)]);
+        assert_eq!(moved(&path("/memories/b"), &path("/memories/x"), &half, true).map(told), Ok("b/d/e.md > x/d/e.md".into()));
+        let part = |old, new| is_part_of(&path("/memories/b"), &path("/memories/x"), old, new);
+        assert!(part("/memories/b/c.md", "/memories/x/c.md") && part("/memories/b", "/memories/x"));
+        assert!(!part("/memories/bc", "/memories/xc") && !part("/memories/b/c", "/memories/x/d") && !part("/memories/a", "/memories/x"));
+        assert_eq!(deleted(&path("/memories/b/"), &all).unwrap().len(), 2);
+        assert_eq!(deleted(&path("/memories"), &all), Err("Error: The /memories directory itself cannot be deleted".into()));
+        assert_eq!(may_create(&path("/memories/a.md"), &all), Err("Error: File /memories/a.md already exists".into()));
+        assert_eq!(may_create(&path("/memories/b"), &all), Err("Error: File /memories/b already exists".into()));
+        assert!(may_create(&path("/memories/a.md/x"), &all).is_err() && may_create(&path("/memories/n.md"), &all).is_ok());
+    }
+
+    #[test]
+    fn what_a_model_sends_is_read_or_answered() {
+        for (input, told) in [
+            (r#"{"command":"view","path":"/memories","recursive":true,"view_range":[]}"#, Ok("View")),
+            (r#"{"command":"str_replace","path":"/memories/a","old_str":"x"}"#, Ok("Replace")),
+            (r#"{"command":"rename","old_path":"/memories/a","new_path":"/memories/b"}"#, Ok("Rename")),
+            (
+                r#"{"command":"fly"}"#,
+                Err("Error: there is no command `fly`; there are view, create, str_replace, insert, delete and rename"),
+            ),
+            (r#"{"path":"/memories"}"#, Err("Error: `command` is missing")),
+            (r#"{"command":"create","path":"/memories/a"}"#, Err("Error: `file_text` is missing")),
+            (r#"{"command":"create","path":"/memories/a","file_text":7}"#, Err("Error: `file_text` has to be a text")),
+            (
+                r#"{"command":"view","path":"/memories","view_range":[1]}"#,
+                Err("Error: `view_range` has to be two line numbers, [first, last]"),
+            ),
+            (
+                r#"{"command":"insert","path":"/memories/a","insert_line":"1","insert_text":""}"#,
+                Err("Error: `insert_line` has to be a whole number"),
+            ),
+        ] {
+            match (read(input), told) {
+                (Ok(command), Ok(name)) => assert!(format!("{command:?}").starts_with(name), "{input}"),
+                (Err(error), Err(told)) => assert_eq!(error, told, "{input}"),
+                (read, _) => panic!("{input}: {read:?}"),
+            }
+        }
+        assert!(read("[1]").is_err() && read("").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_leads_out_of_the_folder(text in r"/memories[a-zA-Z0-9./\\ ~:%\u{202e}\u{0}-]{0,40}|.{0,40}") {
+            if let Some(document) = ToolPath::read(&text).ok().as_ref().and_then(ToolPath::document) {
+                prop_assert!(document.as_str().starts_with("memory/tool/"));
+                let parts = std::path::Path::new(document.as_str()).components();
+                prop_assert!(parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))));
+                prop_assert!(shown(document).is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Files of other programs: read, and put in place whole.
+//!
+//! A file is written beside its place, flushed and renamed, so that its owner sees what was there or what is there now. Its
+//! mode and owner stay. A link is followed to the file it stands for, as with settings that people keep elsewhere; that file
+//! changes, not the link. What changed since it was read is not written over.
+#![expect(clippy::disallowed_methods, reason = "this is the door to other programs' files")]
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// So many links are followed; more lead in a circle.
+const MOST_LINKS: usize = 40;
+
+fn fault(what: &'static str, path: &Path, reason: io::Error) -> Error {
+    Error::Io { what, path: path.to_owned(), reason }
+}
+
+/// The file that a path stands for, links followed. It need not be there.
+pub fn target(path: &Path) -> Result<PathBuf> {
+    let mut place = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::read_link(&place) {
+            Ok(link) => place = place.parent().unwrap_or(Path::new("")).join(link),
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                // Folders on the way may be links too, or not be there yet; one file is to have one name all the time.
+                let known = place.ancestors().skip(1).find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+                let settled = known.and_then(|(above, found)| Some(found.join(place.strip_prefix(above).ok()?)));
+                return Ok(settled.unwrap_or(place));
+            }
+            Err(error) => return Err(fault("looking at", &place, error)),
+        }
+    }
+    Err(fault("following the links of", path, ErrorKind::TimedOut.into()))
+}
+
+/// What is in a file; `None` if there is none.
+pub fn read(place: &Path) -> Result<Option<Vec<u8>>> {
+    match fs::metadata(place) {
+        Ok(found) if !found.is_file() => return Err(Error::NotAFile(place.to_owned())),
+        Ok(_) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) => return Err(fault("reading", place, error)),
+    }
+    fs::read(place).map(Some).map_err(|error| fault("reading", place, error))
+}
+
+/// Puts a file in place, if what is there is still what was `read`. A new one gets `mode`. Returns the folders that had to be
+/// made for it, outermost first.
+pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result<Vec<PathBuf>> {
+    let Some(name) = place.file_name() else { return Err(fault("writing", place, ErrorKind::InvalidInput.into())) };
+    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let made = make_folders(folder, if mode & 0o077 == 0 { 0o700 } else { 0o755 })?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".icecore-{}", std::process::id()));
+    let temporary = folder.join(hidden);
+    let written = (|| {
+        let mut file = match OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary) {
+            // One that was left by somebody of the same number who died.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                fs::remove_file(&temporary)?;
+                OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)
+            }
+            opened => opened,
+        }?;
+        if let Ok(found) = fs::metadata(place) {
+            let own = file.metadata()?;
+            if (own.uid(), own.gid()) != (found.uid(), found.gid()) {
+                // Only root can; for everybody else it is their own file anyway.
+                let _ = fchown(&file, Some(found.uid()), Some(found.gid()));
+            }
+            file.set_permissions(fs::Permissions::from_mode(found.mode() & 0o7777))?;
+        }
+        file.write_all(bytes)?;
+        file.sync_all()
+    })();
+    let still = written.map_err(|error| fault("writing", place, error)).and_then(|()| {
+        if self::read(place)?.as_deref() != read {
+            return Err(Error::Moved { what: place.display().to_string() });
+        }
+        fs::rename(&temporary, place).map_err(|error| fault("writing", place, error))
+    });
+    if let Err(error) = still {
+        let _ = fs::remove_file(&temporary);
+        made.iter().rev().for_each(|folder| drop(fs::remove_dir(folder)));
+        return Err(error);
+    }
+    flushed(folder)?;
+    Ok(made)
+}
+
+/// Takes a file away, if what is there is still what was `read`.
+pub fn remove(place: &Path, read: &[u8]) -> Result<()> {
+    match self::read(place)? {
+        None => return Ok(()),
+        Some(now) if now != read => return Err(Error::Moved { what: place.display().to_string() }),
+        Some(_) => {}
+    }
+    fs::remove_file(place).map_err(|error| fault("removing", place, error))?;
+    flushed(place.parent().unwrap_or(Path::new(".")))
+}
+
+/// Takes folders away that have nothing in them, innermost first; one that has something in it stays, and those above it.
+pub fn remove_empty(folders: &[PathBuf]) {
+    for folder in folders.iter().rev() {
+        if fs::remove_dir(folder).is_err() {
+            return;
+        }
+    }
+}
+
+fn make_folders(folder: &Path, mode: u32) -> Result<Vec<PathBuf>> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).collect();
+    let mut made = Vec::new();
+    for above in missing.into_iter().rev() {
+        match DirBuilder::new().mode(mode).create(above) {
+            Ok(()) => made.push(above.to_owned()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(fault("making the folder", above, error)),
+        }
+        flushed(above.parent().unwrap_or(Path::new(".")))?;
+    }
+    Ok(made)
+}
+
+fn flushed(folder: &Path) -> Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| fault("flushing", folder, error))
+}

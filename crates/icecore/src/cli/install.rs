@@ -1,0 +1,335 @@
+//! Commands that connect clients, and take us out of them again.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::Cell;
+use etcetera::BaseStrategy as _;
+use icecore_domain::converse::artifact;
+use icecore_domain::{layout, plain, secrets};
+use serde_json::{Value, json};
+
+use super::Global;
+use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED};
+use crate::error::{Exit, Stop};
+use crate::install::clients::{Client, Machine, Place, System, What};
+use crate::install::{self, Caller, Change, Records, State, Trouble};
+use crate::wire;
+
+#[derive(Debug, Args)]
+pub struct Install {
+    /// Which client; without it, those of this machine are listed
+    client: Option<Client>,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+pub struct Uninstall {
+    /// Which client
+    client: Client,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// The files of this project instead of your own
+    #[arg(long)]
+    project: bool,
+    /// Only the hooks, or only the MCP server
+    #[arg(long, value_name = "WHAT")]
+    only: Option<What>,
+    /// Show the change and leave it at that
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+fn usage(message: impl Into<String>) -> anyhow::Error {
+    Stop::new(Exit::Usage, message).into()
+}
+
+fn troubled(trouble: Trouble) -> anyhow::Error {
+    match trouble {
+        Trouble::Store(error) => error.into(),
+        Trouble::Client(why) => usage(why.to_string()),
+        refused @ Trouble::Refused { .. } => Stop::new(Exit::Conflict, refused.to_string()).into(),
+    }
+}
+
+/// What of this machine decides where settings are.
+fn machine() -> Result<Machine> {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let system = match std::env::consts::OS {
+        "macos" => System::Mac,
+        "windows" => System::Windows,
+        _ => System::Linux,
+    };
+    let home = etcetera::home_dir().map_err(|_| usage("HOME is not set, so it is not known where clients have their settings"))?;
+    let config = folder(if system == System::Windows { "APPDATA" } else { "XDG_CONFIG_HOME" });
+    Ok(Machine { system, home, config, claude: folder("CLAUDE_CONFIG_DIR"), codex: folder("CODEX_HOME") })
+}
+
+fn records(machine: &Machine) -> Records {
+    let state = etcetera::choose_base_strategy().ok().and_then(|folders| folders.state_dir());
+    Records::new(state.unwrap_or_else(|| machine.home.join(".local").join("state")).join("icecore").join("install"), &machine.home)
+}
+
+/// Where the search path leads to, for a program that can be run.
+fn on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let can_run = |place: &PathBuf| std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    std::env::split_paths(&path).map(|folder| folder.join(name.as_ref())).filter(|place| place.is_absolute()).find(can_run)
+}
+
+/// This program, and where the search path leads to it.
+fn ourselves() -> Result<(PathBuf, Option<PathBuf>)> {
+    let own =
+        std::env::current_exe().map_err(|error| Stop::new(Exit::Failure, format!("where this program is cannot be found out: {error}")))?;
+    let same = |place: &PathBuf| std::fs::canonicalize(place).is_ok_and(|place| std::fs::canonicalize(&own).is_ok_and(|own| own == place));
+    let found = on_path("icecore").filter(same);
+    Ok((own, found))
+}
+
+/// The folder of this project: the nearest above that is a repository, else this one.
+fn project() -> Result<PathBuf> {
+    let here = std::env::current_dir().map_err(|error| Stop::new(Exit::Failure, format!("this folder cannot be found out: {error}")))?;
+    Ok(here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here).to_owned())
+}
+
+/// The vault to bind a client to: an absolute path, and a vault.
+fn pinned(global: &Global) -> Result<Option<String>> {
+    let Some(named) = global.vault.as_ref().filter(|named| !named.as_os_str().is_empty()) else { return Ok(None) };
+    let place = std::fs::canonicalize(named).ok().filter(|place| place.join(layout::CONFIG).is_file());
+    let Some(place) = place else {
+        let message =
+            format!("{} is not a vault, so no client can be bound to it; `icecore init {}` makes one", named.display(), named.display());
+        return Err(Stop::new(Exit::NotFound, message).into());
+    };
+    place
+        .into_os_string()
+        .into_string()
+        .map(Some)
+        .map_err(|_| usage("the path of the vault is not UTF-8; settings files have no way to say it"))
+}
+
+struct Asked {
+    client: Client,
+    project: Option<PathBuf>,
+    places: Vec<Place>,
+    records: Records,
+}
+
+fn asked(client: Client, how: &How, machine: &Machine) -> Result<Asked> {
+    let project = if how.project { Some(project()?) } else { None };
+    let mut places = client.places(machine, project.as_deref()).map_err(|why| troubled(why.into()))?;
+    places.retain(|place| how.only.is_none_or(|only| place.part.what() == only));
+    if places.is_empty() {
+        return Err(usage(format!("{} has no hooks; leave --only out", client.name())));
+    }
+    Ok(Asked { client, project, places, records: records(machine) })
+}
+
+/// `icecore install`
+pub fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> {
+    let machine = machine()?;
+    let (own, found) = ourselves()?;
+    let Some(client) = install.client else { return list(&machine, &own, found.as_deref(), out) };
+    let asked = asked(client, &install.how, &machine)?;
+    let caller = install::caller(client, &own, found.as_deref(), asked.project.is_some(), pinned(global)?);
+    let changes = install::connecting(&asked.places, &caller, asked.project.as_deref(), &asked.records).map_err(troubled)?;
+    let mut notes = Vec::new();
+    if asked.project.is_some() && (Path::new(&caller.command).is_absolute() || caller.vault.is_some()) {
+        notes.push("These files belong to the project, and they name a path of this machine; others have it elsewhere.".to_owned());
+    }
+    for change in changes.iter().filter(|change| change.is_in_vain()) {
+        notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
+    }
+    if caller.vault.is_none() && !wire::has_vault(global) {
+        notes.push("There is no vault yet; `icecore init` makes one.".to_owned());
+    }
+    settle(&asked, &changes, &install.how, notes, true, out)
+}
+
+/// `icecore uninstall`
+pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
+    let machine = machine()?;
+    let asked = asked(uninstall.client, &uninstall.how, &machine)?;
+    let changes = install::disconnecting(&asked.places, asked.project.as_deref(), &asked.records).map_err(troubled)?;
+    settle(&asked, &changes, &uninstall.how, Vec::new(), false, out)
+}
+
+/// Shows the change, asks, and makes it.
+fn settle(asked: &Asked, changes: &[Change], how: &How, notes: Vec<String>, comes: bool, out: &mut Out) -> Result<()> {
+    let any = changes.iter().any(Change::is_any);
+    if !out.is_json() {
+        for change in changes.iter().filter(|change| change.is_any()) {
+            show(change, out)?;
+        }
+    }
+    let done = if !any || how.dry_run {
+        false
+    } else if how.yes {
+        true
+    } else if out.is_json() || !out.can_ask() {
+        return Err(usage("nobody can be asked here: --yes makes this change, --dry-run only shows it"));
+    } else {
+        out.flush()?;
+        if !out.ask(if comes { "Write this?" } else { "Take this out?" })? {
+            out.say("Nothing was written.");
+            return Ok(());
+        }
+        true
+    };
+    let backups: Vec<Option<PathBuf>> = changes.iter().map(|change| if done { change.backup(&asked.records) } else { None }).collect();
+    if done || !comes && !how.dry_run {
+        changes.iter().try_for_each(|change| change.write(&asked.records)).map_err(troubled)?;
+    }
+    if out.is_json() {
+        let told: Vec<Value> = changes.iter().zip(&backups).map(|(change, backup)| told(change, backup.as_deref())).collect();
+        let client = asked.client.word();
+        return out.json(
+            &json!({ "client": client, "project": asked.project, "dry_run": how.dry_run, "done": done, "changes": told, "notes": notes }),
+        );
+    }
+    let name = asked.client.name();
+    match (any, done, comes) {
+        (false, _, true) => out.line(format!("{name} is connected already; there is nothing to do."))?,
+        (false, _, false) => out.line(format!("There is nothing of icecore in the settings of {name}."))?,
+        (true, false, _) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
+        (true, true, true) => out.line(format!("{GREEN}{name} is connected.{GREEN:#}"))?,
+        (true, true, false) => out.line(format!("{GREEN}icecore is out of the settings of {name}.{GREEN:#}"))?,
+    }
+    for backup in backups.into_iter().flatten() {
+        out.say(format!("{DIM}What was there is kept in {}{DIM:#}", backup.display()));
+    }
+    for note in notes {
+        out.say(note);
+    }
+    if done && comes {
+        out.say(format!("Next:  {CYAN}{}{CYAN:#}", asked.client.next()));
+        out.say(format!("{DIM}`icecore uninstall {}` takes it out again.{DIM:#}", asked.client.word()));
+    }
+    Ok(())
+}
+
+fn difference(change: &Change) -> String {
+    let named = |text: Option<&str>, file: &Path| text.map_or_else(|| "/dev/null".to_owned(), |_| file.display().to_string());
+    let (old, new) = (change.text.as_deref(), change.after.as_deref());
+    let file = &change.target;
+    let shown = |text: Option<&str>| text.unwrap_or_default().replace("\r\n", "\n");
+    let diff = artifact::diff(&shown(old), &shown(new), &named(old, file), &named(new, file));
+    // Settings hold other programs' keys, and what is shown ends up in logs.
+    secrets::redact(&diff).text.into_owned()
+}
+
+fn show(change: &Change, out: &mut Out) -> Result<()> {
+    if change.target != change.place.path {
+        out.say(format!("{DIM}{} is a link to {}{DIM:#}", change.place.path.display(), change.target.display()));
+    }
+    let diff = difference(change);
+    if diff.is_empty() {
+        // Line breaks alone, or a file without anything in it.
+        let what = if change.after.is_none() { "goes" } else { "comes back as it was" };
+        return out.line(format!("{} {what}", change.target.display()));
+    }
+    for line in diff.lines() {
+        let line = plain::visible(line);
+        match line.as_bytes().first() {
+            _ if line.starts_with("+++") || line.starts_with("---") => out.line(format!("{BOLD}{line}{BOLD:#}"))?,
+            Some(b'+') => out.line(format!("{GREEN}{line}{GREEN:#}"))?,
+            Some(b'-') => out.line(format!("{RED}{line}{RED:#}"))?,
+            Some(b'@') => out.line(format!("{CYAN}{line}{CYAN:#}"))?,
+            _ => out.line(line)?,
+        }
+    }
+    out.line("")
+}
+
+fn told(change: &Change, backup: Option<&Path>) -> Value {
+    let did = match (&change.text, &change.after) {
+        (old, new) if old == new => "nothing",
+        (None, _) => "create",
+        (_, None) => "remove",
+        _ => "change",
+    };
+    json!({
+        "file": change.place.path,
+        "target": change.target,
+        "what": word(change.place.part.what()),
+        "did": did,
+        "diff": if change.is_any() { difference(change) } else { String::new() },
+        "backup": backup,
+    })
+}
+
+fn word(what: What) -> &'static str {
+    match what {
+        What::Hooks => "hooks",
+        What::Mcp => "mcp",
+    }
+}
+
+fn is_here(client: Client, machine: &Machine) -> bool {
+    client.folder(machine).exists() || client.program().is_some_and(|program| on_path(program).is_some())
+}
+
+fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> Result<()> {
+    let all = install::connected(machine, |client| install::caller(client, own, found, false, None));
+    if out.is_json() {
+        let told: Vec<Value> = all
+            .iter()
+            .map(|(client, places)| {
+                let files = places
+                    .iter()
+                    .map(|one| json!({ "file": one.place.path, "what": word(one.place.part.what()), "state": one.state, "why": one.why }));
+                json!({ "client": client.word(), "found": is_here(*client, machine), "files": files.collect::<Vec<_>>() })
+            })
+            .collect();
+        return out.json(&json!({ "clients": told }));
+    }
+    let mut rows = Vec::new();
+    for (client, places) in &all {
+        let of = |what: What| match places.iter().find(|one| one.place.part.what() == what).map(|one| one.state) {
+            None => Cell::new(""),
+            Some(State::Connected) => Cell::new("connected").fg(comfy_table::Color::Green),
+            Some(State::Outdated) => Cell::new("outdated").fg(comfy_table::Color::Yellow),
+            Some(State::Absent) => Cell::new("-"),
+            Some(State::Refused) => Cell::new("unreadable").fg(comfy_table::Color::Red),
+        };
+        let here = if is_here(*client, machine) { "found" } else { "not found" };
+        rows.push(vec![Cell::new(client.word()), Cell::new(here), of(What::Hooks), of(What::Mcp)]);
+    }
+    out.table(&["client", "on this machine", "hooks", "mcp"], rows)?;
+    for one in all.iter().flat_map(|(_, places)| places) {
+        if let Some(why) = &one.why {
+            out.warn(format!("{}: {}", one.place.path.display(), plain::one_line(why)));
+        }
+    }
+    out.say(format!("{DIM}`icecore install CLIENT --dry-run` shows what would change.{DIM:#}"));
+    Ok(())
+}
+
+/// The clients that are connected, in words, for whoever looks at everything.
+pub fn connected() -> Vec<String> {
+    let Ok(machine) = machine() else { return Vec::new() };
+    let caller = |_| Caller { command: "icecore".to_owned(), vault: None };
+    let mut found = Vec::new();
+    for (client, places) in install::connected(&machine, caller) {
+        let parts: Vec<&str> = places
+            .iter()
+            .filter(|one| matches!(one.state, State::Connected | State::Outdated))
+            .map(|one| word(one.place.part.what()))
+            .collect();
+        if !parts.is_empty() {
+            found.push(format!("{} ({})", client.name(), parts.join(", ")));
+        }
+    }
+    found
+}

@@ -1,0 +1,70 @@
+//! Anthropic's memory tool on the command line, for programs that run a model's tools.
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::Args;
+use icecore_domain::plain;
+use serde_json::json;
+
+use super::capture;
+use super::out::{CYAN, Out};
+use crate::error::{Exit, Stop};
+use crate::wire::Open;
+
+#[derive(Debug, Args)]
+pub struct MemoryTool {
+    /// List what a file once was, instead of reading a call from standard input
+    #[arg(long, value_name = "PATH")]
+    versions: Option<String>,
+    /// Print that version of the file, from 1
+    #[arg(long, value_name = "NUMBER", requires = "versions")]
+    version: Option<usize>,
+}
+
+pub async fn memory_tool(open: &Open, asked: &MemoryTool, out: &mut Out) -> Result<()> {
+    if let Some(path) = &asked.versions {
+        return versions(open, path, asked.version, out).await;
+    }
+    let input = capture::read_input(Path::new("-"), out)?;
+    let answer = open.memory.memory_tool(input.trim()).await?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    for (kind, many) in &answer.secrets {
+        out.warn(format!("{many} \u{d7} a secret ({kind}) was replaced before anything was written"));
+    }
+    if answer.is_error {
+        return Err(Stop::new(Exit::Usage, plain::visible(&answer.content)).into());
+    }
+    out.line(plain::visible(&answer.content))
+}
+
+async fn versions(open: &Open, path: &str, number: Option<usize>, out: &mut Out) -> Result<()> {
+    let all = open.memory.memory_tool_versions(path).await?;
+    if let Some(number) = number {
+        let version = number.checked_sub(1).and_then(|at| all.get(at));
+        let version = version.ok_or_else(|| {
+            Stop::new(Exit::NotFound, format!("there is no version {number} of {}; there are {}", plain::one_line(path), all.len()))
+        })?;
+        return if out.is_json() { out.json(version) } else { out.raw(&version.text) };
+    }
+    if out.is_json() {
+        return out.json(&json!({ "path": path, "versions": all }));
+    }
+    for (at, version) in all.iter().enumerate() {
+        let to = version.to.as_ref().map_or(String::new(), |to| format!(" to {}", plain::one_line(to)));
+        out.line(format!(
+            "{CYAN}{:>4}{CYAN:#}  {}  {} bytes, before {} {}{to}",
+            at + 1,
+            plain::one_line(&version.ts),
+            version.text.len(),
+            plain::one_line(&version.did),
+            plain::one_line(&version.path)
+        ))?;
+    }
+    if all.is_empty() {
+        out.say("It was never anything else than it is now.");
+    }
+    Ok(())
+}

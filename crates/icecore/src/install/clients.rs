@@ -1,0 +1,224 @@
+//! The clients: where each has its settings, and which of them tell it of us.
+
+use std::path::{Path, PathBuf};
+
+use super::hooks::{self, Dialect};
+use super::servers::{self, Shape};
+use super::{Caller, Refused, codex};
+
+/// A program that can use memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Client {
+    /// Claude Code.
+    ClaudeCode,
+    /// Codex CLI.
+    Codex,
+    /// Claude Desktop.
+    ClaudeDesktop,
+    /// Cursor.
+    Cursor,
+    /// Visual Studio Code.
+    #[value(name = "vscode")]
+    VsCode,
+}
+
+/// What a client is told: to call us at its events, or to start our server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum What {
+    /// The hooks.
+    Hooks,
+    /// The MCP server.
+    Mcp,
+}
+
+/// A system, as far as clients keep their settings in other places there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// Linux and its like.
+    Linux,
+    /// macOS.
+    Mac,
+    /// Windows.
+    Windows,
+}
+
+/// What of this machine decides where settings are.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The system.
+    pub system: System,
+    /// The person's folder.
+    pub home: PathBuf,
+    /// `XDG_CONFIG_HOME`, `APPDATA`.
+    pub config: Option<PathBuf>,
+    /// `CLAUDE_CONFIG_DIR`.
+    pub claude: Option<PathBuf>,
+    /// `CODEX_HOME`.
+    pub codex: Option<PathBuf>,
+}
+
+/// How a file tells a client of us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Hooks, in JSON.
+    Hooks(Dialect),
+    /// The server, in JSON.
+    Server(Shape),
+    /// The server, in TOML.
+    Toml,
+}
+
+/// A file of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// How it tells of us.
+    pub part: Part,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl Client {
+    /// Every client.
+    pub const ALL: [Self; 5] = [Self::ClaudeCode, Self::Codex, Self::ClaudeDesktop, Self::Cursor, Self::VsCode];
+
+    /// The word for it on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::ClaudeDesktop => "claude-desktop",
+            Self::Cursor => "cursor",
+            Self::VsCode => "vscode",
+        }
+    }
+
+    /// Its own name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "Claude Code",
+            Self::Codex => "Codex",
+            Self::ClaudeDesktop => "Claude Desktop",
+            Self::Cursor => "Cursor",
+            Self::VsCode => "VS Code",
+        }
+    }
+
+    /// What it is called on the command line, if it can be.
+    pub fn program(self) -> Option<&'static str> {
+        match self {
+            Self::ClaudeCode => Some("claude"),
+            Self::Codex => Some("codex"),
+            Self::ClaudeDesktop => None,
+            Self::Cursor => Some("cursor"),
+            Self::VsCode => Some("code"),
+        }
+    }
+
+    /// Whether it is started from a desktop, where the search path of a shell is not known.
+    pub fn has_window(self) -> bool {
+        matches!(self, Self::ClaudeDesktop | Self::Cursor | Self::VsCode)
+    }
+
+    /// The folder that is there if the client was ever used.
+    pub fn folder(self, machine: &Machine) -> PathBuf {
+        match self {
+            Self::ClaudeCode => machine.claude.clone().unwrap_or_else(|| machine.home.join(".claude")),
+            Self::Codex => machine.codex.clone().unwrap_or_else(|| machine.home.join(".codex")),
+            Self::ClaudeDesktop => machine.applications().join("Claude"),
+            Self::Cursor => machine.home.join(".cursor"),
+            Self::VsCode => machine.applications().join("Code"),
+        }
+    }
+
+    /// Its files: the person's own, or those of a project.
+    pub fn places(self, machine: &Machine, project: Option<&Path>) -> Result<Vec<Place>, Refused> {
+        let own = self.folder(machine);
+        let at = |part: Part, path: PathBuf| Place { part, path };
+        let (claude, codex) = (Part::Hooks(Dialect::ClaudeCode), Part::Hooks(Dialect::Codex));
+        let server = Part::Server(servers::COMMON);
+        Ok(match (self, project) {
+            (Self::ClaudeCode, None) => {
+                // Beside the folder, unless the folder was put somewhere else: then within.
+                let above = machine.claude.as_ref().unwrap_or(&machine.home);
+                vec![at(claude, own.join("settings.json")), at(server, above.join(".claude.json"))]
+            }
+            (Self::ClaudeCode, Some(project)) => {
+                vec![at(claude, project.join(".claude").join("settings.json")), at(server, project.join(".mcp.json"))]
+            }
+            (Self::Codex, None) => vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))],
+            (Self::Codex, Some(project)) => {
+                let own = project.join(".codex");
+                vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))]
+            }
+            (Self::ClaudeDesktop, None) => vec![at(server, own.join("claude_desktop_config.json"))],
+            (Self::ClaudeDesktop, Some(_)) => return Err(Refused::NoProject(self.name())),
+            (Self::Cursor, None) => vec![at(server, own.join("mcp.json"))],
+            (Self::Cursor, Some(project)) => vec![at(server, project.join(".cursor").join("mcp.json"))],
+            (Self::VsCode, None) => vec![at(Part::Server(servers::VS_CODE), own.join("User").join("mcp.json"))],
+            (Self::VsCode, Some(project)) => vec![at(Part::Server(servers::VS_CODE), project.join(".vscode").join("mcp.json"))],
+        })
+    }
+
+    /// What a person does next.
+    pub fn next(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "Start a new session of Claude Code; /hooks and /mcp show what was added.",
+            Self::Codex => "Start Codex again; it asks once whether these hooks may run.",
+            Self::ClaudeDesktop => "Quit Claude Desktop and start it again.",
+            Self::Cursor => "Start Cursor again; its MCP settings show the server.",
+            Self::VsCode => "VS Code shows the server in mcp.json; start it there once.",
+        }
+    }
+}
+
+impl Machine {
+    /// Where programs with windows keep their settings.
+    fn applications(&self) -> PathBuf {
+        match self.system {
+            System::Linux => self.config.clone().unwrap_or_else(|| self.home.join(".config")),
+            System::Mac => self.home.join("Library").join("Application Support"),
+            System::Windows => self.config.clone().unwrap_or_else(|| self.home.join("AppData").join("Roaming")),
+        }
+    }
+}
+
+impl Part {
+    /// What a client is told by it.
+    pub fn what(self) -> What {
+        if matches!(self, Self::Hooks(_)) { What::Hooks } else { What::Mcp }
+    }
+
+    /// The settings with us in them, as they should be.
+    pub fn connect(self, text: &str, caller: &Caller) -> Result<String, Refused> {
+        match self {
+            Self::Hooks(dialect) => hooks::connect(text, dialect, caller),
+            Self::Server(shape) => servers::connect(text, shape, caller),
+            Self::Toml => codex::connect(text, caller),
+        }
+    }
+
+    /// The settings without us. `before` is what they were, as far as that is known.
+    pub fn disconnect(self, text: &str, before: Option<&str>) -> Result<String, Refused> {
+        match self {
+            Self::Hooks(_) => hooks::disconnect(text, before),
+            Self::Server(shape) => servers::disconnect(text, shape, before),
+            Self::Toml => codex::disconnect(text),
+        }
+    }
+
+    /// The vault that they bind us to.
+    pub fn pinned(self, text: &str) -> Option<String> {
+        match self {
+            Self::Hooks(_) => hooks::pinned(text),
+            Self::Server(shape) => servers::pinned(text, shape),
+            Self::Toml => codex::pinned(text),
+        }
+    }
+
+    /// Whether settings say nothing at all.
+    pub fn says_nothing(self, text: &str) -> bool {
+        let text = text.trim_start_matches('\u{FEFF}').trim();
+        let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).map(str::trim);
+        text.is_empty() || self != Self::Toml && inside == Some("")
+    }
+}

@@ -1,0 +1,221 @@
+//! The server in Codex' `config.toml`, changed without touching anything else.
+//!
+//! `toml_edit` reads the text and says where everything stands; a change is a splice of the text, so that line ends, comments
+//! and order stay byte for byte. What comes out is read again before it is believed.
+
+use std::ops::Range;
+
+use toml_edit::{Document, Item, TableLike, Value};
+
+use super::hooks::is_our_program;
+use super::json::Malformed;
+use super::servers::{NAME, VAULT};
+use super::{Caller, Refused};
+
+const SERVERS: &str = "mcp_servers";
+const BOM: &str = "\u{FEFF}";
+
+fn read(text: &str) -> Result<Document<&str>, Refused> {
+    Document::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let what = error.message().lines().collect::<Vec<_>>().join("; ");
+        Refused::Malformed(Malformed::at(text, at, what))
+    })
+}
+
+fn line_end(text: &str) -> &'static str {
+    match text.find('\n') {
+        Some(at) if text[..at].ends_with('\r') => "\r\n",
+        _ => "\n",
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn servers<'a>(document: &'a Document<&str>) -> Result<Option<&'a Item>, Refused> {
+    match document.as_table().get(SERVERS) {
+        Some(item) if item.as_table_like().is_none() => Err(Refused::Unlike("`mcp_servers`", "a table")),
+        item => Ok(item),
+    }
+}
+
+fn is_ours(entry: &Item) -> bool {
+    let runs_us = entry.get("command").and_then(Item::as_str).is_some_and(is_our_program);
+    let args = entry.get("args").and_then(Item::as_array);
+    runs_us && args.is_some_and(|args| args.iter().any(|word| word.as_str() == Some("mcp")))
+}
+
+/// The vault that our server is bound to.
+pub fn pinned(text: &str) -> Option<String> {
+    let document = read(text.trim_start_matches(BOM)).ok()?;
+    let entry = servers(&document).ok()??.get(NAME).filter(|entry| is_ours(entry))?;
+    entry.get("env")?.get(VAULT)?.as_str().map(str::to_owned)
+}
+
+/// Whether our server is as it should be.
+fn is_connected(text: &str, caller: &Caller) -> bool {
+    let Ok(document) = read(text) else { return false };
+    let Some(entry) = servers(&document).ok().flatten().and_then(|servers| servers.get(NAME)) else { return false };
+    let args: Option<Vec<&str>> = entry.get("args").and_then(Item::as_array).map(|args| args.iter().filter_map(Value::as_str).collect());
+    entry.get("command").and_then(Item::as_str) == Some(&caller.command)
+        && args.as_deref() == Some(&["mcp"])
+        && caller.vault.as_deref().is_none_or(|vault| entry.get("env").and_then(|env| env.get(VAULT)?.as_str()) == Some(vault))
+}
+
+/// The settings with our server as it should be.
+pub fn connect(text: &str, caller: &Caller) -> Result<String, Refused> {
+    let bom = if text.starts_with(BOM) { BOM } else { "" };
+    let body = &text[bom.len()..];
+    let document = read(body)?;
+    if is_connected(body, caller) {
+        return Ok(text.to_owned());
+    }
+    let mut out = body.to_owned();
+    match servers(&document)?.and_then(|servers| servers.get(NAME)) {
+        Some(entry) if !is_ours(entry) => return Err(Refused::Taken),
+        Some(_) => {
+            out = with_value(&out, &[SERVERS, NAME], "command", &quoted(&caller.command))?;
+            out = with_value(&out, &[SERVERS, NAME], "args", "[\"mcp\"]")?;
+            if let Some(vault) = &caller.vault {
+                out = with_vault(&out, vault)?;
+            }
+        }
+        None => {
+            let vault = caller.vault.as_ref().map(|vault| (VAULT, quoted(vault)));
+            let inline = servers(&document)?.is_some_and(|servers| servers.as_inline_table().is_some());
+            if inline {
+                let env = vault.map_or(String::new(), |(name, vault)| format!(", env = {{ {name} = {vault} }}"));
+                let entry = format!("{{ command = {}, args = [\"mcp\"]{env} }}", quoted(&caller.command));
+                out = with_value(&out, &[SERVERS], NAME, &entry)?;
+            } else {
+                let end = line_end(body);
+                let gap = match (body.is_empty(), body.ends_with('\n')) {
+                    (true, _) => String::new(),
+                    (false, true) => end.to_owned(),
+                    (false, false) => end.repeat(2),
+                };
+                let env = vault.map_or(String::new(), |(name, vault)| format!("env = {{ {name} = {vault} }}{end}"));
+                let command = quoted(&caller.command);
+                out.push_str(&format!("{gap}[{SERVERS}.{NAME}]{end}command = {command}{end}args = [\"mcp\"]{end}{env}"));
+            }
+        }
+    }
+    if !is_connected(&out, caller) {
+        return Err(Refused::Unlike("`mcp_servers.icecore`", "a table under a heading of its own"));
+    }
+    Ok(format!("{bom}{out}"))
+}
+
+fn with_vault(text: &str, vault: &str) -> Result<String, Refused> {
+    let document = read(text)?;
+    let has_env = servers(&document)?.and_then(|servers| servers.get(NAME)?.get("env")).is_some();
+    if has_env {
+        return with_value(text, &[SERVERS, NAME, "env"], VAULT, &quoted(vault));
+    }
+    with_value(text, &[SERVERS, NAME], "env", &format!("{{ {VAULT} = {} }}", quoted(vault)))
+}
+
+/// The text with a value in the table at `way`: in place of the one that is there, or as its last.
+fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<String, Refused> {
+    let document = read(text)?;
+    let table = way.iter().try_fold(document.as_item(), |item, name| item.get(name));
+    let Some(table) = table else { return Ok(text.to_owned()) };
+    let mut out = text.to_owned();
+    if let Some(span) = table.get(name).and_then(|item| item.as_value()?.span()) {
+        // What says the same in other words is left as it is.
+        let same = |value: &str| value.parse::<Value>().map(|value| value.decorated("", "").to_string()).unwrap_or_default();
+        if same(&text[span.clone()]) != same(value) {
+            out.replace_range(span, value);
+        }
+        return Ok(out);
+    }
+    if let Some(inline) = table.as_inline_table() {
+        let Some(span) = inline.span() else { return Ok(out) };
+        let inner = text[span.start + 1..span.end - 1].trim_end();
+        let place = span.start + 1 + inner.len()..span.end - 1;
+        let comma = if inner.trim().is_empty() || inner.ends_with(',') { "" } else { "," };
+        out.replace_range(place, &format!("{comma} {name} = {value} "));
+        return Ok(out);
+    }
+    let Some(header) = table.as_table().and_then(toml_edit::Table::span) else { return Ok(out) };
+    let last = table.as_table_like().map_or(header.end, |table| last_value(table).unwrap_or(header.end).max(header.end));
+    let end = text[last..].find('\n').map_or(text.len(), |at| last + at);
+    let end = if text[..end].ends_with('\r') { end - 1 } else { end };
+    out.insert_str(end, &format!("{}{name} = {value}", line_end(text)));
+    Ok(out)
+}
+
+/// Where the last value under a heading ends; tables under headings of their own are not among them.
+fn last_value(table: &dyn TableLike) -> Option<usize> {
+    let ends = table.iter().filter_map(|(_, item)| match item {
+        Item::Value(value) => value.span().map(|span| span.end),
+        Item::Table(inner) if inner.is_dotted() => last_value(inner),
+        _ => None,
+    });
+    ends.max()
+}
+
+/// The lines of a table: its heading with everything down to its last value, and likewise for the tables in it.
+fn sections(table: &toml_edit::Table, found: &mut Vec<Range<usize>>) {
+    if let Some(header) = table.span().filter(|span| !span.is_empty() && !table.is_dotted()) {
+        found.push(header.start..last_value(table).unwrap_or(header.end).max(header.end));
+    }
+    for (name, item) in table.iter() {
+        match item {
+            Item::Table(inner) => sections(inner, found),
+            Item::Value(value) if table.is_dotted() => {
+                let start = table.key(name).and_then(toml_edit::Key::span).map(|span| span.start);
+                found.extend(start.zip(value.span()).map(|(start, span)| start..span.end));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The settings without our server.
+pub fn disconnect(text: &str) -> Result<String, Refused> {
+    let bom = if text.starts_with(BOM) { BOM } else { "" };
+    let body = &text[bom.len()..];
+    let document = read(body)?;
+    let Some(servers) = servers(&document)? else { return Ok(text.to_owned()) };
+    let Some(entry) = servers.get(NAME).filter(|entry| is_ours(entry)) else { return Ok(text.to_owned()) };
+    let mut out = body.to_owned();
+    if let (Some(inline), Some(span)) = (servers.as_inline_table(), entry.as_value().and_then(Value::span)) {
+        let start = inline.key(NAME).and_then(toml_edit::Key::span).map_or(span.start, |key| key.start);
+        let before = body[..start].trim_end();
+        let range = match (before.ends_with(','), body[span.end..].trim_start().strip_prefix(',')) {
+            (true, _) => before.len() - 1..span.end,
+            (false, Some(rest)) => start..body.len() - rest.trim_start_matches([' ', '\t']).len(),
+            (false, None) => start..span.end,
+        };
+        out.replace_range(range, "");
+    } else {
+        let mut lines = Vec::new();
+        match entry {
+            Item::Table(table) => sections(table, &mut lines),
+            // One line in the table of all servers.
+            Item::Value(value) => {
+                let key = servers.as_table().and_then(|table| table.key(NAME)?.span());
+                lines.extend(key.zip(value.span()).map(|(key, value)| key.start..value.end));
+            }
+            _ => {}
+        }
+        lines.sort_by_key(|range| range.start);
+        let headed = matches!(entry, Item::Table(table) if !table.is_dotted());
+        for range in lines.into_iter().rev() {
+            let start = body[..range.start].rfind('\n').map_or(0, |at| at + 1);
+            let end = body[range.end..].find('\n').map_or(body.len(), |at| range.end + at + 1);
+            // The empty line before a heading goes with it.
+            let above = &body[..start];
+            let start = match above.strip_suffix("\r\n").or_else(|| above.strip_suffix('\n')) {
+                Some(rest) if headed && rest.ends_with('\n') => rest.len(),
+                _ => start,
+            };
+            out.replace_range(start..end, "");
+        }
+    }
+    read(&out)?;
+    Ok(format!("{bom}{out}"))
+}

@@ -1,0 +1,302 @@
+//! The hooks: which events of a client call us, and how that stands in its settings.
+//!
+//! One table says it for Claude Code, for Codex and for the plugin alike.
+
+use super::json::{self, Node, Step, Tree};
+use super::{Caller, Refused};
+
+/// One event that calls us.
+pub struct Hook {
+    /// The client's name for it.
+    pub event: &'static str,
+    /// Which of its kinds, where there are several.
+    pub matcher: Option<&'static str>,
+    /// Our name for it.
+    pub name: &'static str,
+    /// Whether the client goes on without waiting.
+    pub background: bool,
+    /// How many seconds it may take, if not the client's default.
+    pub timeout_secs: Option<u64>,
+}
+
+const fn hook(event: &'static str, matcher: Option<&'static str>, name: &'static str, timeout_secs: Option<u64>) -> Hook {
+    Hook { event, matcher, name, background: false, timeout_secs }
+}
+
+/// Every event that calls us.
+pub const HOOKS: &[Hook] = &[
+    hook("SessionStart", Some("startup|resume|clear|compact|fork"), "session-start", Some(10)),
+    hook("UserPromptSubmit", None, "user-prompt-submit", Some(5)),
+    hook("PreCompact", Some("manual|auto"), "pre-compact", Some(10)),
+    Hook { background: true, ..hook("Stop", None, "stop", Some(60)) },
+    Hook { background: true, ..hook("SubagentStop", None, "subagent-stop", None) },
+    hook("SessionEnd", None, "session-end", Some(5)),
+];
+
+/// The fields of a handler that are ours to set.
+const OURS: &[&str] = &["type", "command", "args", "async", "timeout"];
+
+/// Whose settings the hooks stand in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Claude Code: a program and its arguments, no shell.
+    ClaudeCode,
+    /// Codex: one line for a shell.
+    Codex,
+    /// The plugin for Claude Code, where a time of its own does not lengthen the end of a session.
+    Plugin,
+}
+
+impl Hook {
+    fn handler(&self, dialect: Dialect, caller: &Caller) -> Vec<(&'static str, Tree)> {
+        let mut words = vec!["hook".to_owned(), self.name.to_owned()];
+        words.extend(caller.vault.iter().flat_map(|vault| ["--vault".to_owned(), vault.clone()]));
+        let mut fields = vec![("type", Tree::text("command"))];
+        if dialect == Dialect::Codex {
+            let line: Vec<String> = std::iter::once(&caller.command).chain(&words).map(|word| quoted(word)).collect();
+            fields.push(("command", Tree::text(line.join(" "))));
+        } else {
+            fields.push(("command", Tree::text(&caller.command)));
+            fields.push(("args", Tree::texts(words)));
+        }
+        if self.background {
+            fields.push(("async", Tree::Flag(true)));
+        }
+        let lengthens = dialect != Dialect::Plugin || self.event != "SessionEnd";
+        fields.extend(self.timeout_secs.filter(|_| lengthens).map(|seconds| ("timeout", Tree::Number(seconds))));
+        fields
+    }
+
+    fn group(&self, dialect: Dialect, caller: &Caller) -> Tree {
+        let matcher = self.matcher.map(|matcher| ("matcher", Tree::text(matcher)));
+        let handlers = ("hooks", Tree::List(vec![Tree::Object(self.handler(dialect, caller))]));
+        Tree::Object(matcher.into_iter().chain([handlers]).collect())
+    }
+}
+
+/// All hooks, as an object by event.
+pub fn all(dialect: Dialect, caller: &Caller) -> Tree {
+    Tree::Object(HOOKS.iter().map(|hook| (hook.event, Tree::List(vec![hook.group(dialect, caller)]))).collect())
+}
+
+/// A word for a POSIX shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:@%+=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// The words of a line for a POSIX shell, as far as quotes go.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut begun) = (Vec::new(), String::new(), false);
+    let (mut quote, mut letters) = (None, line.chars());
+    while let Some(c) = letters.next() {
+        match (quote, c) {
+            (None, ' ' | '\t') => {
+                if begun {
+                    words.push(std::mem::take(&mut word));
+                }
+                begun = false;
+                continue;
+            }
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (None | Some('"'), '\\') => word.extend(letters.next()),
+            (_, c) => word.push(c),
+        }
+        begun = true;
+    }
+    if begun {
+        words.push(word);
+    }
+    words
+}
+
+/// Whether a program is ours, by its name.
+pub fn is_our_program(command: &str) -> bool {
+    let name = command.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name = name.strip_suffix(".exe").or_else(|| name.strip_suffix(".EXE")).unwrap_or(name);
+    name == "icecore"
+}
+
+/// The program and arguments of a handler.
+fn call(handler: &Node) -> Option<Vec<String>> {
+    let command = handler.get("command")?.text()?;
+    match handler.get("args") {
+        Some(args) => {
+            Some(std::iter::once(command.to_owned()).chain(args.items().iter().filter_map(Node::text).map(str::to_owned)).collect())
+        }
+        None => Some(words(command)),
+    }
+}
+
+fn is_ours(handler: &Node) -> bool {
+    let Some(call) = call(handler) else { return false };
+    call.first().is_some_and(|program| is_our_program(program)) && call.iter().skip(1).any(|word| word == "hook")
+}
+
+/// Where a handler of ours stands: its event, group and number.
+struct Place {
+    event: String,
+    group: usize,
+    handler: usize,
+}
+
+fn ours(root: &Node) -> Vec<Place> {
+    let mut found = Vec::new();
+    for event in root.get("hooks").map(Node::members).unwrap_or_default() {
+        for (group, node) in event.value.items().iter().enumerate() {
+            let handlers = node.get("hooks").map(Node::items).unwrap_or_default();
+            let places = handlers.iter().enumerate().filter(|(_, handler)| is_ours(handler));
+            found.extend(places.map(|(handler, _)| Place { event: event.name.clone(), group, handler }));
+        }
+    }
+    found
+}
+
+/// The vault that hooks of ours are bound to.
+pub fn pinned(text: &str) -> Option<String> {
+    let root = json::read(text).ok()??;
+    let place = ours(&root).into_iter().next()?;
+    let handler = root.get("hooks")?.get(&place.event)?.items().get(place.group)?.get("hooks")?.items().get(place.handler)?;
+    let call = call(handler)?;
+    call.iter().skip_while(|word| *word != "--vault").nth(1).cloned()
+}
+
+/// Whether the client was told to run no hooks at all.
+pub fn are_off(text: &str) -> bool {
+    let root = json::read(text).ok().flatten();
+    root.is_some_and(|root| root.get("disableAllHooks").is_some_and(|off| matches!(off.kind, json::Kind::Flag(true))))
+}
+
+fn checked(root: &Node, dialect: Dialect) -> Result<(), Refused> {
+    if !root.is_object() {
+        return Err(Refused::Unlike("the whole of it", "an object"));
+    }
+    if dialect == Dialect::Codex
+        && let Some(other) = root.members().iter().find(|member| !["description", "hooks"].contains(&member.name.as_str()))
+    {
+        return Err(Refused::Unknown(other.name.clone()));
+    }
+    super::once(root, "hooks")?;
+    let Some(hooks) = root.get("hooks") else { return Ok(()) };
+    if !hooks.is_object() {
+        return Err(Refused::Unlike("`hooks`", "an object"));
+    }
+    for hook in HOOKS {
+        super::once(hooks, hook.event)?;
+        if hooks.get(hook.event).is_some_and(|event| !matches!(event.kind, json::Kind::List(_))) {
+            return Err(Refused::Unlike(hook.event, "a list"));
+        }
+    }
+    Ok(())
+}
+
+/// The settings with every hook as it should be.
+pub fn connect(text: &str, dialect: Dialect, caller: &Caller) -> Result<String, Refused> {
+    let Some(root) = json::read(text)? else {
+        return Ok(super::begun(text, &Tree::Object(vec![("hooks", all(dialect, caller))])));
+    };
+    checked(&root, dialect)?;
+    if root.get("hooks").is_none() {
+        return Ok(json::added(text, &[], Some("hooks"), &all(dialect, caller))?);
+    }
+    let mut text = text.to_owned();
+    // What an older version put where nothing of ours belongs any more.
+    text = taken_out(text, |place| !HOOKS.iter().any(|hook| hook.event == place.event), |_| false)?;
+    for hook in HOOKS {
+        text = with_hook(text, hook, dialect, caller)?;
+    }
+    Ok(text)
+}
+
+fn with_hook(mut text: String, hook: &Hook, dialect: Dialect, caller: &Caller) -> Result<String, Refused> {
+    let (in_hooks, in_event) = ([Step::Field("hooks")], [Step::Field("hooks"), Step::Field(hook.event)]);
+    loop {
+        let Some(root) = json::read(&text)? else { return Ok(text) };
+        let groups = root.get("hooks").and_then(|hooks| hooks.get(hook.event)).map(Node::items);
+        let Some(groups) = groups else {
+            let list = Tree::List(vec![hook.group(dialect, caller)]);
+            return Ok(json::added(&text, &in_hooks, Some(hook.event), &list)?);
+        };
+        let mut places = ours(&root).into_iter().filter(|place| place.event == hook.event);
+        let Some(place) = places.next() else {
+            return Ok(json::added(&text, &in_event, None, &hook.group(dialect, caller))?);
+        };
+        if let Some(second) = places.next_back() {
+            text = without(&text, &second, &|_| true)?;
+            continue;
+        }
+        let group = &groups[place.group];
+        let alone = group.get("hooks").map_or(0, |handlers| handlers.items().len()) == 1;
+        let fits = match hook.matcher {
+            Some(matcher) => group.get("matcher").and_then(Node::text) == Some(matcher),
+            None => group.get("matcher").is_none(),
+        };
+        let own = [in_event[0], in_event[1], Step::Item(place.group)];
+        match (fits, alone, hook.matcher) {
+            (true, ..) => {
+                let handler = [own[0], own[1], own[2], Step::Field("hooks"), Step::Item(place.handler)];
+                return upgraded(&text, &handler, &hook.handler(dialect, caller));
+            }
+            // With others' handlers in one group: theirs stay, ours gets a group of its own.
+            (false, false, _) => text = without(&text, &place, &|_| true)?,
+            (false, true, Some(matcher)) => {
+                let matcher = Tree::text(matcher);
+                text = match group.get("matcher") {
+                    Some(_) => json::replaced(&text, &[own[0], own[1], own[2], Step::Field("matcher")], &matcher)?,
+                    None => json::added(&text, &own, Some("matcher"), &matcher)?,
+                };
+            }
+            (false, true, None) => text = json::removed(&text, &[own[0], own[1], own[2], Step::Field("matcher")])?,
+        }
+    }
+}
+
+/// The text with these fields of a handler as they should be; fields that somebody else added stay.
+fn upgraded(text: &str, way: &[Step<'_>], wanted: &[(&'static str, Tree)]) -> Result<String, Refused> {
+    let mut text = super::with_fields(text, way, wanted)?;
+    for name in OURS.iter().filter(|name| !wanted.iter().any(|(known, _)| known == *name)) {
+        let field: Vec<Step<'_>> = way.iter().copied().chain([Step::Field(name)]).collect();
+        text = json::removed(&text, &field)?;
+    }
+    Ok(text)
+}
+
+/// The settings without hooks of ours. What was there before, as far as that is known, stays even if nothing is left in it.
+pub fn disconnect(text: &str, before: Option<&str>) -> Result<String, Refused> {
+    let before = before.and_then(|before| json::read(before).ok()?);
+    let was_there = |event: Option<&str>| {
+        let hooks = before.as_ref().and_then(|before| before.get("hooks"));
+        event.map_or_else(|| hooks.is_some(), |event| hooks.is_some_and(|hooks| hooks.get(event).is_some()))
+    };
+    taken_out(text.to_owned(), |_| true, was_there)
+}
+
+fn taken_out(mut text: String, which: impl Fn(&Place) -> bool, stays: impl Fn(Option<&str>) -> bool) -> Result<String, Refused> {
+    loop {
+        let Some(root) = json::read(&text)? else { return Ok(text) };
+        let Some(place) = ours(&root).into_iter().rfind(|place| which(place)) else { return Ok(text) };
+        text = without(&text, &place, &stays)?;
+    }
+}
+
+/// The text without one handler, and without what is left empty by that unless it `stays`.
+fn without(text: &str, place: &Place, stays: &dyn Fn(Option<&str>) -> bool) -> Result<String, Refused> {
+    let Some(root) = json::read(text)? else { return Ok(text.to_owned()) };
+    let (hooks, event) = (Step::Field("hooks"), Step::Field(place.event.as_str()));
+    let way = [hooks, event, Step::Item(place.group), hooks, Step::Item(place.handler)];
+    let all = root.get("hooks");
+    let groups = all.and_then(|all| all.get(&place.event)).map(Node::items).unwrap_or_default();
+    let handlers = groups.get(place.group).and_then(|group| group.get("hooks")).map(Node::items).unwrap_or_default();
+    let mut depth = 5;
+    if handlers.len() == 1 {
+        depth = 3;
+        if groups.len() == 1 && !stays(Some(&place.event)) {
+            depth = 2;
+            if all.is_some_and(|all| all.members().len() == 1) && !stays(None) {
+                depth = 1;
+            }
+        }
+    }
+    Ok(json::removed(text, &way[..depth])?)
+}

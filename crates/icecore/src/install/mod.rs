@@ -1,0 +1,387 @@
+//! Connecting clients: `icecore install` and `icecore uninstall`.
+//!
+//! What a settings file has to say is a pure rule from text to text (`hooks`, `servers`, `codex`, over `json`); `clients` says
+//! where the files are. Here a change is planned for every file of a client before any of them is written, and undone: byte for
+//! byte where nothing else changed since, and by taking out only what is ours where something did.
+
+pub mod clients;
+mod codex;
+mod hooks;
+mod json;
+mod servers;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use icecore_domain::hash::Hash;
+use icecore_domain::page;
+use icecore_store::neighbour;
+use serde::{Deserialize, Serialize};
+
+use self::clients::{Client, Machine, Place};
+use self::json::{Malformed, Node, Step, Tree};
+
+/// How we are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The program: its name, or where it is.
+    pub command: String,
+    /// The vault it is bound to.
+    pub vault: Option<String>,
+}
+
+/// Why settings are left as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// They cannot be read.
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    /// They are no text.
+    #[error("it is not UTF-8 from byte {0} on")]
+    NotText(usize),
+    /// Something in them is not what the client itself expects.
+    #[error("{0} is not {1}")]
+    Unlike(&'static str, &'static str),
+    /// Codex would not read them.
+    #[error("it has `{0}` at its top, and Codex reads no hooks from a file that has anything but `description` and `hooks` there")]
+    Unknown(String),
+    /// Two fields of one name: it is not clear which counts.
+    #[error("it has two fields named `{0}`; leave only one")]
+    Twice(String),
+    /// Another server has our name.
+    #[error("it has a server named `icecore` that does not start `icecore mcp`; give that one another name, or take it out")]
+    Taken,
+    /// A stranger's project must not choose which of a person's files are written.
+    #[error("it is a link that leads out of the project, to {}", .0.display())]
+    Outside(PathBuf),
+    /// The client has settings for a person only.
+    #[error("{0} has no settings of a project; leave --project out")]
+    NoProject(&'static str),
+}
+
+/// That a name is there once at most.
+fn once(node: &Node, name: &str) -> Result<(), Refused> {
+    let many = node.members().iter().filter(|member| member.name == name).count();
+    if many > 1 { Err(Refused::Twice(name.to_owned())) } else { Ok(()) }
+}
+
+/// Settings that begin with a value, after what little is there.
+fn begun(text: &str, tree: &Tree) -> String {
+    let whole = json::whole(tree);
+    let whole = if text.contains("\r\n") { whole.replace('\n', "\r\n") } else { whole };
+    match text.trim_start_matches('\u{FEFF}').trim() {
+        "" => format!("{}{whole}", if text.starts_with('\u{FEFF}') { "\u{FEFF}" } else { "" }),
+        // Comments alone.
+        _ => format!("{}{}{whole}", text.trim_end(), if text.contains("\r\n") { "\r\n" } else { "\n" }),
+    }
+}
+
+/// The text with these fields in the object at `way`; others stay.
+fn with_fields(text: &str, way: &[Step<'_>], wanted: &[(&'static str, Tree)]) -> Result<String, Refused> {
+    let mut text = text.to_owned();
+    for (name, tree) in wanted {
+        let field: Vec<Step<'_>> = way.iter().copied().chain([Step::Field(name)]).collect();
+        let has = json::read(&text)?.is_some_and(|root| json::find(&root, &field).is_some());
+        text = if has { json::replaced(&text, &field, tree)? } else { json::added(&text, way, Some(name), tree)? };
+    }
+    Ok(text)
+}
+
+/// What is known of a file that was changed: enough to bring it back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Record {
+    /// The file.
+    file: PathBuf,
+    /// Whether it was there.
+    was_there: bool,
+    /// The SHA-256 of what was written.
+    wrote: String,
+    /// Folders that were made for it, outermost first.
+    made: Vec<PathBuf>,
+}
+
+/// Where it is kept what files were before.
+#[derive(Debug, Clone)]
+pub struct Records {
+    folder: PathBuf,
+    home: PathBuf,
+}
+
+/// A record with what the file was.
+struct Known {
+    record: Record,
+    before: Option<String>,
+}
+
+impl Records {
+    /// The records in that folder of a person's home.
+    pub fn new(folder: PathBuf, home: &Path) -> Self {
+        Self { folder, home: home.to_owned() }
+    }
+
+    fn places(&self, target: &Path) -> (PathBuf, PathBuf) {
+        let name = page::slug(&target.file_name().unwrap_or_default().to_string_lossy());
+        let name = format!("{name}-{}", Hash::of(target.as_os_str().as_encoded_bytes()).short());
+        (self.folder.join(format!("{name}.json")), self.folder.join(format!("{name}.before")))
+    }
+
+    fn of(&self, target: &Path) -> Option<Known> {
+        let (record, before) = self.places(target);
+        let record: Record = serde_json::from_slice(&neighbour::read(&record).ok()??).ok()?;
+        if record.file != target {
+            return None;
+        }
+        let before = match record.was_there {
+            true => Some(String::from_utf8(neighbour::read(&before).ok()??).ok()?),
+            false => None,
+        };
+        Some(Known { record, before })
+    }
+
+    fn keep(&self, record: &Record, before: Option<&str>) -> icecore_store::Result<()> {
+        let (place, backup) = self.places(&record.file);
+        let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
+        // The backup first: a record without it would be believed.
+        for (place, bytes) in before.map(|before| (&backup, before.as_bytes())).into_iter().chain([(&place, text.as_bytes())]) {
+            neighbour::put(place, bytes, 0o600, neighbour::read(place)?.as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn drop(&self, target: &Path) -> icecore_store::Result<()> {
+        let (place, backup) = self.places(target);
+        for place in [place, backup] {
+            if let Some(bytes) = neighbour::read(&place)? {
+                neighbour::remove(&place, &bytes)?;
+            }
+        }
+        // Nothing is left behind, not even a folder.
+        let mut folders: Vec<PathBuf> = self
+            .folder
+            .ancestors()
+            .take_while(|folder| folder.starts_with(&self.home) && **folder != self.home)
+            .map(Path::to_owned)
+            .collect();
+        folders.reverse();
+        neighbour::remove_empty(&folders);
+        Ok(())
+    }
+}
+
+/// A change of one file, as it would be written.
+#[derive(Debug)]
+pub struct Change {
+    /// The file as the client names it, and how it tells of us.
+    pub place: Place,
+    /// The file itself, where links lead to.
+    pub target: PathBuf,
+    /// What is in it.
+    pub text: Option<String>,
+    /// What is to be in it.
+    pub after: Option<String>,
+    /// What it is to be again when we leave.
+    before: Option<String>,
+    /// Folders that were made for it.
+    made: Vec<PathBuf>,
+    /// A new file's mode.
+    mode: u32,
+    leaves: bool,
+}
+
+/// How a client's file stands to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It tells of us as it should.
+    Connected,
+    /// It tells of us in another way: an older version's, or another program's place.
+    Outdated,
+    /// It does not tell of us.
+    Absent,
+    /// It cannot be read or changed.
+    Refused,
+}
+
+/// Why something was not planned or done, and with which file.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The settings are left as they are.
+    #[error("{}: {why}. Nothing was written", file.display())]
+    Refused {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        why: Refused,
+    },
+    /// The system or somebody else was in the way.
+    #[error(transparent)]
+    Store(#[from] icecore_store::Error),
+    /// The client has no such files.
+    #[error(transparent)]
+    Client(#[from] Refused),
+}
+
+fn text_of(file: &Path) -> Result<(PathBuf, Option<String>), Trouble> {
+    let target = neighbour::target(file)?;
+    let text = match neighbour::read(&target)?.map(String::from_utf8) {
+        Some(Err(error)) => {
+            let why = Refused::NotText(error.utf8_error().valid_up_to() + 1);
+            return Err(Trouble::Refused { file: file.to_owned(), why });
+        }
+        text => text.transpose().unwrap_or_default(),
+    };
+    Ok((target, text))
+}
+
+/// What a file is without us.
+fn left(place: &Place, text: Option<&str>, known: Option<&Known>) -> Result<Option<String>, Refused> {
+    let Some(text) = text else { return Ok(None) };
+    if let Some(known) = known.filter(|known| known.record.wrote == Hash::of(text.as_bytes()).to_string()) {
+        return Ok(known.before.clone());
+    }
+    let left = place.part.disconnect(text, known.and_then(|known| known.before.as_deref()))?;
+    let ours = known.is_some_and(|known| !known.record.was_there);
+    Ok(Some(left).filter(|left| left == text || !ours || !place.part.says_nothing(left)))
+}
+
+/// The text of a file and where it really is, which has to be within a project if it is of one.
+fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<String>), Trouble> {
+    let (target, text) = text_of(file)?;
+    let inside = |project: &Path| std::fs::canonicalize(project).is_ok_and(|project| target.starts_with(project));
+    if project.is_some_and(|project| !inside(project)) {
+        return Err(Trouble::Refused { file: file.to_owned(), why: Refused::Outside(target) });
+    }
+    Ok((target, text))
+}
+
+/// Plans to connect these files, a person's own or those of a project; nothing is written yet.
+pub fn connecting(places: &[Place], caller: &Caller, project: Option<&Path>, records: &Records) -> Result<Vec<Change>, Trouble> {
+    let mode = if project.is_some() { 0o644 } else { 0o600 };
+    let change = |place: &Place| {
+        let refused = |why| Trouble::Refused { file: place.path.clone(), why };
+        let (target, text) = text_within(&place.path, project)?;
+        let known = records.of(&target);
+        let before = left(place, text.as_deref(), known.as_ref()).map_err(refused)?;
+        // Whoever was bound to a vault stays so until told otherwise.
+        let vault = caller.vault.clone().or_else(|| place.part.pinned(text.as_deref()?));
+        let caller = Caller { vault, command: caller.command.clone() };
+        let after = place.part.connect(text.as_deref().unwrap_or_default(), &caller).map_err(refused)?;
+        let made = known.map(|known| known.record.made).unwrap_or_default();
+        Ok(Change { place: place.clone(), target, text, after: Some(after), before, made, mode, leaves: false })
+    };
+    places.iter().map(change).collect()
+}
+
+/// Plans to take us out of these files, a person's own or those of a project; nothing is written yet.
+pub fn disconnecting(places: &[Place], project: Option<&Path>, records: &Records) -> Result<Vec<Change>, Trouble> {
+    let change = |place: &Place| {
+        let (target, text) = text_within(&place.path, project)?;
+        let known = records.of(&target);
+        let after = left(place, text.as_deref(), known.as_ref()).map_err(|why| Trouble::Refused { file: place.path.clone(), why })?;
+        let made = known.map(|known| known.record.made).unwrap_or_default();
+        Ok(Change { place: place.clone(), target, text, after: after.clone(), before: after, made, mode: 0o600, leaves: true })
+    };
+    places.iter().map(change).collect()
+}
+
+impl Change {
+    /// Whether anything would be written.
+    pub fn is_any(&self) -> bool {
+        self.text != self.after
+    }
+
+    /// Whether it puts hooks where none are run.
+    pub fn is_in_vain(&self) -> bool {
+        matches!(self.place.part, clients::Part::Hooks(_)) && self.text.as_deref().is_some_and(hooks::are_off)
+    }
+
+    /// Where the backup of what was there is kept.
+    pub fn backup(&self, records: &Records) -> Option<PathBuf> {
+        (!self.leaves && self.is_any() && self.before.is_some()).then(|| records.places(&self.target).1)
+    }
+
+    /// Writes it.
+    pub fn write(&self, records: &Records) -> Result<(), Trouble> {
+        let (old, new) = (self.text.as_deref(), self.after.as_deref());
+        if self.leaves {
+            match (old, new) {
+                (Some(old), Some(new)) if old != new => {
+                    drop(neighbour::put(&self.target, new.as_bytes(), self.mode, Some(old.as_bytes()))?)
+                }
+                (Some(old), None) => {
+                    neighbour::remove(&self.target, old.as_bytes())?;
+                    neighbour::remove_empty(&self.made);
+                }
+                (None, _) => neighbour::remove_empty(&self.made),
+                _ => {}
+            }
+            return Ok(records.drop(&self.target)?);
+        }
+        let Some(new) = new.filter(|_| self.is_any()) else { return Ok(()) };
+        let mut record = Record {
+            file: self.target.clone(),
+            was_there: self.before.is_some(),
+            wrote: Hash::of(new.as_bytes()).to_string(),
+            made: self.made.clone(),
+        };
+        // The record first: whatever happens then, it can be undone.
+        records.keep(&record, self.before.as_deref())?;
+        let made = neighbour::put(&self.target, new.as_bytes(), self.mode, old.map(str::as_bytes))?;
+        if !made.is_empty() {
+            record.made = made;
+            records.keep(&record, self.before.as_deref())?;
+        }
+        Ok(())
+    }
+}
+
+/// A client's file and how it stands to us.
+#[derive(Debug)]
+pub struct Standing {
+    /// The file.
+    pub place: Place,
+    /// How it stands.
+    pub state: State,
+    /// If it cannot be changed, why.
+    pub why: Option<String>,
+}
+
+fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
+    let look = || -> Result<State, Trouble> {
+        let refused = |why| Trouble::Refused { file: place.path.clone(), why };
+        let (_, text) = text_of(&place.path)?;
+        let Some(text) = text else { return Ok(State::Absent) };
+        let vault = place.part.pinned(&text);
+        let wanted = place.part.connect(&text, &Caller { vault, command: caller.command.clone() }).map_err(refused)?;
+        if wanted == text {
+            return Ok(State::Connected);
+        }
+        Ok(if place.part.disconnect(&text, None).map_err(refused)? == text { State::Absent } else { State::Outdated })
+    };
+    match look() {
+        Ok(state) => (state, None),
+        Err(Trouble::Refused { why, .. }) => (State::Refused, Some(why.to_string())),
+        Err(error) => (State::Refused, Some(error.to_string())),
+    }
+}
+
+/// How a client is to call us: by name where the search path leads to this very program, else by where it is. `found` is
+/// where the search path leads to.
+pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool, vault: Option<String>) -> Caller {
+    let by_name = found.is_some() && (!client.has_window() || shared);
+    let command = if by_name { "icecore".to_owned() } else { found.unwrap_or(own).display().to_string() };
+    Caller { command, vault }
+}
+
+/// The clients of this machine and how each stands to us.
+pub fn connected(machine: &Machine, caller: impl Fn(Client) -> Caller) -> Vec<(Client, Vec<Standing>)> {
+    let of = |client: Client| {
+        let standing = |place: Place| {
+            let (state, why) = state(&place, &caller(client));
+            Standing { place, state, why }
+        };
+        (client, client.places(machine, None).unwrap_or_default().into_iter().map(standing).collect())
+    };
+    Client::ALL.into_iter().map(of).collect()
+}

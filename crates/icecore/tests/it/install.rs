@@ -1,0 +1,369 @@
+//! Connecting clients, as a person does it: a home in a temporary folder, the real program, and the files before and after.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::model::house;
+use crate::program::{Said, bare, program, said};
+
+/// A person's home, with a project in it.
+struct Person {
+    folder: TempDir,
+}
+
+impl Person {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::create_dir_all(folder.path().join("project/.git")).unwrap();
+        fs::create_dir_all(folder.path().join("project/src")).unwrap();
+        Self { folder }
+    }
+
+    fn home(&self) -> PathBuf {
+        fs::canonicalize(self.folder.path()).unwrap()
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.home().join(path)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = bare(program());
+        // With the program on the search path, as after an installation.
+        let path = std::env::join_paths(
+            std::iter::once(Path::new(program()).parent().unwrap().to_owned())
+                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+        );
+        command.env("HOME", self.home()).env("PATH", path.unwrap()).current_dir(self.at("project/src")).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Said {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    fn ok(&self, arguments: &[&str]) -> Said {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+        said
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        self.ok(&[arguments, &["--json"]].concat()).json()
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let place = self.at(path);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(place, text).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Every file and folder, with what is in it and its mode.
+    fn everything(&self) -> BTreeMap<String, (u32, String)> {
+        fn walk(folder: &Path, found: &mut BTreeMap<String, (u32, String)>) {
+            for entry in fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                let mode = entry.metadata().unwrap().permissions().mode();
+                let name = path.display().to_string();
+                if entry.file_type().unwrap().is_symlink() {
+                    found.insert(name, (0, fs::read_link(&path).unwrap().display().to_string()));
+                } else if path.is_dir() {
+                    found.insert(name, (mode, String::new()));
+                    walk(&path, found);
+                } else {
+                    found.insert(name, (mode, fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(&self.home(), &mut found);
+        found
+    }
+
+    fn state(&self, client: &str) -> Vec<String> {
+        let told = self.json(&["install"]);
+        let one = told["clients"].as_array().unwrap().iter().find(|one| one["client"] == client).unwrap();
+        one["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|file| format!("{} {}", file["what"].as_str().unwrap(), file["state"].as_str().unwrap()))
+            .collect()
+    }
+}
+
+const CLIENTS: [(&str, &[&str], &[&str]); 5] = [
+    ("claude-code", &[".claude/settings.json", ".claude.json"], &[".claude/settings.json", ".mcp.json"]),
+    ("codex", &[".codex/hooks.json", ".codex/config.toml"], &[".codex/hooks.json", ".codex/config.toml"]),
+    ("claude-desktop", &[".config/Claude/claude_desktop_config.json"], &[]),
+    ("cursor", &[".cursor/mcp.json"], &[".cursor/mcp.json"]),
+    ("vscode", &[".config/Code/User/mcp.json"], &[".vscode/mcp.json"]),
+];
+
+// A walk for each client, from nothing and from settings of its own, and back: nothing is left
+#[test]
+fn every_client_is_connected_and_left_as_it_was() {
+    for (client, own, shared) in CLIENTS {
+        for furnished in [false, true] {
+            for project in [false, true] {
+                let (files, prefix) = if project { (shared, "project/") } else { (own, "") };
+                if files.is_empty() {
+                    continue;
+                }
+                let person = Person::new();
+                let name = format!("{client}, furnished {furnished}, project {project}");
+                let first = if client == "codex" { "{ \"description\": \"mine\" }" } else { "{\r\n\t\"theirs\": [1, 2], // kept\r\n}" };
+                if furnished {
+                    for file in files {
+                        person.write(&format!("{prefix}{file}"), if file.ends_with(".toml") { "model = \"x\" # mine" } else { first });
+                        let mode = fs::Permissions::from_mode(0o640);
+                        fs::set_permissions(person.at(&format!("{prefix}{file}")), mode).unwrap();
+                    }
+                }
+                let before = person.everything();
+                let options: Vec<&str> = if project { vec!["install", client, "--project"] } else { vec!["install", client] };
+                // Shown, but not written.
+                let shown = person.ok(&[&options[..], &["--dry-run"]].concat());
+                assert!(shown.out.contains("+++") && shown.out.contains("icecore"), "{name}: {shown:?}");
+                assert!(!shown.out.contains('\u{1b}'), "{name}");
+                // Nobody can be asked here.
+                let said = person.run(&options);
+                assert_eq!(said.code, Some(2), "{name}: {said:?}");
+                assert!(said.err.contains("--yes") && said.err.contains("--dry-run"), "{name}: {said:?}");
+                assert_eq!(person.everything(), before, "{name}");
+                let told = person.json(&[&options[..], &["--yes"]].concat());
+                assert_eq!(told["done"], true, "{name}: {told}");
+                for (file, change) in files.iter().zip(told["changes"].as_array().unwrap()) {
+                    assert_eq!(change["file"], person.at(&format!("{prefix}{file}")).to_str().unwrap(), "{name}");
+                    assert_eq!(change["did"], if furnished { "change" } else { "create" }, "{name}");
+                    assert_eq!(change["backup"].is_string(), furnished, "{name}");
+                    if let Some(backup) = change["backup"].as_str() {
+                        let known = &before[&person.at(&format!("{prefix}{file}")).display().to_string()].1;
+                        assert_eq!(&fs::read_to_string(backup).unwrap(), known, "{name}");
+                        assert_eq!(fs::metadata(backup).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+                    }
+                    let text = person.read(&format!("{prefix}{file}"));
+                    assert!(text.contains("icecore") && (!furnished || text.contains("theirs") || text.contains("mine")), "{name}: {text}");
+                }
+                if !project {
+                    assert!(person.state(client).iter().all(|state| state.ends_with(" connected")), "{name}: {:?}", person.state(client));
+                }
+                // Once is enough.
+                let after = person.everything();
+                let again = person.json(&options);
+                assert!(
+                    again["done"] == false && again["changes"].as_array().unwrap().iter().all(|change| change["did"] == "nothing"),
+                    "{name}: {again}"
+                );
+                assert_eq!(person.everything(), after, "{name}");
+                let leave: Vec<&str> = std::iter::once("uninstall").chain(options[1..].iter().copied()).collect();
+                person.ok(&[&leave[..], &["--yes"]].concat());
+                assert_eq!(person.everything(), before, "{name}: left as it was");
+                person.ok(&leave);
+            }
+        }
+    }
+}
+
+// What changed since is kept; only what is ours goes
+#[test]
+fn what_somebody_changed_since_stays() {
+    let person = Person::new();
+    person.write(".claude/settings.json", "{\n  \"model\": \"opus\",\n  \"hooks\": {\n    \"Stop\": []\n  }\n}\n");
+    person.ok(&["install", "claude-code", "--yes"]);
+    // Claude Code writes its own file all the time.
+    let text = person.read(".claude.json");
+    person.write(".claude.json", &text.replacen('{', "{\n  \"numStartups\": 7,", 1));
+    let text = person.read(".claude/settings.json");
+    person.write(".claude/settings.json", &text.replace("\"opus\"", "\"haiku\""));
+    assert_eq!(person.state("claude-code"), ["hooks connected", "mcp connected"]);
+    // Another version comes meanwhile, and is bound to a vault: in place.
+    person.ok(&["init", "-q"]);
+    let vault = person.at(".local/share/icecore");
+    person.ok(&["install", "claude-code", "--yes", "--vault", vault.to_str().unwrap()]);
+    let settings: Value = serde_json::from_str(&person.read(".claude/settings.json")).unwrap();
+    assert_eq!(settings["hooks"]["Stop"][0]["hooks"][0]["args"], serde_json::json!(["hook", "stop", "--vault", vault]));
+    assert_eq!(settings["hooks"]["Stop"].as_array().unwrap().len(), 1);
+    let servers: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
+    assert_eq!(servers["mcpServers"]["icecore"]["env"]["ICECORE_VAULT"], vault.to_str().unwrap());
+    // Who is bound stays bound.
+    assert_eq!(person.json(&["install", "claude-code"])["changes"][0]["did"], "nothing");
+    assert!(person.ok(&["status", "--now", crate::program::NOW]).out.contains("connected: Claude Code (hooks, mcp)"));
+    person.ok(&["uninstall", "claude-code", "--yes"]);
+    assert_eq!(person.read(".claude/settings.json"), "{\n  \"model\": \"haiku\",\n  \"hooks\": {\n    \"Stop\": []\n  }\n}\n");
+    let left: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
+    assert_eq!(left, serde_json::json!({ "numStartups": 7 }));
+    assert!(!person.at(".local/state").exists());
+}
+
+// Only the hooks, only the server; by name, or by where the program is
+#[test]
+fn a_part_can_be_chosen_and_the_program_is_found_again() {
+    let person = Person::new();
+    person.ok(&["install", "claude-code", "--only", "mcp", "--yes"]);
+    assert!(!person.at(".claude").exists());
+    assert_eq!(person.state("claude-code"), ["hooks absent", "mcp connected"]);
+    person.ok(&["install", "claude-code", "--only", "hooks", "--yes"]);
+    person.ok(&["uninstall", "claude-code", "--only", "mcp", "--yes"]);
+    assert_eq!(person.state("claude-code"), ["hooks connected", "mcp absent"]);
+    let said = person.run(&["install", "cursor", "--only", "hooks"]);
+    assert!(said.code == Some(2) && said.err.contains("Cursor has no hooks"), "{said:?}");
+    let said = person.run(&["install", "claude-desktop", "--project"]);
+    assert!(said.code == Some(2) && said.err.contains("no settings of a project"), "{said:?}");
+    // Without a search path that leads here, and for what is started from a desktop: the whole path.
+    let command = |path: &str, name: &str| -> String {
+        let settings: Value = serde_json::from_str(&person.read(path)).unwrap();
+        settings.pointer(name).unwrap().as_str().unwrap().to_owned()
+    };
+    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), "icecore");
+    person.ok(&["install", "cursor", "--yes"]);
+    assert_eq!(command(".cursor/mcp.json", "/mcpServers/icecore/command"), program());
+    let mut elsewhere = person.command(&["install", "claude-code", "--yes"]);
+    let said = said(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), program());
+    // Another place for everything.
+    let mut moved = person.command(&["install", "codex", "--yes"]);
+    moved.env("CODEX_HOME", person.at("x/codex"));
+    assert!(moved.output().unwrap().status.success());
+    let mut moved = person.command(&["install", "claude-code", "--yes"]);
+    moved.env("CLAUDE_CONFIG_DIR", person.at("x/claude"));
+    assert!(moved.output().unwrap().status.success());
+    for file in ["x/codex/hooks.json", "x/codex/config.toml", "x/claude/settings.json", "x/claude/.claude.json"] {
+        assert!(person.read(file).contains("icecore"), "{file}");
+    }
+    assert!(!person.at(".codex").exists());
+}
+
+// Dotfiles: the link stays, the file behind it changes
+#[test]
+fn a_link_is_written_through() {
+    let person = Person::new();
+    person.write("dotfiles/claude.json", "{}\n");
+    fs::create_dir(person.at(".claude")).unwrap();
+    symlink("../dotfiles/claude.json", person.at(".claude/settings.json")).unwrap();
+    // One that leads to nothing yet.
+    symlink(person.at("dotfiles/new.json"), person.at(".claude.json")).unwrap();
+    let before = person.everything();
+    person.ok(&["install", "claude-code", "--yes"]);
+    assert!(fs::symlink_metadata(person.at(".claude/settings.json")).unwrap().file_type().is_symlink());
+    assert!(person.read("dotfiles/claude.json").contains("session-start") && person.read("dotfiles/new.json").contains("mcpServers"));
+    person.ok(&["uninstall", "claude-code", "--yes"]);
+    assert_eq!(person.everything(), before);
+    // But what a project links to outside of itself is not the project's to choose.
+    person.write("private.json", "{}");
+    symlink("../private.json", person.at("project/.mcp.json")).unwrap();
+    let said = person.run(&["install", "claude-code", "--project", "--yes"]);
+    assert!(said.code == Some(4) && said.err.contains("leads out of the project"), "{said:?}");
+    assert!(person.read("private.json") == "{}" && !person.at("project/.claude").exists());
+    symlink("ring-b", person.at("ring-a")).unwrap();
+    symlink("ring-a", person.at("ring-b")).unwrap();
+    fs::create_dir(person.at(".cursor")).unwrap();
+    symlink("../ring-a", person.at(".cursor/mcp.json")).unwrap();
+    let said = person.run(&["install", "cursor", "--yes"]);
+    assert!(said.code == Some(1) && said.err.contains("links"), "{said:?}");
+}
+
+// What cannot be read is never written over; nothing is written if any file of a client is refused
+#[test]
+fn broken_settings_are_refused_with_line_and_column() {
+    let person = Person::new();
+    person.write(".claude.json", "{\n  \"mcpServers\": {\n    oops\n  }\n}\n");
+    let before = person.everything();
+    let said = person.run(&["install", "claude-code", "--yes"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(
+        said.err.contains(".claude.json: line 3, column 5: a name in double quotes was expected here. Nothing was written"),
+        "{said:?}"
+    );
+    assert_eq!(person.everything(), before);
+    fs::write(person.at(".claude.json"), b"{\"a\": \"\xff\"}").unwrap();
+    let said = person.run(&["install", "claude-code", "--yes"]);
+    assert!(said.err.contains("not UTF-8 from byte 8 on"), "{said:?}");
+    let listed = person.run(&["install"]);
+    assert!(listed.code == Some(0) && listed.out.contains("unreadable") && listed.err.contains("UTF-8"), "{listed:?}");
+    // Hooks that would not run are written, but not in silence.
+    person.write(".claude.json", "{}");
+    person.write(".claude/settings.json", "{ \"disableAllHooks\": true }");
+    assert!(person.ok(&["install", "claude-code", "--yes"]).err.contains("no hook runs until that is taken out"));
+    // A vault that is none binds nobody.
+    let said = person.run(&["install", "cursor", "--yes", "--vault", "nowhere"]);
+    assert!(said.code == Some(3) && said.err.contains("nowhere is not a vault"), "{said:?}");
+}
+
+// A person at a terminal is asked; colours are for terminals; keys of others are not shown
+#[test]
+fn a_person_is_shown_the_change_and_asked() {
+    let person = Person::new();
+    let key = format!("sk-ant-api03-{}", "abcDEF123456_-".repeat(7));
+    person.write(
+        ".cursor/mcp.json",
+        &format!("{{\n  \"mcpServers\": {{\n    \"other\": {{ \"env\": {{ \"ANTHROPIC_API_KEY\": \"{key}\" }} }}\n  }}\n}}\n"),
+    );
+    let at_terminal = |answer: &str| {
+        // `script` gives it a terminal.
+        let line = format!("'{}' install cursor", program());
+        let mut child = bare("script");
+        child.env("HOME", person.home()).env("TERM", "xterm").current_dir(person.at("project")).args(["-qec", &line, "/dev/null"]);
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    let before = person.everything();
+    let shown = at_terminal("n\n");
+    assert!(shown.contains("\u{1b}[32m+") && shown.contains("Write this? [y/N]") && shown.contains("Nothing was written"), "{shown}");
+    assert!(!shown.contains(&key), "{shown}");
+    assert_eq!(person.everything(), before);
+    let shown = at_terminal("y\n");
+    assert!(shown.contains("Cursor is connected."), "{shown}");
+    assert!(person.read(".cursor/mcp.json").contains(&key) && person.read(".cursor/mcp.json").contains("\"icecore\""));
+}
+
+// The bundle for Claude Desktop: a zip of a manifest and a program that can be run
+#[test]
+fn the_bundle_is_whole() {
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("icecore.mcpb");
+    let pack = || {
+        let said = said(bare(house().join("plugin/mcpb/pack")).arg(program()).arg(&bundle).arg("linux").output().unwrap());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        fs::read(&bundle).unwrap()
+    };
+    let bytes = pack();
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(&bytes)).unwrap();
+    let names: Vec<String> = archive.file_names().map(str::to_owned).collect();
+    assert_eq!(names, ["manifest.json", "server/icecore"]);
+    let mut read = |name: &str| {
+        let mut file = archive.by_name(name).unwrap();
+        let mut bytes = Vec::new();
+        std::io::copy(&mut file, &mut bytes).unwrap();
+        (bytes, file.unix_mode().unwrap() & 0o777)
+    };
+    let (manifest, _) = read("manifest.json");
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    assert_eq!((&manifest["manifest_version"], &manifest["version"]), (&"0.3".into(), &env!("CARGO_PKG_VERSION").into()));
+    let server = &manifest["server"];
+    assert_eq!((&server["type"], &server["mcp_config"]["args"]), (&"binary".into(), &serde_json::json!(["mcp"])));
+    let entry = server["entry_point"].as_str().unwrap();
+    assert_eq!(server["mcp_config"]["command"], format!("${{__dirname}}/{entry}"));
+    assert!(["name", "description"].iter().all(|field| manifest[field].is_string()) && manifest["author"]["name"].is_string());
+    assert_eq!(manifest["compatibility"]["platforms"], serde_json::json!(["linux"]));
+    // What it is told by the person has to be asked for.
+    let env = server["mcp_config"]["env"]["ICECORE_VAULT"].as_str().unwrap();
+    assert!(env == "${user_config.vault}" && manifest["user_config"]["vault"]["type"] == "directory");
+    let (binary, mode) = read(entry);
+    assert_eq!(mode, 0o755);
+    assert_eq!(binary, fs::read(program()).unwrap());
+    assert_eq!(pack(), bytes, "the same input gives the same bundle");
+}
