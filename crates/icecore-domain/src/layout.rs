@@ -51,6 +51,8 @@ pub const TRIGGERS: &str = "recall/triggers.json";
 pub const REPORTS: &str = "knowledge/consolidation-reports";
 /// One file for each thing that was distilled.
 pub const MEMORIES: &str = "memory/memories";
+/// When nothing was to be kept, on a person's word.
+pub const PAUSES: &str = "memory/pauses.jsonl";
 /// Derived and private things.
 pub const PRIVATE: &str = ".icecore";
 

@@ -228,6 +228,9 @@ fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
 }
 
 pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
+    if !out.is_json() {
+        tell_troubles(open, out).await?;
+    }
     if !doctor.fix {
         return verify(open, out).await;
     }
@@ -247,6 +250,24 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
         }
     }
     if repairs.verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
+}
+
+/// What hooks could not do in the last days.
+async fn tell_troubles(open: &Open, out: &mut Out) -> Result<()> {
+    const SHOWN: usize = 10;
+    let troubles = open.memory.hook_troubles().await?;
+    if troubles.is_empty() {
+        return Ok(());
+    }
+    out.line(format!("{YELLOW}Hooks could not do their work{YELLOW:#}"))?;
+    for trouble in troubles.iter().take(SHOWN) {
+        let at = trouble.ts.get(..16).unwrap_or(&trouble.ts).replace('T', " ");
+        out.line(format!("  {DIM}{at}{DIM:#} {CYAN}{}{CYAN:#} {}", trouble.event, plain::one_line(&trouble.what)))?;
+    }
+    if troubles.len() > SHOWN {
+        out.line(format!("  and {} more", troubles.len() - SHOWN))?;
+    }
+    out.line("")
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ mod chat;
 mod converse;
 mod demo;
 mod find;
+mod hooks;
 mod ledger;
 mod night;
 pub mod out;
@@ -243,6 +244,24 @@ enum Command {
         after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
     )]
     Serve(serve::Serve),
+    /// Answer a client's hook: read one JSON object, keep what was said, print what is to be known
+    #[command(
+        after_help = "Examples:\n  icecore hook session-start          what Claude Code and Codex call; see docs/hooks.md\n  icecore hook user-prompt-submit --client codex --vault ~/memory\n  echo '{\"session_id\":\"s1\",\"prompt\":\"which port?\"}' | icecore hook user-prompt-submit\n\nEvents: session-start, user-prompt-submit, pre-compact, post-compact, stop, subagent-stop, session-end; any other word does\nnothing. It always ends with 0 and prints one JSON object. What it could not do is told by `icecore status` and `icecore doctor`."
+    )]
+    Hook(hooks::Hook),
+    /// Keep nothing of what is said to assistants: for a while, in a session, in a project
+    #[command(
+        after_help = "Examples:\n  icecore pause --for 1h             everything, for an hour\n  icecore pause --session last       the session that is going on\n  icecore pause --project            the project of this folder\n  icecore pause --list\n  icecore pause --off                or `icecore resume`\n\nWhat is said meanwhile is not kept later either, when the transcript is read. A prompt that begins or ends with #private, and what\nis answered to it, is not kept; nor is what stands between <private> and </private>."
+    )]
+    Pause(hooks::Pause),
+    /// Keep what is said again
+    #[command(after_help = "Examples:\n  icecore resume                     all pauses end\n  icecore resume --project app")]
+    Resume(hooks::Resume),
+    /// Show exactly what the last prompts were given, and why
+    #[command(
+        after_help = "Examples:\n  icecore injected\n  icecore injected --last 20 --json | jq '.injected[].items'\n  icecore injected --session last"
+    )]
+    Injected(hooks::Injected),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -311,6 +330,12 @@ pub fn arguments() -> Vec<std::ffi::OsString> {
     words.into_iter().map(line).collect()
 }
 
+/// Whether a word is the name of a command.
+pub fn is_command(word: &str) -> bool {
+    // Cheaper than asking for all of them, and a hook has no time to lose.
+    word == "hook" || word == "help" || Cli::command().get_subcommands().any(|command| command.get_name() == word)
+}
+
 /// Answers a wrong call, or prints the help that was asked for.
 pub fn usage(error: &clap::Error) -> ExitCode {
     let asked_json = std::env::args_os().any(|word| word == "--json");
@@ -337,6 +362,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Model(model) => return press::model(model, out).await,
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
+        // Answered before the command line is read at all; only its help is asked for here.
+        Command::Hook(_) => return Ok(()),
         _ => {}
     }
     let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
@@ -382,6 +409,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
         Command::Similar(similar) => across::similar(&open, similar, out).await,
         Command::Conversation(conversation) => converse::conversation(&open, global, conversation, out).await,
+        Command::Pause(pause) => hooks::pause(&open, pause, out).await,
+        Command::Resume(resume) => hooks::resume(&open, resume, out).await,
+        Command::Injected(injected) => hooks::injected(&open, injected, out).await,
         Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
         Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
         Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
@@ -398,7 +428,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Man { .. }
         | Command::Model(_)
         | Command::Serve(_)
-        | Command::Chat(_) => Ok(()),
+        | Command::Chat(_)
+        | Command::Hook(_) => Ok(()),
     };
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
     // The command is done; that this look fails must not make it look undone.
