@@ -141,6 +141,8 @@ struct Noted {
     heard: BTreeMap<String, usize>,
     /// The last prompt: its words, its turn and when.
     prompted: Option<(String, Option<String>, i64)>,
+    /// What was answered to it.
+    replied: BTreeSet<String>,
     /// The turn that goes on is not to be kept.
     private: bool,
     /// Where it stood before its context was compacted.
@@ -324,14 +326,21 @@ impl Memory {
             return Ok(given);
         }
         noted.prompted = Some(this);
+        noted.replied.clear();
         noted.private = private::is_turn(&text);
         let outcome = self.pack_prompt(&text, &scopes(session.project.as_deref()), &noted.given, room).await.map(Some);
         let pack = given.despite(outcome);
         if let Some((pack, _)) = &pack {
             noted.give(pack);
         }
-        let pauses = given.despite(self.pauses().await);
-        let paused = pauses.over(Some(&session.session), session.project.as_deref(), now.at()).is_some();
+        // What cannot be known to be wanted is not kept.
+        let paused = match self.pauses().await {
+            Ok(pauses) => pauses.over(Some(&session.session), session.project.as_deref(), now.at()).is_some(),
+            Err(error) => {
+                given.complaints.push(format!("nothing was kept: {error}"));
+                true
+            }
+        };
         if !noted.private && !paused {
             let (open, _) = private::without_parts(&text);
             let heard = self.hear(session, Role::User, None, &open, &mut noted).await;
@@ -353,8 +362,12 @@ impl Memory {
         let mut noted = self.read_note(&note).await?.unwrap_or_default();
         noted.hear(session, self.now());
         let mut taken = Taken::default();
+        // The same answer to the same prompt is told twice, not said twice.
+        let words = record::heard_words(name, Role::Assistant, &self.gate_text(reply));
         if noted.private {
             taken.withheld = 1;
+        } else if !noted.replied.insert(words) {
+            taken.same = 1;
         } else {
             taken = self.hear(session, Role::Assistant, name, reply, &mut noted).await?;
         }

@@ -60,7 +60,6 @@ pub struct Taken {
     pub complaints: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }

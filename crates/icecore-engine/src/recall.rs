@@ -24,6 +24,7 @@ use icecore_domain::plain;
 use icecore_domain::rank::question::Question;
 use icecore_domain::rank::skim;
 use icecore_domain::rank::terms::Reader;
+use icecore_domain::record::Captured;
 use icecore_domain::schedule::Job;
 use icecore_domain::summary::{Summary, SummaryQuery, Tier};
 use icecore_domain::trigger::{self, Trigger};
@@ -58,6 +59,8 @@ const FOUND: usize = 6;
 const PAGES: usize = 4;
 /// So many of the last sessions are told at a start.
 const SESSIONS: usize = 12;
+/// So many bytes of messages are pressed on the spot when a session starts.
+const QUIET_BYTES: u64 = 128 * 1024;
 /// A pack with less room says nothing.
 const LEAST_CHARS: usize = 512;
 /// What the state of a session that goes on is called.
@@ -538,7 +541,9 @@ impl Memory {
         let tier = if own.is_some() { Tier::Session } else { Tier::Day };
         let mut recent = self.store.summaries(&SummaryQuery::within(tier, span).as_of(vantage.until)).await?;
         let pressed: Vec<Summary> = recent.extract_if(.., |summary| own.is_some() && summary.period.days().first == today).collect();
-        recent.extend(self.today_sessions(today, &pressed, vantage).await?);
+        // On a busy day only those that have been pressed: to press the others takes longer than a client waits.
+        let quiet = own.is_none() || self.store.tail(&DocPath::records(Captured::Message, today), QUIET_BYTES).await?.1;
+        recent.extend(if quiet { self.today_sessions(today, &pressed, vantage).await? } else { pressed });
         recent.reverse();
         if let Some(own) = own {
             // A day tells of every project, so it is told by its sessions, as far as they are this project's or nobody's.
@@ -559,7 +564,11 @@ impl Memory {
         let known = gathered.known();
         let pack = room.filled(|chars| {
             let share = (chars * RECALL_SHARE / 100).max(chars.saturating_sub(others + 300));
-            let (text, left_out, sources) = recall::condensed(today, &known, words, ages, share);
+            let (mut text, left_out, sources) = recall::condensed(today, &known, words, ages, share);
+            if own.is_some() && sources.is_empty() && known.troubles.is_empty() {
+                // A page of headings is nothing to begin a session with.
+                text.clear();
+            }
             let mut openings = openings.clone();
             openings.insert(at, Opening { title: "Recall".into(), source: layout::RECALL.into(), text });
             let mut pack = session::session_start(today, &openings, chars);

@@ -4,6 +4,8 @@
 
 #[path = "speed/chats.rs"]
 mod chats;
+#[path = "speed/hooks.rs"]
+mod hooks;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, OpenOptions};
@@ -123,6 +125,7 @@ const SECTIONS: &[Named] = &[
     ("recall", recall),
     ("search", searches),
     ("chats", chats::chats),
+    ("hooks", hooks::hooks),
 ];
 
 fn main() {

@@ -14,7 +14,9 @@ const LEAST_STATEMENTS: usize = 50;
 /// A single shared word must stand in at most so many statements.
 const RARE: usize = 3;
 /// What several shared words must come to.
-const ENOUGH: f32 = 4.0;
+const ENOUGH: f32 = 3.5;
+/// What more than one statement in so many begins to say is no reason to look at any of them.
+const COMMON_SHARE: usize = 5;
 /// The shortest word that counts.
 const LEAST_CHARS: usize = 3;
 
@@ -32,12 +34,14 @@ pub struct Relevant {
 /// The statements that have to do with a question, the most relevant first; of equal ones the later.
 pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> Vec<Relevant> {
     let telling: Vec<&Asked> = question.asked.iter().filter(|asked| is_telling(&asked.word)).collect();
-    let prefixes: Vec<String> = telling.iter().flat_map(|asked| &asked.terms).map(|term| prefix(term)).collect();
+    // Most statements have nothing telling in common with a prompt, and need not be taken apart to see it.
+    let lower: Vec<String> = statements.iter().map(|statement| statement.to_lowercase()).collect();
+    let mut prefixes: Vec<String> = telling.iter().flat_map(|asked| &asked.terms).map(|term| prefix(term)).collect();
+    let common = (statements.len() / COMMON_SHARE).max(LEAST_STATEMENTS);
+    prefixes.retain(|prefix| lower.iter().filter(|statement| statement.contains(prefix.as_str())).count() <= common);
     let mut shared: Vec<(usize, Vec<usize>)> = Vec::new();
     for (at, statement) in statements.iter().enumerate() {
-        // Most statements have nothing in common with a prompt, and need not be taken apart to see it.
-        let lower = statement.to_lowercase();
-        if statement.is_ascii() && !prefixes.iter().any(|prefix| lower.contains(prefix.as_str())) {
+        if statement.is_ascii() && !prefixes.iter().any(|prefix| lower[at].contains(prefix.as_str())) {
             continue;
         }
         let terms: HashMap<String, u32> = reader.terms(statement).counts.into_iter().collect();
@@ -57,7 +61,8 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
         .filter_map(|(at, words)| {
             let score: f32 = words.iter().map(|&word| rarity(word)).sum();
             let enough = match words.as_slice() {
-                [one] => among[*one] <= RARE,
+                // A number alone says nothing.
+                [one] => among[*one] <= RARE && telling[*one].word.chars().count() >= LEAST_CHARS,
                 _ => score >= ENOUGH,
             };
             enough.then(|| Relevant { at, score, words: words.iter().map(|&word| telling[word].word.clone()).collect() })

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use icecore_domain::calendar::weekday;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::plain;
-use icecore_engine::{Integrity, Status, Verdict};
+use icecore_engine::{Integrity, Status, Trouble, Verdict};
 use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
@@ -228,8 +228,16 @@ fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
 }
 
 pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
+    let troubles = open.memory.hook_troubles().await?;
+    if !doctor.fix && out.is_json() {
+        let verdict = open.memory.verify().await?;
+        let mut told = json!(told::verdict(&verdict));
+        told["hooks"] = json!(troubles);
+        out.json(&told)?;
+        return if verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) };
+    }
     if !out.is_json() {
-        tell_troubles(open, out).await?;
+        tell_troubles(&troubles, out)?;
     }
     if !doctor.fix {
         return verify(open, out).await;
@@ -253,9 +261,8 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
 }
 
 /// What hooks could not do in the last days.
-async fn tell_troubles(open: &Open, out: &mut Out) -> Result<()> {
+fn tell_troubles(troubles: &[Trouble], out: &mut Out) -> Result<()> {
     const SHOWN: usize = 10;
-    let troubles = open.memory.hook_troubles().await?;
     if troubles.is_empty() {
         return Ok(());
     }

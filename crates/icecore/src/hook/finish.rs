@@ -103,8 +103,9 @@ async fn once(open: &Open) -> anyhow::Result<()> {
 async fn read(open: &Open, due: &Due) -> Result<Vec<icecore_domain::record::SessionKey>, String> {
     let session =
         Attended { session: due.session.clone(), project: due.project.clone(), client: due.client.clone(), ..Attended::default() };
-    if let Some(path) = &due.transcript {
-        let text = transcript::read(path, transcript::MOST)?;
+    if let Some(path) = &due.transcript
+        && let Some(text) = transcript::read(path, transcript::MOST)?
+    {
         match open.memory.attend_transcript(&session, &text).await {
             Ok(taken) if !taken.sessions.is_empty() => return Ok(taken.sessions),
             Ok(_) | Err(EngineError::Nothing(_)) => {}

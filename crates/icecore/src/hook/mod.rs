@@ -79,13 +79,14 @@ fn in_time(call: &Call) -> Answer {
     let complaints: Vec<String> = answer.complaints.drain(..).chain(trouble).collect();
     if !complaints.is_empty() {
         let (send, receive) = mpsc::channel();
-        let own = call.clone();
+        let (own, first) = (call.clone(), complaints[0].clone());
         let noting = move || {
-            let _ = catch_unwind(AssertUnwindSafe(|| note(&own, &complaints)));
-            let _ = send.send(());
+            let noted = catch_unwind(AssertUnwindSafe(|| note(&own, &complaints))).unwrap_or(false);
+            let _ = send.send(noted);
         };
-        if thread::Builder::new().spawn(noting).is_ok() {
-            let _ = receive.recv_timeout(NOTING);
+        let noted = thread::Builder::new().spawn(noting).is_ok() && receive.recv_timeout(NOTING).unwrap_or(false);
+        if !noted && call.event == Event::SessionStart && answer.message.is_none() {
+            answer.message = Some(format!("icecore: memory can be read, but nothing can be kept: {first}"));
         }
     }
     answer
@@ -96,12 +97,12 @@ fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or_else(|| "it panicked".into())
 }
 
-/// Puts complaints where `icecore status` and `icecore doctor` find them; a vault that cannot be written to says so itself.
-fn note(call: &Call, complaints: &[String]) {
-    let Ok(open) = wire::own_vault(call.vault.clone()).and_then(|root| wire::open_to_note(&root, call.now.as_deref())) else { return };
-    for complaint in complaints {
-        let _ = block_on(open.memory.note_trouble(call.event.word(), complaint));
-    }
+/// Puts complaints where `icecore status` and `icecore doctor` find them; whether that was possible.
+fn note(call: &Call, complaints: &[String]) -> bool {
+    let Ok(open) = wire::own_vault(call.vault.clone()).and_then(|root| wire::open_to_note(&root, call.now.as_deref())) else {
+        return false;
+    };
+    complaints.iter().all(|complaint| block_on(open.memory.note_trouble(call.event.word(), complaint)).is_ok())
 }
 
 fn work(call: &Call) -> Answer {
@@ -195,7 +196,8 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
 async fn take_transcript(open: &Open, heard: &Heard) -> anyhow::Result<Option<String>> {
     let Some(path) = &heard.session.transcript else { return Ok(None) };
     let text = match transcript::read(path, transcript::MOST_AT_ONCE) {
-        Ok(text) => text,
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(None),
         Err(why) => return Ok(Some(why)),
     };
     match open.memory.attend_transcript(&heard.session, &text).await {

@@ -13,8 +13,8 @@ pub const MOST: u64 = 256 * 1024 * 1024;
 /// So much of a file is looked at to see whether it is a transcript.
 const LOOKED_AT: usize = 256 * 1024;
 
-/// A transcript's text.
-pub fn read(path: &str, most: u64) -> Result<String, String> {
+/// A transcript's text; none if there is no such file, as of a session that its client does not write down.
+pub fn read(path: &str, most: u64) -> Result<Option<String>, String> {
     let shown = icecore_domain::budget::shortened(&icecore_domain::plain::one_line(path), 200);
     let path = Path::new(path);
     let refuse = |why: &str| Err(format!("the transcript {shown} was not read: {why}"));
@@ -27,7 +27,7 @@ pub fn read(path: &str, most: u64) -> Result<String, String> {
     // Looked at before it is opened: opening a pipe would wait for its other end.
     let found = match path.symlink_metadata() {
         Ok(found) => found,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return refuse("it is not there (yet)"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return refuse(&error.to_string()),
     };
     if !found.is_file() {
@@ -47,7 +47,7 @@ pub fn read(path: &str, most: u64) -> Result<String, String> {
         return refuse(&error.to_string());
     }
     let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) { Ok(text) } else { refuse("it does not look like one") }
+    if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) { Ok(Some(text)) } else { refuse("it does not look like one") }
 }
 
 /// Whether a file lies where a client keeps its transcripts.
