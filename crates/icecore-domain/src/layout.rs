@@ -55,6 +55,8 @@ pub const MEMORIES: &str = "memory/memories";
 pub const TOOL: &str = "memory/tool";
 /// What those files were before they were changed or taken away, a file a month.
 pub const TOOL_VERSIONS: &str = "memory/tool-versions";
+/// When nothing was to be kept, on a person's word.
+pub const PAUSES: &str = "memory/pauses.jsonl";
 /// Derived and private things.
 pub const PRIVATE: &str = ".icecore";
 

@@ -23,6 +23,9 @@ pub const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
 /// The longest conversation, session, id or name, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
 
+/// The field with the project that something was said in.
+pub const PROJECT: &str = "project";
+
 words! {
     /// Who speaks.
     Role: "a role" {
@@ -229,6 +232,12 @@ impl Record {
         short(Hash::of(&said))
     }
 
+    /// The project it was said in, if that was noted.
+    pub fn project(&self) -> Option<String> {
+        let raw = self.extra.iter().find(|(name, _)| name == PROJECT).map(|(_, raw)| raw)?;
+        serde_json::from_str(raw).ok()
+    }
+
     /// The session it belongs to.
     pub fn session_key(&self) -> SessionKey {
         SessionKey { day: self.ts.day(), conversation: self.conversation.clone(), session: self.session.clone() }
@@ -310,6 +319,25 @@ pub fn made_id(session: Option<&str>, role: Role, name: Option<&str>, text: &str
         text,
     ];
     format!("h{}", &Hash::of(said.join("\0").as_bytes()).to_string()[..16])
+}
+
+/// The id of a turn by what was said in it: the same whether a client told of it while it was said, or its transcript did later.
+/// Blanks do not count, since the two differ in them; `before` is how many times the same was said before it in the session.
+pub fn heard_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
+    format!("t{}", &heard(session, role, &format!("{before}\0{}", folded(text))).to_string()[..16])
+}
+
+/// What the same words by the same speaker in one session have in common.
+pub fn heard_words(session: Option<&str>, role: Role, text: &str) -> String {
+    heard(session, role, &folded(text)).to_string()[..16].to_owned()
+}
+
+fn heard(session: Option<&str>, role: Role, said: &str) -> Hash {
+    Hash::of([session.unwrap_or_default(), role.word(), said].join("\0").as_bytes())
+}
+
+fn folded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn push_json(line: &mut String, text: &str) {
@@ -474,6 +502,8 @@ pub struct Said {
     pub extra: Vec<(String, String)>,
     /// Its time came without an offset, and UTC was assumed.
     pub offset_assumed: bool,
+    /// The folder it was said in, as the program that wrote it down tells.
+    pub folder: Option<String>,
 }
 
 fn not(what: impl Into<String>) -> NotARecord {
@@ -520,6 +550,7 @@ pub fn read_import(line: &str) -> Result<Said, NotARecord> {
         parts: fields.parts.map(|raw| raw.get().to_owned()),
         extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
         offset_assumed,
+        folder: None,
     })
 }
 

@@ -343,6 +343,11 @@ impl Content {
         if let Some(text) = text(json) {
             if self.mixed && is_injected(&text) {
                 self.left_out.push("injected context".into());
+            } else if self.mixed
+                && let Some(rest) = without_our_reminders(&text)
+            {
+                self.left_out.push("injected context".into());
+                self.said.say(&rest, true);
             } else {
                 self.said.say(&text, true);
             }
@@ -429,6 +434,33 @@ fn is_injected(text: &str) -> bool {
         || ["environment_context", "user_instructions", "INSTRUCTIONS", "system-reminder"].into_iter().any(alone)
 }
 
+/// The text without the reminders that a program put around something we had handed to it; `None` if there are none. What stands in
+/// a reminder besides our block is the program's word for it, not the person's.
+fn without_our_reminders(text: &str) -> Option<String> {
+    const OPEN: &str = "<system-reminder>";
+    const CLOSE: &str = "</system-reminder>";
+    let mut ours = memchr::memmem::find_iter(text.as_bytes(), "icecore:begin").peekable();
+    ours.peek()?;
+    let (mut kept, mut from, mut found) = (String::new(), 0, false);
+    while let Some(open) = text[from..].find(OPEN).map(|at| from + at) {
+        while ours.next_if(|&begin| begin < open).is_some() {}
+        let Some(&begin) = ours.peek() else { break };
+        let close = |from: usize| text[from..].find(CLOSE).map_or(text.len(), |at| from + at + CLOSE.len());
+        let end = close(open);
+        if begin < end {
+            // Our block may itself speak of reminders; it ends before the one it stands in does.
+            kept.push_str(&text[from..open]);
+            from = close(text[begin..].find("icecore:end").map_or(begin, |at| begin + at));
+            found = true;
+        } else {
+            kept.push_str(&text[from..end]);
+            from = end;
+        }
+    }
+    kept.push_str(&text[from..]);
+    found.then_some(kept)
+}
+
 /// What a program printed when the person ran a command in it; it comes as if the person had said it.
 fn is_command_output(text: &str) -> bool {
     ["<local-command-stdout>", "<local-command-stderr>", "<bash-stdout>", "<bash-stderr>", "<task-notification>"]
@@ -455,11 +487,14 @@ struct Lines {
     title_weight: u8,
     /// The session that lines without one belong to.
     within: Option<String>,
+    /// The folder that lines without one were said in.
+    folder: Option<String>,
 }
 
 impl Lines {
     fn read(text: &str, offset: Offset) -> Transcript {
-        let mut lines = Self { out: Transcript::new(Shape::Jsonl), strands: Vec::new(), offset, title_weight: 0, within: None };
+        let mut lines =
+            Self { out: Transcript::new(Shape::Jsonl), strands: Vec::new(), offset, title_weight: 0, within: None, folder: None };
         let start = text.trim();
         let whole = match start.as_bytes().first() {
             Some(b'[') => lines.whole_list(text, start),
@@ -665,13 +700,16 @@ impl Lines {
             Role::User if is_command_output(&content.said.text) => Role::Tool,
             role => role,
         };
-        let said = Said { ts, session, id: object.first(&["uuid"]), role: Some(role), ..Said::default() };
+        let said = Said { ts, session, id: object.first(&["uuid"]), role: Some(role), folder: object.first(&["cwd"]), ..Said::default() };
         self.turn(said, content, if object.holds("isSidechain") { Strand::Side } else { Strand::Talk });
     }
 
     /// A line of a Codex rollout.
     fn rollout(&mut self, number: usize, kind: &str, line: &Object<'_>, payload: &Object<'_>) {
         let inner = payload.text("type").unwrap_or_default();
+        if matches!(kind, "session_meta" | "turn_context") {
+            self.folder = payload.first(&["cwd"]).or_else(|| self.folder.take());
+        }
         match (kind, inner.as_ref()) {
             ("session_meta", _) => {
                 self.within = payload.first(&["session_id", "id"]);
@@ -684,6 +722,7 @@ impl Lines {
                     ts: self.time(number, line.raw("timestamp")),
                     session: self.within.clone(),
                     role: Some(role),
+                    folder: self.folder.clone(),
                     ..Said::default()
                 };
                 self.turn(said, Content::of(payload.raw("message"), role == Role::User), Strand::Echo);
@@ -697,7 +736,7 @@ impl Lines {
     fn item(&mut self, number: usize, line: &Object<'_>, item: &Object<'_>) {
         let kind = item.text("type").unwrap_or_default();
         let call = item.first(&["call_id"]);
-        let mut said = Said { session: self.within.clone(), ..Said::default() };
+        let mut said = Said { session: self.within.clone(), folder: self.folder.clone(), ..Said::default() };
         let (content, strand) = match kind.as_ref() {
             "message" => {
                 let role = item.first(&["role"]).as_deref().and_then(Role::meant).unwrap_or(Role::User);

@@ -4,14 +4,16 @@
 //! handed to a model is recognised, so that memory does not feed on itself. What was changed or passed over is told.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Origin, Unfit};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
+use icecore_domain::pause::Pauses;
 use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
 use icecore_domain::transcript::{self, Shape};
-use icecore_domain::{gate, plain, secrets};
+use icecore_domain::{gate, plain, private, secrets};
 use icecore_store::Error as StoreError;
 use jiff::tz::Offset;
 use serde::Serialize;
@@ -20,8 +22,8 @@ use crate::{ATTEMPTS, Error, Memory, Result};
 
 /// The conversation of what came without one.
 pub const OWN_CONVERSATION: &str = "notes";
-/// The conversation of transcripts that name none.
-const TRANSCRIPTS: &str = "sessions";
+/// The conversation of transcripts that name none, and of what clients tell of their sessions.
+pub const TRANSCRIPTS: &str = "sessions";
 /// The conversation of saved states.
 pub const STATES: &str = "state";
 
@@ -51,8 +53,15 @@ pub struct Taken {
     pub own_bytes: usize,
     /// Messages that were nothing but that, or empty.
     pub passed_over: usize,
+    /// Messages that a person wants to be kept out: paused, or private.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub withheld: usize,
     /// What could not be taken, and why.
     pub complaints: Vec<String>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Taken {
@@ -66,6 +75,7 @@ impl Taken {
         }
         self.own_bytes += other.own_bytes;
         self.passed_over += other.passed_over;
+        self.withheld += other.withheld;
         let room = MAX_COMPLAINTS.saturating_sub(self.complaints.len());
         self.complaints.extend(other.complaints.into_iter().take(room));
     }
@@ -116,19 +126,104 @@ struct Passed {
     own_bytes: usize,
 }
 
+/// What a person wants to be kept out of memory, as messages go by. It concerns sessions of assistants; what is handed in
+/// otherwise was handed in on purpose.
+struct Withholding<'a> {
+    pauses: &'a Pauses,
+    /// Sessions in which a private turn goes on.
+    private: HashMap<Option<String>, bool>,
+    /// Projects of folders that were looked at.
+    projects: HashMap<String, Option<String>>,
+}
+
+impl Withholding<'_> {
+    /// The message as it may be kept, with the project it was said in; `None` if it is to be kept out.
+    fn admit(&mut self, mut said: Said, gaps: &Gaps, when: Moment) -> Option<Said> {
+        if said.conversation.as_ref().or(gaps.conversation.as_ref()).map(String::as_str) != Some(TRANSCRIPTS) {
+            return Some(said);
+        }
+        let session = said.session.clone().or_else(|| gaps.session.clone());
+        let noted = said.extra.iter().find(|(name, _)| name == record::PROJECT).map(|(_, raw)| raw);
+        let project = match (noted, &said.folder) {
+            (Some(raw), _) => serde_json::from_str(raw).ok(),
+            (None, Some(folder)) => {
+                let found = self.projects.entry(folder.clone()).or_insert_with(|| crate::project::of(Path::new(folder))).clone();
+                if let Some(name) = &found {
+                    said.extra.push((record::PROJECT.into(), serde_json::Value::from(name.as_str()).to_string()));
+                }
+                found
+            }
+            (None, None) => None,
+        };
+        let at = said.ts.map_or(when, |ts| ts).at();
+        if said.role.unwrap_or(Role::User) == Role::User && !said.text.trim().is_empty() {
+            let own = gate::strip(&said.text).text;
+            self.private.insert(session.clone(), private::is_turn(&own));
+            let (rest, parts) = private::without_parts(&said.text);
+            if parts > 0 {
+                said.text = rest.trim().to_owned();
+            }
+        }
+        let is_private = self.private.get(&session).copied().unwrap_or(false);
+        let is_paused = self.pauses.over(session.as_deref(), project.as_deref(), at).is_some();
+        (!is_private && !is_paused).then_some(said)
+    }
+}
+
 impl Memory {
     /// Takes in messages.
     pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
         let mut taken = Taken::default();
-        let records = self.through_the_gate(said, gaps, self.now(), &mut taken);
+        let pauses = self.pauses().await?;
+        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &mut taken);
+        let records = self.recognised(records, false, &mut taken).await?;
         self.keep(records, &mut taken).await?;
         Ok(taken)
     }
 
-    async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
+    /// Turns of sessions that a client has told of already, or a transcript has, are the same turn under whichever id it is kept.
+    /// Of what is new, a `live` transcript's turns get the id under which the client would tell of them.
+    pub(crate) async fn recognised(&self, records: Vec<Record>, live: bool, taken: &mut Taken) -> Result<Vec<Record>> {
+        let mut before: HashMap<String, usize> = HashMap::new();
+        let heard: Vec<Option<String>> = records
+            .iter()
+            .map(|record| {
+                let spoken = matches!(record.role, Role::User | Role::Assistant) && record.name.is_none() && record.parts.is_none();
+                if record.conversation != TRANSCRIPTS || record.session.is_none() || !spoken || record.text.trim().is_empty() {
+                    return None;
+                }
+                let session = record.session.as_deref();
+                let times = before.entry(record::heard_words(session, record.role, &record.text)).or_default();
+                *times += 1;
+                Some(record::heard_id(session, record.role, &record.text, *times - 1))
+            })
+            .collect();
+        if heard.iter().all(Option::is_none) {
+            return Ok(records);
+        }
+        let own: Vec<record::Key> = records.iter().map(Record::key).collect();
+        let told: Vec<record::Key> = heard.iter().map(|id| record::key(TRANSCRIPTS, id.as_deref().unwrap_or_default())).collect();
+        let (own, told) = (self.store.known(&own).await?, self.store.known(&told).await?);
+        let mut kept = Vec::with_capacity(records.len());
+        for (((mut record, heard), own), told) in records.into_iter().zip(heard).zip(own).zip(told) {
+            match heard {
+                Some(id) if !own && told && record.id != id => taken.same += 1,
+                Some(id) if !own && live => {
+                    record.id = id;
+                    kept.push(record);
+                }
+                _ => kept.push(record),
+            }
+        }
+        Ok(kept)
+    }
+
+    pub(crate) async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
         if !records.is_empty() {
             let added = self.store.add_records(records).await?;
-            (taken.new, taken.same, taken.revised) = (added.new, added.same, added.revised);
+            taken.new += added.new;
+            taken.same += added.same;
+            taken.revised.extend(added.revised);
         }
         Ok(())
     }
@@ -175,11 +270,16 @@ impl Memory {
     }
 
     /// `when` is for what came without a time.
-    fn through_the_gate(&self, said: Vec<Said>, gaps: &Gaps, when: Moment, taken: &mut Taken) -> Vec<Record> {
+    pub(crate) fn through_the_gate(&self, said: Vec<Said>, gaps: &Gaps, when: Moment, pauses: &Pauses, taken: &mut Taken) -> Vec<Record> {
         let mut records = Vec::with_capacity(said.len());
+        let mut withholding = Withholding { pauses, private: HashMap::new(), projects: HashMap::new() };
         // How often the same was said before, among what came without an id.
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
         for (at, said) in said.into_iter().enumerate() {
+            let Some(said) = withholding.admit(said, gaps, when) else {
+                taken.withheld += 1;
+                continue;
+            };
             match self.record(said, gaps, when, &mut before, taken) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => taken.passed_over += 1,
@@ -275,7 +375,9 @@ impl Memory {
             }
         }
         let complaints = std::mem::take(&mut taken.complaints);
-        let records = self.through_the_gate(said, gaps, self.now(), &mut taken);
+        let pauses = self.pauses().await?;
+        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &mut taken);
+        let records = self.recognised(records, false, &mut taken).await?;
         taken.complaints.splice(0..0, complaints);
         self.keep(records, &mut taken).await?;
         Ok(taken)
@@ -283,6 +385,18 @@ impl Memory {
 
     /// Takes in a transcript. `name` is what it is called, such as the name of its file.
     pub async fn add_session(&self, text: &str, name: &str, shape: Option<Shape>, at: Option<Moment>, gaps: &Gaps) -> Result<SessionTaken> {
+        self.take_transcript(text, name, shape, at, gaps, false).await
+    }
+
+    pub(crate) async fn take_transcript(
+        &self,
+        text: &str,
+        name: &str,
+        shape: Option<Shape>,
+        at: Option<Moment>,
+        gaps: &Gaps,
+        live: bool,
+    ) -> Result<SessionTaken> {
         let now = at.unwrap_or_else(|| self.now());
         let offset = self.zone.offset(now.at());
         let read = transcript::read(text, shape, now.day(), offset);
@@ -313,7 +427,9 @@ impl Memory {
             })
             .collect();
         let mut taken = Taken::default();
-        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &mut taken);
+        let pauses = self.pauses().await?;
+        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &pauses, &mut taken);
+        let records = self.recognised(records, live, &mut taken).await?;
         let mut sessions: Vec<SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();

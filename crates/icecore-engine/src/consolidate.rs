@@ -118,6 +118,19 @@ impl Memory {
         })
     }
 
+    /// Learns from what was said and logged since the checkpoint, without the rest of a night: what one session decided is known
+    /// to the next.
+    pub async fn learn_now(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Distilled> {
+        let _alone = self.claim_night().await?;
+        if self.looks_back().await? {
+            return Ok(Distilled::default());
+        }
+        let mut checkpoint = self.checkpoint().await?;
+        let distilled = self.distil(&mut checkpoint, asking, watch).await?;
+        self.keep_checkpoint(&checkpoint).await?;
+        Ok(distilled)
+    }
+
     /// Consolidates; `due` are the jobs whose time has come besides.
     pub(crate) async fn night(&self, due: &[Occurrence], asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<(Consolidated, Rolled)> {
         let _alone = self.claim_night().await?;

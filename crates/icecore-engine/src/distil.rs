@@ -4,7 +4,7 @@
 //! or not. Every proposal is judged by the domain. Nothing is locked while a model thinks: what arrives meanwhile is simply
 //! not yet looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use icecore_domain::budget;
 use icecore_domain::calendar::{Days, Moment};
@@ -121,14 +121,12 @@ impl Memory {
             .map(|entry| plain::one_line(&entry.event.content))
             .collect();
         // What a stranger said must not keep a person's own words out.
-        let known = recent.iter().filter(|entry| !entry.is_quarantined()).map(|entry| {
-            let event = &entry.event;
-            (event.id, event.entity.as_deref().unwrap_or_default(), event.content.as_str())
-        });
-        let mut known = KnownTexts::of(known);
+        let recent: Vec<Event> = recent.into_iter().filter(|entry| !entry.is_quarantined()).map(|entry| entry.event).collect();
+        let mut worlds = Worlds { recent, known: HashMap::new() };
         let all = batches.len();
         for (done, batch) in batches.into_iter().enumerate() {
             watch("distilling", done, all);
+            let before = distilled.learnt.len();
             let (records, log) = match &batch {
                 Batch::Session(stat, since) => (self.new_records(&stat.key, *since).await?, Vec::new()),
                 Batch::Log(day, from) => {
@@ -156,7 +154,12 @@ impl Memory {
             }
             // Whatever a model says or does not say, what is marked is caught.
             proposals.extend(rules::propose(&pieces));
-            self.learn(proposals, &pieces, &mut known, &mut distilled).await?;
+            let scope = pieces.first().map_or(Scope::Everywhere, |piece| piece.scope.clone());
+            self.learn(proposals, &pieces, worlds.of(&scope), &mut distilled).await?;
+            if distilled.learnt.len() > before {
+                let learnt = self.store.events(&EventQuery::these(&distilled.learnt[before..])).await?.entries;
+                worlds.add(learnt.into_iter().map(|entry| entry.event).collect(), &scope);
+            }
             if !settled {
                 continue;
             }
@@ -314,7 +317,8 @@ impl Memory {
         let mut ids: Vec<EventId> = self.store.events(&same).await?.entries.iter().map(|entry| entry.event.id).collect();
         ids.extend(self.store.archived(&same).await?.iter().map(|event| event.id));
         let trusted = Trust::of(piece.origin) != Trust::Low;
-        for entry in self.anywhere(&ids).await?.iter().filter(|entry| entry.event.is_statement()) {
+        let concerns = |event: &Event| event.scope == Scope::Everywhere || event.scope == piece.scope;
+        for entry in self.anywhere(&ids).await?.iter().filter(|entry| entry.event.is_statement() && concerns(&entry.event)) {
             if entry.standing.is_active() && !(trusted && entry.is_quarantined()) {
                 return Ok(true);
             }
@@ -361,7 +365,34 @@ fn piece(record: &Record) -> Piece<'_> {
         origin: record.origin,
         said: record.ts,
         session: Some(session),
-        scope: Scope::Everywhere,
+        scope: record.project().map_or(Scope::Everywhere, Scope::Project),
+    }
+}
+
+/// What is known, as each project sees it: what holds everywhere, and its own. What another project has decided is neither known
+/// nor replaced here.
+struct Worlds {
+    recent: Vec<Event>,
+    known: HashMap<Scope, KnownTexts>,
+}
+
+impl Worlds {
+    fn of(&mut self, scope: &Scope) -> &mut KnownTexts {
+        let seen = self.recent.iter().filter(|event| event.scope == Scope::Everywhere || event.scope == *scope);
+        let texts = seen.map(|event| (event.id, event.entity.as_deref().unwrap_or_default(), event.content.as_str()));
+        self.known.entry(scope.clone()).or_insert_with(|| KnownTexts::of(texts))
+    }
+
+    /// What was learnt in one project is known to the others as far as it concerns them.
+    fn add(&mut self, events: Vec<Event>, learnt_in: &Scope) {
+        for event in &events {
+            for (scope, known) in &mut self.known {
+                if scope != learnt_in && (event.scope == Scope::Everywhere || event.scope == *scope) {
+                    known.add(event.id, event.entity.as_deref().unwrap_or_default(), &event.content);
+                }
+            }
+        }
+        self.recent.extend(events);
     }
 }
 

@@ -13,6 +13,7 @@ pub mod settings;
 
 mod across;
 mod assemble;
+mod attend;
 mod capture;
 mod checkpoint;
 mod compact;
@@ -27,6 +28,7 @@ mod log;
 mod look;
 mod memory_tool;
 mod migrate;
+pub mod project;
 mod recall;
 mod remember;
 mod review;
@@ -38,7 +40,8 @@ mod views;
 
 pub use across::{Alike, LookedBack, Trended};
 pub use assemble::{Before, Zoomed};
-pub use capture::{Gaps, OWN_CONVERSATION, SessionTaken, StateSaved, Taken};
+pub use attend::{Attended, Begun, Due, Given, Injected, Item, Room, Trouble};
+pub use capture::{Gaps, OWN_CONVERSATION, SessionTaken, StateSaved, TRANSCRIPTS, Taken};
 pub use compact::Compacted;
 pub use consolidate::{Consolidated, NightOutlook};
 pub use curate::Curated;

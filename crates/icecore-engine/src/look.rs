@@ -211,6 +211,16 @@ impl Memory {
                 if flagged.len() == 1 { "a draft waits".into() } else { format!("{} drafts wait", flagged.len()) }
             ));
         }
+        let troubles = self.hook_troubles().await?;
+        if let Some(last) = troubles.first() {
+            wrong.push(format!(
+                "hooks could not do their work {} since {}, last at {}: {}. `icecore doctor` lists them",
+                if troubles.len() == 1 { "once".into() } else { format!("{} times", troubles.len()) },
+                troubles.last().map_or("", |first| first.ts.get(..10).unwrap_or_default()),
+                last.event,
+                last.what
+            ));
+        }
         if let Some(ran) = self.last_runs().await?.get(&Job::Consolidation) {
             let days = days_between(*ran, self.now().day());
             if days > SILENT_DAYS {

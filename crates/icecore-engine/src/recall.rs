@@ -5,28 +5,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use icecore_domain::budget::LeftOut;
+use icecore_domain::budget::{self, LeftOut};
 use icecore_domain::calendar::{Days, Moment, days_between};
-use icecore_domain::event::{Kind, Priority, Scope};
+use icecore_domain::event::{Event, Kind, Priority, Scope};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::archive;
 use icecore_domain::ledger::conflict::{self, Conflict};
+use icecore_domain::ledger::decay;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::packs::delta::{self, Delta};
 use icecore_domain::packs::recall::{self, Known};
 use icecore_domain::packs::session::{self, Opening};
-use icecore_domain::packs::{Pack, pyramid};
+use icecore_domain::packs::{Pack, pyramid, working};
 use icecore_domain::page::{self, PageKey, PageKind};
 use icecore_domain::plain;
+use icecore_domain::rank::question::Question;
+use icecore_domain::rank::skim;
+use icecore_domain::rank::terms::Reader;
+use icecore_domain::record::Captured;
 use icecore_domain::schedule::Job;
-use icecore_domain::summary::{SummaryQuery, Tier};
+use icecore_domain::summary::{Summary, SummaryQuery, Tier};
 use icecore_domain::trigger::{self, Trigger};
 use icecore_store::Error as StoreError;
 use jiff::ToSpan;
 use jiff::civil::Date;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::assemble::Vantage;
 use crate::{Memory, Result};
@@ -47,6 +52,19 @@ const TAIL_BYTES: u64 = 256 * 1024;
 const RECALL_SHARE: usize = 55;
 /// So many characters of each other part count before the recall pack takes what is left.
 const OTHER_CHARS: usize = 1_500;
+/// So many statements are skimmed for a prompt, the weightiest first.
+const SKIMMED: usize = 3_000;
+/// So many statements at most are given to a prompt, and so many pages.
+const FOUND: usize = 6;
+const PAGES: usize = 4;
+/// So many of the last sessions are told at a start.
+const SESSIONS: usize = 12;
+/// So many bytes of messages are pressed on the spot when a session starts.
+const QUIET_BYTES: u64 = 128 * 1024;
+/// A pack with less room says nothing.
+const LEAST_CHARS: usize = 512;
+/// What the state of a session that goes on is called.
+const SESSION_STATE: &str = "the state of this session";
 
 /// Which session starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,10 +222,7 @@ impl Memory {
             let entries = self.pick(&knows, &EventQuery { standing: Wanted::Active, ..EventQuery::these(&named) }).await?;
             statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)));
         }
-        // What only says how a page is to look is nothing to be recalled.
-        let seen = |entry: &Entry| {
-            (entry.event.scope == Scope::Everywhere || scopes.contains(&entry.event.scope)) && !page::is_about_page(&entry.event)
-        };
+        let seen = |entry: &Entry| is_seen(&entry.event, scopes);
         statements.retain(|_, entry| seen(entry));
         open.retain(seen);
         conflicts.retain(|conflict| conflict.events.iter().all(|id| statements.contains_key(id)));
@@ -322,19 +337,105 @@ impl Memory {
         let vantage = self.vantage(None)?;
         let knows = self.knows(vantage).await?;
         let open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
-        let open: Vec<Entry> = open.into_iter().filter(|entry| entry.event.scope == Scope::Everywhere).collect();
+        let open: Vec<Entry> = open.into_iter().filter(|entry| is_seen(&entry.event, &[])).collect();
+        let pages = self.called_for(&knows, prompt, &[], &BTreeSet::new()).await?;
+        let from = Delta { oldest: &open, found: &[], pages: &pages };
+        Ok(delta::delta(vantage.now.day(), &from, room.unwrap_or(self.policy.recall.delta_chars)))
+    }
+
+    /// What a prompt in a session is given: of what holds there and was not given before, the oldest commitments, the statements that
+    /// have to do with it, and the pages that its words call for; and why. Nothing, if there is nothing of that.
+    pub(crate) async fn pack_prompt(
+        &self,
+        prompt: &str,
+        scopes: &[Scope],
+        given: &BTreeSet<String>,
+        room: Room,
+    ) -> Result<(Pack, Vec<Item>)> {
+        let vantage = self.vantage(None)?;
+        let day = vantage.now.day();
+        let knows = self.knows(vantage).await?;
+        let new = |entry: &Entry| is_seen(&entry.event, scopes) && !given.contains(&entry.event.id.to_string());
+        let open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
+        let mut oldest: Vec<Entry> = open.into_iter().filter(|entry| is_seen(&entry.event, scopes)).collect();
+        oldest.sort_by_key(|entry| (entry.event.ts, entry.event.id));
+        oldest.truncate(recall::OLDEST);
+        oldest.retain(new);
+        let holding = EventQuery { quarantined: Some(false), limit: Some(SKIMMED), weightiest: true, ..EventQuery::default() };
+        let mut known: Vec<Entry> = self.pick(&knows, &holding).await?.into_iter().filter(new).collect();
+        let ages = self.policy.decay.ages();
+        known.retain(|entry| !decay::has_expired(entry, day, ages));
+        let texts: Vec<String> = known.iter().map(|entry| told_by(&entry.event)).collect();
+        let reader = Reader::default();
+        let question = Question::read(prompt, &[], day, &reader);
+        let mut items = Vec::new();
+        let mut found = Vec::new();
+        for relevant in skim::relevant(&question, &texts, &reader).into_iter().take(FOUND) {
+            let Some(entry) = known.get(relevant.at) else { continue };
+            items.push(Item::new(
+                entry.event.id,
+                format!("has to do with the prompt: {} ({:.1})", relevant.words.join(", "), relevant.score),
+            ));
+            found.push(entry.clone());
+        }
+        let mut pages = self.called_for(&knows, prompt, scopes, given).await?;
+        pages.truncate(PAGES);
+        items.extend(pages.iter().map(|(place, pattern, _)| Item::new(place, format!("the prompt says \"{pattern}\""))));
+        items.extend(oldest.iter().map(|entry| Item::new(entry.event.id, "one of the oldest open commitments")));
+        let from = Delta { oldest: &oldest, found: &found, pages: &pages };
+        let pack = room.filled(|chars| delta::delta(day, &from, chars));
+        items.retain(|item| pack.sources.contains(&item.what));
+        Ok((pack, items))
+    }
+
+    /// The pages that the words of a prompt call for, with those words, as they hold in these scopes.
+    async fn called_for(
+        &self,
+        knows: &Knows,
+        prompt: &str,
+        scopes: &[Scope],
+        given: &BTreeSet<String>,
+    ) -> Result<Vec<(DocPath, String, String)>> {
         let (triggers, _) = self.all_triggers().await?;
         let mut pages = Vec::new();
         for (place, pattern) in trigger::matches(&triggers, prompt) {
+            if given.contains(place.as_str()) {
+                continue;
+            }
             if let Some(bytes) = self.store.document(&place).await? {
-                // What does not hold any more is nothing to be told.
                 let text = String::from_utf8_lossy(&bytes).into_owned();
+                let Some(text) = self.page_in(knows, &place, text, scopes).await? else { continue };
+                // What does not hold any more is nothing to be told.
                 let holds = text.split("\n## History").next().unwrap_or_default();
                 pages.push((place, pattern, self.gate_text(holds)));
             }
         }
-        let from = Delta { oldest: &open, pages: &pages };
-        Ok(delta::delta(vantage.now.day(), &from, room.unwrap_or(self.policy.recall.delta_chars)))
+        Ok(pages)
+    }
+
+    /// A page as it holds in these scopes: where it tells of other projects, it is made anew from what is left. `None` if nothing is.
+    async fn page_in(&self, knows: &Knows, place: &DocPath, text: String, scopes: &[Scope]) -> Result<Option<String>> {
+        let ids: Vec<EventId> = ids_in(&text);
+        if ids.is_empty() {
+            return Ok(Some(text));
+        }
+        let mut events: Vec<Event> = self.pick(knows, &EventQuery::these(&ids)).await?.into_iter().map(|entry| entry.event).collect();
+        let missing: Vec<EventId> = ids.into_iter().filter(|id| !events.iter().any(|event| event.id == *id)).collect();
+        if !missing.is_empty() {
+            events.extend(self.store.archived(&EventQuery::these(&missing)).await?);
+        }
+        // What says how the page is to look is nobody's project.
+        let foreign = |event: &Event| event.scope != Scope::Everywhere && !scopes.contains(&event.scope);
+        if !events.iter().any(foreign) {
+            return Ok(Some(text));
+        }
+        let Some(key) = PageKey::of_path(place) else { return Ok(None) };
+        let own: Vec<EventId> = events.iter().filter(|event| !foreign(event)).map(|event| event.id).collect();
+        if own.is_empty() {
+            return Ok(None);
+        }
+        let entries: Vec<Entry> = self.anywhere(&own).await?.into_iter().filter(|entry| entry.standing.is_active()).collect();
+        Ok((!entries.is_empty()).then(|| page::render::render(&key, &entries).text))
     }
 
     /// Triggers: a person's own, then what the pages suggest.
@@ -398,9 +499,16 @@ impl Memory {
     /// What a session starts with (L17, K6): who is who, the recall pack, the saved state, the logs of today and yesterday, and
     /// for a main session MEMORY.md. What is not there is simply not there.
     pub async fn pack_session_start(&self, kind: SessionKind, room: usize) -> Result<Pack> {
+        Ok(self.session_start(kind, Room { chars: room, tokens: None }, None).await?.0)
+    }
+
+    /// Likewise for a session that a client tells of: with what holds in its project and nothing of others; and why each thing is
+    /// in it.
+    pub(crate) async fn session_start(&self, kind: SessionKind, room: Room, own: Option<&Starting<'_>>) -> Result<(Pack, Vec<Item>)> {
         let vantage = self.vantage(None)?;
         let today = vantage.now.day();
         let yesterday = pyramid::full_from(today);
+        let scopes: Vec<Scope> = own.and_then(|own| own.project).map(|name| Scope::Project(name.to_owned())).into_iter().collect();
         let mut openings = Vec::new();
         let file = async |title: &str, source: String, openings: &mut Vec<Opening>| -> Result<()> {
             if let Some(bytes) = self.store.document(&path(&source)?).await? {
@@ -412,16 +520,40 @@ impl Memory {
         file("Who I am", "SOUL.md".into(), &mut openings).await?;
         file("Who you are", "USER.md".into(), &mut openings).await?;
         let at = openings.len();
-        let gathered = self.gather(vantage, &[]).await?;
+        let gathered = self.gather(vantage, &scopes).await?;
         let (words, ages) = (self.policy.recall.words(), self.policy.decay.ages());
+        let left = own.and_then(|own| own.state);
+        if let Some(text) = left {
+            openings.push(Opening { title: "Where this session stood".into(), source: SESSION_STATE.into(), text: self.gate_text(text) });
+        }
         file("Saved state", layout::STATE.into(), &mut openings).await?;
+        if let Some(own) = own {
+            // A state that was saved for another project's session is not this one's, nor is one told twice.
+            let foreign = |text: &str| working::made_in(text).is_some_and(|made_in| made_in != own.project);
+            openings.retain(|opening| {
+                opening.source != layout::STATE || !(foreign(&opening.text) || left.is_some_and(|left| left.trim() == opening.text.trim()))
+            });
+        }
         file("Today's log", DocPath::log(today).to_string(), &mut openings).await?;
         file("Yesterday's log", DocPath::log(yesterday).to_string(), &mut openings).await?;
         // Where things stand, most recent first: today's sessions and the days before, by their headlines.
         let span = Days { first: back(today, 7), last: today };
-        let mut recent = self.store.summaries(&SummaryQuery::within(Tier::Day, span).as_of(vantage.until)).await?;
-        recent.extend(self.today_sessions(today, &[], vantage).await?);
+        let tier = if own.is_some() { Tier::Session } else { Tier::Day };
+        let mut recent = self.store.summaries(&SummaryQuery::within(tier, span).as_of(vantage.until)).await?;
+        let pressed: Vec<Summary> = recent.extract_if(.., |summary| own.is_some() && summary.period.days().first == today).collect();
+        // On a busy day only those that have been pressed: to press the others takes longer than a client waits.
+        let quiet = own.is_none() || self.store.tail(&DocPath::records(Captured::Message, today), QUIET_BYTES).await?.1;
+        recent.extend(if quiet { self.today_sessions(today, &pressed, vantage).await? } else { pressed });
         recent.reverse();
+        if let Some(own) = own {
+            // A day tells of every project, so it is told by its sessions, as far as they are this project's or nobody's.
+            recent.retain(|summary| {
+                let name = summary.session.as_ref().and_then(|key| key.session.as_deref());
+                let theirs = name.and_then(|name| own.projects.get(name)).map(String::as_str);
+                name != Some(own.session) && (theirs.is_none() || theirs == own.project)
+            });
+            recent.truncate(SESSIONS);
+        }
         let lines: Vec<String> = recent.iter().map(|summary| format!("- {}: {}", summary.period, summary.headline)).collect();
         openings.push(Opening { title: "The last days".into(), source: "primers/daily".into(), text: lines.join("\n") });
         if kind == SessionKind::Main {
@@ -429,14 +561,106 @@ impl Memory {
         }
         // What the others leave is the recall pack's, and never less than its share.
         let others: usize = openings.iter().map(|opening| opening.text.chars().count().min(OTHER_CHARS) + 100).sum();
-        let share = (room * RECALL_SHARE / 100).max(room.saturating_sub(others + 300));
-        let (text, left_out, sources) = recall::condensed(today, &gathered.known(), words, ages, share);
-        openings.insert(at, Opening { title: "Recall".into(), source: layout::RECALL.into(), text });
-        let mut pack = session::session_start(today, &openings, room);
-        pack.left_out.extend(left_out.into_iter().map(|left| LeftOut::new(format!("recall: {}", left.what), left.why)));
-        pack.sources.extend(sources);
-        Ok(pack)
+        let known = gathered.known();
+        let pack = room.filled(|chars| {
+            let share = (chars * RECALL_SHARE / 100).max(chars.saturating_sub(others + 300));
+            let (mut text, left_out, sources) = recall::condensed(today, &known, words, ages, share);
+            if own.is_some() && sources.is_empty() && known.troubles.is_empty() {
+                // A page of headings is nothing to begin a session with.
+                text.clear();
+            }
+            let mut openings = openings.clone();
+            openings.insert(at, Opening { title: "Recall".into(), source: layout::RECALL.into(), text });
+            let mut pack = session::session_start(today, &openings, chars);
+            pack.left_out.extend(left_out.into_iter().map(|left| LeftOut::new(format!("recall: {}", left.what), left.why)));
+            pack.sources.extend(sources);
+            pack
+        });
+        let why =
+            |source: &String| match gathered.statements.iter().chain(&gathered.open).find(|entry| entry.event.id.to_string() == **source) {
+                Some(entry) if entry.event.priority == Priority::P0 => {
+                    Item::new(source, format!("P0 {}, {}", entry.event.kind, entry.event.scope))
+                }
+                Some(entry) if entry.is_open_loop() => Item::new(source, format!("open commitment, {}", entry.event.scope)),
+                Some(entry) => Item::new(source, format!("{} {}, {}", entry.event.priority, entry.event.kind, entry.event.scope)),
+                None => Item::new(source, "read at every start"),
+            };
+        let items = pack.sources.iter().map(why).collect();
+        Ok((pack, items))
     }
+}
+
+/// A session that starts, as a client tells of it.
+pub(crate) struct Starting<'a> {
+    /// Its name.
+    pub session: &'a str,
+    /// The project it is in.
+    pub project: Option<&'a str>,
+    /// Where it stood, if it goes on.
+    pub state: Option<&'a str>,
+    /// The projects of other sessions.
+    pub projects: &'a BTreeMap<String, String>,
+}
+
+/// How much a client takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// At most so many characters.
+    pub chars: usize,
+    /// And so many tokens, on any count.
+    pub tokens: Option<usize>,
+}
+
+impl Room {
+    /// A pack that fits: with fewer characters, where they come to too many tokens.
+    fn filled(self, make: impl Fn(usize) -> Pack) -> Pack {
+        let mut chars = self.chars;
+        loop {
+            let pack = make(chars);
+            if chars < LEAST_CHARS || self.tokens.is_none_or(|most| budget::tokens_at_most(&pack.text) <= most) {
+                return pack;
+            }
+            chars = chars * 4 / 5;
+        }
+    }
+}
+
+/// Something that was given, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// What: an event, a page, a file.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Item {
+    fn new(what: impl ToString, why: impl Into<String>) -> Self {
+        Self { what: what.to_string(), why: why.into() }
+    }
+}
+
+/// Whether something is to be told in these scopes.
+fn is_seen(event: &Event, scopes: &[Scope]) -> bool {
+    // What only says how a page is to look is nothing to be recalled.
+    (event.scope == Scope::Everywhere || scopes.contains(&event.scope)) && !page::is_about_page(event)
+}
+
+/// The words by which a statement is found.
+fn told_by(event: &Event) -> String {
+    let thing = event.entity.as_deref().unwrap_or_default().replace(['_', '-'], " ");
+    format!("{} {thing} {}", event.content, event.tags.join(" "))
+}
+
+/// The events that a text names.
+fn ids_in(text: &str) -> Vec<EventId> {
+    let ids = text.match_indices("EVT-").filter_map(|(at, _)| {
+        let rest = &text[at..];
+        let end = rest[4..].find(|c: char| !c.is_ascii_digit() && c != '-').map_or(rest.len(), |end| end + 4);
+        rest[..end].trim_end_matches('-').parse().ok()
+    });
+    let found: BTreeSet<EventId> = ids.collect();
+    found.into_iter().collect()
 }
 
 /// What a recall pack is made from.

@@ -25,7 +25,7 @@ use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, LineFault};
-use icecore_domain::record::{BadLine, Record, SessionStat};
+use icecore_domain::record::{BadLine, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
@@ -269,6 +269,9 @@ pub trait Store: passages::Passages {
     /// a revision of the first, at the time of the first.
     async fn add_records(&self, records: Vec<Record>) -> Result<Added>;
 
+    /// Which records of these keys are kept, as far as the home knows without reading everything.
+    async fn known(&self, keys: &[Key]) -> Result<Vec<bool>>;
+
     /// The records of these local days, each key once in its last wording, in the order they were said.
     async fn records(&self, days: Days) -> Result<Vec<Record>>;
 
@@ -305,6 +308,21 @@ pub trait Store: passages::Passages {
 
     /// Keeps a model's answer, so that the question need not be paid for again. Only the newest are kept.
     async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()>;
+
+    /// A note: something small that is private to this home and can be done without, such as what a session was given already.
+    async fn note(&self, name: &DocPath) -> Result<Option<Vec<u8>>>;
+
+    /// Puts a note in place, whole. It waits for nobody.
+    async fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()>;
+
+    /// Appends a line to a note, durably if that is wanted. It waits for nobody. Past `most_bytes` the older half goes.
+    async fn add_note(&self, name: &DocPath, line: &str, most_bytes: u64, flush: bool) -> Result<()>;
+
+    /// The notes in a folder, with when each was last written, in seconds since 1970.
+    async fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>>;
+
+    /// Takes a note away. One that is not there is no error.
+    async fn remove_note(&self, name: &DocPath) -> Result<()>;
 
     /// The right to be the only one at some long work, until it is dropped or the process dies; `None` if somebody has it.
     async fn claim(&self, work: &str) -> Result<Option<Claimed>>;

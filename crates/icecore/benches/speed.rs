@@ -6,6 +6,8 @@
 mod assistants;
 #[path = "speed/chats.rs"]
 mod chats;
+#[path = "speed/hooks.rs"]
+mod hooks;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, OpenOptions};
@@ -126,6 +128,7 @@ const SECTIONS: &[Named] = &[
     ("search", searches),
     ("chats", chats::chats),
     ("assistants", assistants::assistants),
+    ("hooks", hooks::hooks),
 ];
 
 fn main() {

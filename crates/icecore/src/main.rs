@@ -3,6 +3,7 @@
 mod api;
 mod cli;
 mod error;
+mod hook;
 mod http;
 mod install;
 mod mcp;
@@ -20,6 +21,11 @@ use crate::cli::Cli;
 use crate::cli::out::Out;
 
 fn main() -> ExitCode {
+    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    // Before anything else reads the command line: a client takes exit 2, which a wrong option ends with, for an order.
+    if hook::is_meant(&words, cli::is_command) {
+        return hook::answer(&words);
+    }
     let cli = match Cli::try_parse_from(cli::arguments()) {
         Ok(cli) => cli,
         Err(usage) => return cli::usage(&usage),

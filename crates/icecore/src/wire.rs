@@ -285,8 +285,37 @@ fn named(global: &Global) -> Option<PathBuf> {
     global.vault.clone().filter(|named| !named.as_os_str().is_empty())
 }
 
+/// The vault that a hook was installed with: the one named, else the person's own. A folder that a client happens to work in has no
+/// say: it may be a stranger's.
+pub fn own_vault(named: Option<PathBuf>) -> Result<PathBuf> {
+    named.map_or_else(home, Ok)
+}
+
+/// Opens a vault for somebody who cannot wait for others.
+pub fn open_hurried(root: &Path, now: Option<&str>) -> Result<Open> {
+    let vault = Arc::new(Vault::open_hurried(root)?);
+    pollster::block_on(Open::of(vault, clock_at(now)?))
+}
+
+/// Opens a vault only to write down what went wrong, so that its settings do not matter.
+pub fn open_to_note(root: &Path, now: Option<&str>) -> Result<Open> {
+    let vault = Arc::new(Vault::open_hurried(root)?);
+    let clock = clock_at(now).or_else(|_| clock_at(None))?;
+    let memory = Memory::open_with_defaults(vault.clone(), vault.clone(), clock)?;
+    Ok(Open { memory, root: vault.root().to_owned(), vault })
+}
+
+/// Opens the vault in a folder.
+pub fn open_at(root: &Path, now: Option<&str>) -> Result<Open> {
+    pollster::block_on(Open::of(Arc::new(Vault::open(root)?), clock_at(now)?))
+}
+
 fn clock(global: &Global) -> Result<Box<dyn Clock>> {
-    let Some(text) = &global.now else { return Ok(Box::new(SystemClock)) };
+    clock_at(global.now.as_deref())
+}
+
+fn clock_at(now: Option<&str>) -> Result<Box<dyn Clock>> {
+    let Some(text) = now else { return Ok(Box::new(SystemClock)) };
     match Moment::read(text) {
         Some(read) if !read.offset_assumed && (1..=9999).contains(&read.moment.day().year()) => Ok(Box::new(FixedClock(read.moment.at()))),
         _ => Err(Stop::new(Exit::Usage, format!("--now: `{text}` is not a moment; write it like 2026-02-13T09:30:00+01:00")).into()),

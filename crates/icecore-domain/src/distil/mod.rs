@@ -82,7 +82,43 @@ pub struct Proposal {
     pub supersedes: Vec<EventId>,
 }
 
+/// Words by which somebody says that something holds wherever they work.
+const EVERYWHERE: &[&str] = &[
+    "everywhere",
+    "all projects",
+    "all my projects",
+    "every project",
+    "each project",
+    "any project",
+    "across projects",
+    "all repos",
+    "all repositories",
+    "every repo",
+    "every repository",
+    "in general",
+    "generally",
+    "überall",
+    "in allen projekten",
+    "jedem projekt",
+    "allen meinen projekten",
+    "generell",
+];
+
 impl Proposal {
+    /// Where it holds. What is learnt in a project is about the project, but for what is about people (what somebody prefers, who is
+    /// who) and what is said to hold everywhere.
+    fn scope(&self, piece: &Piece<'_>) -> Scope {
+        let about_people = matches!(self.kind, Kind::Preference | Kind::Relationship)
+            || matches!(self.entity_kind, Some(EntityKind::Person))
+            || self.tags.iter().any(|tag| tag == "mantra");
+        let said = format!("{} {}", self.content, self.quote).to_lowercase();
+        let widely = EVERYWHERE.iter().any(|words| said.contains(words));
+        match &piece.scope {
+            Scope::Project(_) if about_people || widely => Scope::Everywhere,
+            scope => scope.clone(),
+        }
+    }
+
     /// The event it becomes. Days and waiting belong to commitments only, so other types come without.
     pub fn draft(&self, piece: &Piece<'_>, now: Moment) -> Draft {
         let owed = self.kind == Kind::Commitment;
@@ -92,7 +128,7 @@ impl Proposal {
             tags: self.tags.clone(),
             source: piece.source.clone(),
             session: piece.session.clone(),
-            scope: piece.scope.clone(),
+            scope: self.scope(piece),
             origin: piece.origin,
             supersedes: self.supersedes.clone(),
             due: self.due.filter(|_| owed),

@@ -9,6 +9,7 @@ pub mod recall;
 pub mod session;
 pub mod states;
 pub mod upload;
+pub mod working;
 
 use jiff::civil::Date;
 use serde::Serialize;

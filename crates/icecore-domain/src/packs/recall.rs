@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::civil::Date;
 
+pub use self::told::OLDEST;
 use self::told::{ACCOUNTS, CONTEXT, FOCUS, HEADINGS, Line, Lines, OPEN, P0, PROCEDURES, THE_MANTRA, Told, WAITING};
-pub(super) use self::told::{OLDEST, brief, by_age, commitment};
+pub(super) use self::told::{brief, by_age, commitment};
 use super::{Pack, Section};
 use crate::budget::{self, LeftOut};
 use crate::gate;

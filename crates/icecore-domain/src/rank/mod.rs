@@ -6,6 +6,7 @@ pub mod passage;
 pub mod posting;
 pub mod question;
 pub mod score;
+pub mod skim;
 pub mod terms;
 pub mod update;
 pub mod vector;

@@ -40,6 +40,7 @@ pub const QUESTIONS: &[(&str, Question)] = &[
     ("sessions come to the same whatever the order", |store| Box::pin(sessions(store))),
     ("the newest version of a summary is given, as of any moment", |store| Box::pin(summaries(store))),
     ("answers are kept, and work is claimed by one", |store| Box::pin(answers(store))),
+    ("notes are kept apart, and those that grow stay small", |store| Box::pin(notes(store))),
     ("whatever is kept can be found, in its last wording", |store| Box::pin(passages(store))),
     ("vectors stay with their words", |store| Box::pin(vectors(store))),
     ("what is derived can be made anew and agrees", |store| Box::pin(derived(store))),
@@ -565,4 +566,28 @@ async fn answers(store: &dyn Store) {
     assert!(matches!(store.swap(&runs, b"new\n", 3).await, Err(Error::Moved { .. })));
     store.swap(&runs, b"new\n", 14).await.unwrap();
     assert_eq!(store.document(&runs).await.unwrap().as_deref(), Some(b"new\n".as_slice()));
+}
+
+async fn notes(store: &dyn Store) {
+    let (one, log) = (path("hooks/sessions/one.json"), path("hooks/log.jsonl"));
+    assert_eq!(store.note(&one).await.unwrap(), None);
+    store.put_note(&one, b"first").await.unwrap();
+    store.put_note(&one, b"second").await.unwrap();
+    assert_eq!(store.note(&one).await.unwrap().as_deref(), Some(&b"second"[..]));
+    for n in 0..100 {
+        store.add_note(&log, &format!("line {n}"), 200, n % 2 == 0).await.unwrap();
+    }
+    let text = String::from_utf8(store.note(&log).await.unwrap().unwrap()).unwrap();
+    assert!(text.len() <= 200 && text.starts_with("line ") && text.ends_with("line 98\nline 99\n"), "{text}");
+    let names: Vec<DocPath> = store.notes(&path("hooks/sessions")).await.unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [one.clone()]);
+    store.remove_note(&one).await.unwrap();
+    store.remove_note(&one).await.unwrap();
+    assert_eq!((store.note(&one).await.unwrap(), store.notes(&path("hooks/sessions")).await.unwrap().len()), (None, 0));
+    // Notes are no documents.
+    assert_eq!(store.documents("").await.unwrap().iter().filter(|path| path.as_str().contains("hooks")).count(), 0);
+    let record = said("m1", FRIDAY, "hello");
+    store.add_records(vec![record.clone()]).await.unwrap();
+    let keys = [record.key(), record::key("work", "nobody")];
+    assert_eq!(store.known(&keys).await.unwrap(), [true, false]);
 }

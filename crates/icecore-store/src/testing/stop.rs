@@ -16,7 +16,7 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::rank::corpus::Corpus;
 use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::vector::{Packed, Signs};
-use icecore_domain::record::{BadLine, Record, SessionStat};
+use icecore_domain::record::{BadLine, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
@@ -265,6 +265,33 @@ impl<S: Store> Store for StopAfter<S> {
     async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()> {
         self.write()?;
         self.inner.keep_answer(question, answer).await
+    }
+
+    async fn known(&self, keys: &[Key]) -> Result<Vec<bool>> {
+        self.inner.known(keys).await
+    }
+
+    async fn note(&self, name: &DocPath) -> Result<Option<Vec<u8>>> {
+        self.inner.note(name).await
+    }
+
+    async fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()> {
+        self.write()?;
+        self.inner.put_note(name, bytes).await
+    }
+
+    async fn add_note(&self, name: &DocPath, line: &str, most_bytes: u64, flush: bool) -> Result<()> {
+        self.write()?;
+        self.inner.add_note(name, line, most_bytes, flush).await
+    }
+
+    async fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>> {
+        self.inner.notes(folder).await
+    }
+
+    async fn remove_note(&self, name: &DocPath) -> Result<()> {
+        self.write()?;
+        self.inner.remove_note(name).await
     }
 
     async fn claim(&self, work: &str) -> Result<Option<Claimed>> {

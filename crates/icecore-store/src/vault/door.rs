@@ -22,6 +22,8 @@ use crate::{Error, Result};
 
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
+/// Likewise for somebody who cannot wait.
+const HURRIED_WAITS: u32 = 100;
 /// Threads of this process wait as long for each other as processes do.
 const MOST_WAIT: Duration = Duration::from_secs(33);
 
@@ -31,6 +33,10 @@ const FEW: usize = 4;
 const MOST_OPEN: usize = 200;
 /// Where models' answers are kept.
 const ANSWERS: &str = "answers";
+/// Where notes are kept.
+const NOTES: &str = "notes";
+/// What the name of a note that is being written begins with.
+const UNFINISHED: &str = ".unfinished-";
 
 /// The door of one vault.
 #[derive(Debug, Clone)]
@@ -40,6 +46,8 @@ pub(super) struct Door {
     safe: Arc<Mutex<HashSet<PathBuf>>>,
     /// One for each lock.
     queues: Arc<Mutex<HashMap<String, Arc<Queue>>>>,
+    /// How often a writer looks again whether others are done.
+    waits: u32,
 }
 
 /// Proof that this process alone may write. The lock is the operating system's, so it ends with the process.
@@ -115,7 +123,12 @@ impl Look {
 
 impl Door {
     pub fn new(root: PathBuf) -> Self {
-        Self { root, safe: Arc::default(), queues: Arc::default() }
+        Self { root, safe: Arc::default(), queues: Arc::default(), waits: LOCK_WAITS }
+    }
+
+    /// The same door for somebody who cannot wait: about a second at most.
+    pub fn hurried(self) -> Self {
+        Self { waits: HURRIED_WAITS, ..self }
     }
 
     pub fn root(&self) -> &Path {
@@ -128,7 +141,7 @@ impl Door {
 
     /// Makes sure that nothing private is a link: what is swept, made anew or written there must be the vault's own.
     pub fn guard_private(&self) -> Result<()> {
-        let names = ["tmp", "quarantine", ANSWERS, "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
+        let names = ["tmp", "quarantine", ANSWERS, NOTES, "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
         let places = names.map(|name| self.private(name));
         std::iter::once(&self.root.join(PRIVATE)).chain(&places).try_for_each(|place| refuse_link(place))
     }
@@ -143,7 +156,7 @@ impl Door {
         let queue = self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
         let Some(turn) = queue.enter(MOST_WAIT) else { return Err(Error::Busy { vault: self.root.clone() }) };
         let (file, path) = self.lock_file(name)?;
-        for wait in 0..LOCK_WAITS {
+        for wait in 0..self.waits {
             match file.try_lock() {
                 Ok(()) => return Ok(Held { lock: file, _turn: Some(turn) }),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1)),
@@ -563,6 +576,133 @@ impl Door {
             kept.iter().take(MOST / 2).for_each(|(_, old)| drop(fs::remove_file(old)));
         }
         self.put_file(held, &folder.join(question.to_string()), answer)
+    }
+
+    /// The place of a note, after making sure that no link stands in the way.
+    fn note_place(&self, name: &DocPath) -> Result<PathBuf> {
+        let mut place = self.private(NOTES);
+        refuse_link(&place)?;
+        for folder in name.folders() {
+            refuse_link(&place.join(folder))?;
+        }
+        place.push(name.as_str());
+        Ok(place)
+    }
+
+    fn note_options(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.mode(0o600).custom_flags(nofollow() | i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0));
+        options
+    }
+
+    /// A note's bytes.
+    pub fn read_note(&self, name: &DocPath) -> Result<Option<Vec<u8>>> {
+        let place = self.note_place(name)?;
+        match self.note_options().read(true).open(&place) {
+            Ok(mut file) => {
+                if file.metadata().is_ok_and(|found| !found.is_file()) {
+                    return Err(Error::NotAFile(place));
+                }
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes).map_err(|error| fault("reading", &place, error))?;
+                Ok(Some(bytes))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(fault("reading", &place, error)),
+        }
+    }
+
+    /// Puts a note in place. Whoever reads meanwhile sees the old one or the new one; it is not flushed.
+    pub fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()> {
+        let place = self.note_place(name)?;
+        let folder = place.parent().unwrap_or(&self.root).to_owned();
+        let temporary = folder.join(format!("{UNFINISHED}{}-{}", std::process::id(), Hash::of(name.as_str().as_bytes()).short()));
+        let write = || {
+            let mut file = self.note_options().write(true).create(true).truncate(true).open(&temporary)?;
+            write_whole(&mut file, bytes)
+        };
+        let written = match write() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.make_folder(&folder)?;
+                write()
+            }
+            other => other,
+        };
+        written.and_then(|()| fs::rename(&temporary, &place)).map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            fault("writing", &place, error)
+        })
+    }
+
+    /// Appends a line to a note in one write, without any lock, and flushes it if that is wanted. A note that has grown past `most`
+    /// bytes loses the older half of its lines.
+    pub fn add_note(&self, name: &DocPath, line: &[u8], most: u64, flush: bool) -> Result<()> {
+        let place = self.note_place(name)?;
+        let failed = |error| fault("writing", &place, error);
+        let open = || self.note_options().append(true).create(true).open(&place);
+        let mut file = match open() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.make_folder(place.parent().unwrap_or(&self.root))?;
+                open()
+            }
+            other => other,
+        }
+        .map_err(failed)?;
+        if !file.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(Error::NotAFile(place));
+        }
+        write_whole(&mut file, &[line, b"\n"].concat()).map_err(failed)?;
+        if flush {
+            file.sync_data().map_err(failed)?;
+        }
+        if file.metadata().is_ok_and(|found| found.len() > most)
+            && let Some(_alone) = self.try_lock_by("notes.lock")?
+            && let Some(bytes) = self.read_note(name)?
+        {
+            let half = usize::try_from(most / 2).unwrap_or(usize::MAX);
+            let from = bytes.len().saturating_sub(half);
+            let from = memchr::memchr(b'\n', &bytes[from..]).map_or(bytes.len(), |at| from + at + 1);
+            self.put_note(name, &bytes[from..])?;
+        }
+        Ok(())
+    }
+
+    /// The notes in a folder, with when each was last written, in seconds since 1970. What writers that died an hour ago left is
+    /// taken away.
+    pub fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>> {
+        let place = self.note_place(folder)?;
+        let entries = match fs::read_dir(&place) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(fault("reading", &place, error)),
+        };
+        let (mut found, mut newest, mut unfinished) = (Vec::new(), 0, Vec::new());
+        for entry in entries.flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            newest = newest.max(metadata.mtime());
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+            if name.starts_with(UNFINISHED) {
+                unfinished.push((entry.path(), metadata.mtime()));
+            } else if metadata.is_file()
+                && let Ok(path) = format!("{folder}/{name}").parse()
+            {
+                found.push((path, metadata.mtime()));
+            }
+        }
+        for (old, _) in unfinished.into_iter().filter(|(_, at)| newest - at > 3_600) {
+            let _ = fs::remove_file(old);
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Takes a note away.
+    pub fn remove_note(&self, name: &DocPath) -> Result<()> {
+        let place = self.note_place(name)?;
+        match fs::remove_file(&place) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault("removing", &place, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Takes a document away.

@@ -330,6 +330,14 @@ impl Vault {
         self.refresh(std::slice::from_ref(path)).map(|_| ())
     }
 
+    pub(super) fn known_records(&self, keys: &[Key]) -> Result<Vec<bool>> {
+        let known = match self.ask(|index| index.known(keys))? {
+            Some(known) => known,
+            None => self.known_by_files(keys)?,
+        };
+        Ok(known.iter().map(Option::is_some).collect())
+    }
+
     fn known_by_files(&self, keys: &[Key]) -> Result<Vec<Option<(String, Key)>>> {
         let mut found: HashMap<Key, (String, Key)> = HashMap::new();
         for path in self.record_files()? {

@@ -24,7 +24,7 @@ use icecore_domain::ledger::conflict::{self, Claim};
 use icecore_domain::ledger::integrity::{self, Check, Finding};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
-use icecore_domain::record::{BadLine, Record, SessionStat};
+use icecore_domain::record::{BadLine, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
@@ -92,7 +92,18 @@ impl Vault {
 
     /// Opens the vault at `root` and mends what a crash may have left.
     pub fn open(root: &Path) -> Result<Self> {
-        let vault = Self::at(root)?;
+        Self::at(root)?.opened(root)
+    }
+
+    /// Likewise for somebody who cannot wait for others: what takes longer than about a second fails as busy.
+    pub fn open_hurried(root: &Path) -> Result<Self> {
+        let mut vault = Self::at(root)?;
+        vault.door = vault.door.hurried();
+        vault.opened(root)
+    }
+
+    fn opened(self, root: &Path) -> Result<Self> {
+        let vault = self;
         if vault.door.look(&layout::CONFIG.parse()?)?.is_none() {
             return Err(Error::NotAVault(root.to_owned()));
         }
@@ -560,6 +571,10 @@ impl Store for Vault {
         self.keep_records(records)
     }
 
+    async fn known(&self, keys: &[Key]) -> Result<Vec<bool>> {
+        self.known_records(keys)
+    }
+
     async fn records(&self, days: Days) -> Result<Vec<Record>> {
         self.records_of(days)
     }
@@ -617,6 +632,26 @@ impl Store for Vault {
     async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()> {
         let held = self.locked()?;
         self.door.keep_answer(&held, question, answer)
+    }
+
+    async fn note(&self, name: &DocPath) -> Result<Option<Vec<u8>>> {
+        self.door.read_note(name)
+    }
+
+    async fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()> {
+        self.door.put_note(name, bytes)
+    }
+
+    async fn add_note(&self, name: &DocPath, line: &str, most_bytes: u64, flush: bool) -> Result<()> {
+        self.door.add_note(name, line.as_bytes(), most_bytes, flush)
+    }
+
+    async fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>> {
+        self.door.notes(folder)
+    }
+
+    async fn remove_note(&self, name: &DocPath) -> Result<()> {
+        self.door.remove_note(name)
     }
 
     async fn claim(&self, work: &str) -> Result<Option<Claimed>> {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use icecore_domain::calendar::weekday;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::plain;
-use icecore_engine::{Integrity, Status, Verdict};
+use icecore_engine::{Integrity, Status, Trouble, Verdict};
 use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
@@ -232,6 +232,17 @@ fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
 }
 
 pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
+    let troubles = open.memory.hook_troubles().await?;
+    if !doctor.fix && out.is_json() {
+        let verdict = open.memory.verify().await?;
+        let mut told = json!(told::verdict(&verdict));
+        told["hooks"] = json!(troubles);
+        out.json(&told)?;
+        return if verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) };
+    }
+    if !out.is_json() {
+        tell_troubles(&troubles, out)?;
+    }
     if !doctor.fix {
         return verify(open, out).await;
     }
@@ -251,6 +262,23 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
         }
     }
     if repairs.verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
+}
+
+/// What hooks could not do in the last days.
+fn tell_troubles(troubles: &[Trouble], out: &mut Out) -> Result<()> {
+    const SHOWN: usize = 10;
+    if troubles.is_empty() {
+        return Ok(());
+    }
+    out.line(format!("{YELLOW}Hooks could not do their work{YELLOW:#}"))?;
+    for trouble in troubles.iter().take(SHOWN) {
+        let at = trouble.ts.get(..16).unwrap_or(&trouble.ts).replace('T', " ");
+        out.line(format!("  {DIM}{at}{DIM:#} {CYAN}{}{CYAN:#} {}", trouble.event, plain::one_line(&trouble.what)))?;
+    }
+    if troubles.len() > SHOWN {
+        out.line(format!("  and {} more", troubles.len() - SHOWN))?;
+    }
+    out.line("")
 }
 
 #[derive(Debug, Args)]

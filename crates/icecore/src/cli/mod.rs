@@ -7,6 +7,7 @@ mod chat;
 mod converse;
 mod demo;
 mod find;
+mod hooks;
 mod install;
 mod ledger;
 mod mcp;
@@ -266,6 +267,24 @@ enum Command {
         after_help = "Examples:\n  icecore uninstall claude-code --dry-run\n  icecore uninstall claude-code --yes\n\nWhere nothing else changed since, the file comes back byte for byte; where something did, only what is icecore's goes."
     )]
     Uninstall(install::Uninstall),
+    /// Answer a client's hook: read one JSON object, keep what was said, print what is to be known
+    #[command(
+        after_help = "Examples:\n  icecore hook session-start          what Claude Code and Codex call; see docs/hooks.md\n  icecore hook user-prompt-submit --client codex --vault ~/memory\n  echo '{\"session_id\":\"s1\",\"prompt\":\"which port?\"}' | icecore hook user-prompt-submit\n\nEvents: session-start, user-prompt-submit, pre-compact, post-compact, stop, subagent-stop, session-end; any other word does\nnothing. It always ends with 0 and prints one JSON object. What it could not do is told by `icecore status` and `icecore doctor`."
+    )]
+    Hook(hooks::Hook),
+    /// Keep nothing of what is said to assistants: for a while, in a session, in a project
+    #[command(
+        after_help = "Examples:\n  icecore pause --for 1h             everything, for an hour\n  icecore pause --session last       the session that is going on\n  icecore pause --project            the project of this folder\n  icecore pause --list\n  icecore pause --off                or `icecore resume`\n\nWhat is said meanwhile is not kept later either, when the transcript is read. A prompt that begins or ends with #private, and what\nis answered to it, is not kept; nor is what stands between <private> and </private>."
+    )]
+    Pause(hooks::Pause),
+    /// Keep what is said again
+    #[command(after_help = "Examples:\n  icecore resume                     all pauses end\n  icecore resume --project app")]
+    Resume(hooks::Resume),
+    /// Show exactly what the last prompts were given, and why
+    #[command(
+        after_help = "Examples:\n  icecore injected\n  icecore injected --last 20 --json | jq '.injected[].items'\n  icecore injected --session last"
+    )]
+    Injected(hooks::Injected),
     /// Show when each job runs and what is due; print a unit or a crontab line
     #[command(
         after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
@@ -334,6 +353,12 @@ pub fn arguments() -> Vec<std::ffi::OsString> {
     words.into_iter().map(line).collect()
 }
 
+/// Whether a word is the name of a command.
+pub fn is_command(word: &str) -> bool {
+    // Cheaper than asking for all of them, and a hook has no time to lose.
+    word == "hook" || word == "help" || Cli::command().get_subcommands().any(|command| command.get_name() == word)
+}
+
 /// Answers a wrong call, or prints the help that was asked for.
 pub fn usage(error: &clap::Error) -> ExitCode {
     let asked_json = std::env::args_os().any(|word| word == "--json");
@@ -363,6 +388,8 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
+        // Answered before the command line is read at all; only its help is asked for here.
+        Command::Hook(_) => return Ok(()),
         _ => {}
     }
     let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
@@ -409,6 +436,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Similar(similar) => across::similar(&open, similar, out).await,
         Command::Conversation(conversation) => converse::conversation(&open, global, conversation, out).await,
         Command::MemoryTool(asked) => memory_tool::memory_tool(&open, asked, out).await,
+        Command::Pause(pause) => hooks::pause(&open, pause, out).await,
+        Command::Resume(resume) => hooks::resume(&open, resume, out).await,
+        Command::Injected(injected) => hooks::injected(&open, injected, out).await,
         Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
         Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
         Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
@@ -429,6 +459,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Serve(_)
         | Command::Chat(_)
         | Command::Mcp(_) => Ok(()),
+        Command::Hook(_) => Ok(()),
     };
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
     // The command is done; that this look fails must not make it look undone.

@@ -7,6 +7,7 @@ mod cli;
 mod clients;
 mod crowd;
 mod faults;
+mod hooks;
 mod install;
 mod mcp;
 mod model;

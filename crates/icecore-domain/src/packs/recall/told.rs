@@ -21,7 +21,7 @@ use crate::plain;
 use crate::trigger::{Phrase, Spoken};
 
 /// So many of the oldest open commitments are told whatever the room (L7).
-pub(in crate::packs) const OLDEST: usize = 3;
+pub const OLDEST: usize = 3;
 /// The most words of one statement; only P0 is told whole.
 const LONGEST_CONTENT_WORDS: usize = 60;
 /// The most bytes of one, for words that have no end and scripts that set no blanks.

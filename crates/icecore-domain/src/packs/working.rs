@@ -1,0 +1,162 @@
+//! The working state of a session (K1): what was asked, what was said last, which files were touched and what is left to do, taken
+//! from its records when nobody wrote it down. It is what a session goes on with after its context was compacted.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::budget;
+use crate::plain;
+use crate::record::{Captured, Record, Role};
+
+/// What such a state begins with.
+pub const TITLE: &str = "# State before compaction";
+/// The most characters of a state.
+const MOST_CHARS: usize = 4_000;
+/// So many of the last prompts are told.
+const PROMPTS: usize = 6;
+/// The most bytes of one prompt, and of the last reply.
+const PROMPT_BYTES: usize = 400;
+const REPLY_BYTES: usize = 900;
+/// So many files are named, the last touched first.
+const FILES: usize = 20;
+/// So many things to do are named.
+const LEFT: usize = 15;
+
+/// What is known besides the records.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around<'a> {
+    /// The session.
+    pub session: &'a str,
+    /// The project it is in.
+    pub project: Option<&'a str>,
+    /// What the person wants the summary to keep, in their words.
+    pub wish: Option<&'a str>,
+}
+
+/// The state of a session as its records tell it; `None` if they tell nothing.
+pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
+    let said: Vec<&Record> = records.iter().filter(|record| record.kind == Captured::Message && record.name.is_none()).collect();
+    let words = |record: &Record, bytes: usize| budget::shortened(&plain::one_line(record.text.trim()), bytes);
+    let prompts: Vec<&&Record> = said.iter().filter(|record| record.role == Role::User && !record.text.trim().is_empty()).collect();
+    let reply = said.iter().rev().find(|record| record.role == Role::Assistant && record.parts.is_none() && !record.text.trim().is_empty());
+    let mut sections: Vec<(&str, Vec<String>)> = Vec::new();
+    if let Some(wish) = around.wish.map(str::trim).filter(|wish| !wish.is_empty()) {
+        sections.push(("To be kept", vec![budget::shortened(&plain::one_line(wish), PROMPT_BYTES)]));
+    }
+    // Where it began says what it is about, the last ones where it stands.
+    let from = prompts.len().saturating_sub(PROMPTS);
+    let mut asked: Vec<String> = prompts.first().filter(|_| from > 0).iter().map(|first| words(first, PROMPT_BYTES)).collect();
+    asked.extend(prompts[from..].iter().map(|prompt| words(prompt, PROMPT_BYTES)));
+    sections.push(("Asked", asked));
+    sections.push(("Said last", reply.map(|reply| words(reply, REPLY_BYTES)).into_iter().collect()));
+    let (files, left) = worked_on(&said);
+    sections.push(("Left to do", left));
+    sections.push(("Files touched", files));
+    sections.retain(|(_, lines)| !lines.is_empty());
+    if sections.is_empty() {
+        return None;
+    }
+    let project = around.project.map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));
+    let mut text = format!("{TITLE}\n\nSession {}{project}.\n", plain::one_line(around.session));
+    for (title, lines) in sections {
+        text.push_str(&format!("\n## {title}\n"));
+        lines.iter().for_each(|line| text.push_str(&format!("- {line}\n")));
+    }
+    let (shown, _) = budget::whole_lines(&text, |text| text.chars().count() <= MOST_CHARS);
+    Some(shown.trim_end().to_owned())
+}
+
+/// The project that a state of this kind was made in; `None` if it is no such state, and none in it if it was in no project.
+pub fn made_in(state: &str) -> Option<Option<&str>> {
+    let rest = state.trim_start().strip_prefix(TITLE)?;
+    let line = rest.trim_start().lines().next().unwrap_or_default();
+    Some(line.split_once(" in project ").map(|(_, name)| name.trim_end_matches('.')))
+}
+
+/// Files that tools wrote, the last first, and what the last list of things to do has left.
+fn worked_on(said: &[&Record]) -> (Vec<String>, Vec<String>) {
+    let (mut files, mut left, mut seen) = (Vec::new(), None, HashSet::new());
+    for record in said.iter().rev().filter(|record| record.role == Role::Assistant) {
+        let Some(Value::Array(parts)) = record.parts.as_deref().and_then(|parts| serde_json::from_str(parts).ok()) else { continue };
+        for part in parts.iter().rev() {
+            let name = part["name"].as_str().unwrap_or_default();
+            let input = &part["input"];
+            let writes = ["Edit", "MultiEdit", "Write", "NotebookEdit"].contains(&name);
+            if let Some(path) = ["file_path", "notebook_path"].iter().find_map(|field| input[field].as_str()).filter(|_| writes)
+                && files.len() < FILES
+                && seen.insert(path.to_owned())
+            {
+                files.push(budget::shortened(&plain::one_line(path), 200));
+            }
+            if name == "TodoWrite" && left.is_none() {
+                let todos = input["todos"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let open = todos.iter().filter(|todo| todo["status"] != "completed");
+                let line = |todo: &Value| {
+                    let mark = if todo["status"] == "in_progress" { " (begun)" } else { "" };
+                    format!("{}{mark}", budget::shortened(&plain::one_line(todo["content"].as_str().unwrap_or_default()), 200))
+                };
+                left = Some(open.map(line).take(LEFT).collect());
+            }
+        }
+    }
+    (files, left.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::event::Origin;
+    use proptest::prelude::*;
+
+    fn record(role: Role, text: &str, parts: Option<&str>) -> Record {
+        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        Record {
+            ts,
+            conversation: "sessions".into(),
+            session: Some("s1".into()),
+            id: text.into(),
+            role,
+            name: None,
+            kind: Captured::Message,
+            title: None,
+            text: text.into(),
+            parts: parts.map(str::to_owned),
+            origin: Origin::User,
+            captured: ts,
+            extra: Vec::new(),
+        }
+    }
+
+    // K1
+    #[test]
+    fn a_state_tells_what_was_asked_said_touched_and_left() {
+        let todo = r#"[{"type":"tool_use","name":"TodoWrite","input":{"todos":[{"content":"write tests","status":"in_progress"},{"content":"done","status":"completed"}]}}]"#;
+        let edit = r#"[{"type":"tool_use","name":"Edit","input":{"file_path":"/a/b.rs"}}]"#;
+        let records = [
+            record(Role::User, "use port 7431", None),
+            record(Role::Assistant, "[tool: TodoWrite]", Some(todo)),
+            record(Role::Assistant, "[tool: Edit]", Some(edit)),
+            record(Role::Assistant, "The port is 7431 now.", None),
+        ];
+        let around = Around { session: "s1", project: Some("app"), wish: Some("the port") };
+        let state = state(&records, &around).unwrap();
+        let expected = "# State before compaction\n\nSession s1 in project app.\n\n## To be kept\n- the port\n\n## Asked\n- use port 7431\n\n\
+            ## Said last\n- The port is 7431 now.\n\n## Left to do\n- write tests (begun)\n\n## Files touched\n- /a/b.rs";
+        assert_eq!(state, expected);
+        assert_eq!((made_in(&state), made_in("my own state")), (Some(Some("app")), None));
+        assert_eq!(super::state(&[], &Around { wish: None, ..around }), None);
+    }
+
+    proptest! {
+        // K1
+        #[test]
+        fn a_state_is_never_longer_than_it_may_be(texts in prop::collection::vec("(?s).{0,2000}", 0..20), parts in "(?s).{0,60}") {
+            let records: Vec<Record> = texts.iter().map(|text| record(Role::User, text, Some(&parts))).collect();
+            if let Some(state) = state(&records, &Around { session: "s", ..Around::default() }) {
+                prop_assert!(state.chars().count() <= MOST_CHARS && state.starts_with(TITLE));
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Pauses: stretches of time in which nothing of an assistant's sessions is kept, on a person's word.
+//!
+//! They are lines of `memory/pauses.jsonl`, which only grows: what was paused stays out however late a transcript is read.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::calendar::Moment;
+
+/// What a pause is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reach {
+    /// Every session.
+    Everything,
+    /// One session.
+    Session(String),
+    /// Every session in one project.
+    Project(String),
+}
+
+impl std::fmt::Display for Reach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Everything => f.write_str("everything"),
+            Self::Session(id) => write!(f, "session {id}"),
+            Self::Project(name) => write!(f, "project {name}"),
+        }
+    }
+}
+
+/// A pause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    /// What it is about.
+    pub reach: Reach,
+    /// When it began.
+    pub from: Moment,
+    /// When it ends or ended; never, until somebody says so, if there is none.
+    pub until: Option<Moment>,
+}
+
+impl Pause {
+    /// Whether it holds at a moment.
+    pub fn holds(&self, at: Timestamp) -> bool {
+        self.from.at() <= at && self.until.is_none_or(|until| at < until.at())
+    }
+}
+
+/// A line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    ts: String,
+    act: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    project: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+}
+
+impl Line {
+    fn of(act: &str, now: Moment, reach: &Reach, until: Option<Moment>) -> String {
+        let (session, project) = match reach {
+            Reach::Everything => (None, None),
+            Reach::Session(id) => (Some(id.clone()), None),
+            Reach::Project(name) => (None, Some(name.clone())),
+        };
+        let line = Self { ts: now.to_string(), act: act.into(), session, project, until: until.map(|until| until.to_string()) };
+        serde_json::to_string(&line).unwrap_or_default()
+    }
+
+    fn reach(&self) -> Reach {
+        match (&self.session, &self.project) {
+            (Some(id), _) => Reach::Session(id.clone()),
+            (None, Some(name)) => Reach::Project(name.clone()),
+            (None, None) => Reach::Everything,
+        }
+    }
+}
+
+/// The line that begins a pause.
+pub fn begun(now: Moment, reach: &Reach, until: Option<Moment>) -> String {
+    Line::of("pause", now, reach, until)
+}
+
+/// The line that ends the pauses of that reach; of everything, all of them.
+pub fn ended(now: Moment, reach: &Reach) -> String {
+    Line::of("resume", now, reach, None)
+}
+
+/// Every pause there was.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pauses(Vec<Pause>);
+
+impl Pauses {
+    /// Reads the file. A line that is none is passed over: it paused nothing.
+    pub fn read(text: &[u8]) -> Self {
+        let mut pauses: Vec<Pause> = Vec::new();
+        for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+            let Some(ts) = Moment::read(&line.ts).map(|read| read.moment) else { continue };
+            let reach = line.reach();
+            match line.act.as_str() {
+                "pause" => {
+                    let until = line.until.as_deref().and_then(Moment::read).map(|read| read.moment);
+                    pauses.push(Pause { reach, from: ts, until });
+                }
+                "resume" => {
+                    for pause in pauses.iter_mut().filter(|pause| reach == Reach::Everything || pause.reach == reach) {
+                        if pause.holds(ts.at()) {
+                            pause.until = Some(ts);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self(pauses)
+    }
+
+    /// Whether there never was one.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The pause that keeps out what is said in that session and project at that moment.
+    pub fn over(&self, session: Option<&str>, project: Option<&str>, at: Timestamp) -> Option<&Pause> {
+        self.0.iter().find(|pause| {
+            let meant = match &pause.reach {
+                Reach::Everything => true,
+                Reach::Session(id) => session == Some(id),
+                Reach::Project(name) => project == Some(name),
+            };
+            meant && pause.holds(at)
+        })
+    }
+
+    /// Those that hold at a moment, oldest first.
+    pub fn at(&self, now: Timestamp) -> impl Iterator<Item = &Pause> {
+        self.0.iter().filter(move |pause| pause.holds(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(clock: &str) -> Moment {
+        Moment::read(&format!("2026-02-13T{clock}:00+01:00")).unwrap().moment
+    }
+
+    fn check(lines: &[String], session: &str, project: Option<&str>, clock: &str, paused: bool) {
+        let pauses = Pauses::read(lines.join("\n").as_bytes());
+        assert_eq!(pauses.over(Some(session), project, at(clock).at()).is_some(), paused, "{lines:?} {session} {project:?} {clock}");
+    }
+
+    #[test]
+    fn a_pause_holds_for_what_it_is_about_and_as_long_as_it_says() {
+        let session = Reach::Session("s1".into());
+        let lines = [begun(at("09:00"), &session, None), "no line".into(), ended(at("10:00"), &session)];
+        check(&lines, "s1", None, "08:59", false);
+        check(&lines, "s1", None, "09:00", true);
+        check(&lines, "s1", Some("app"), "09:59", true);
+        check(&lines, "s1", None, "10:00", false);
+        check(&lines, "s2", None, "09:30", false);
+        let hour = [begun(at("09:00"), &Reach::Everything, Some(at("10:00")))];
+        check(&hour, "s2", None, "09:59", true);
+        check(&hour, "s2", None, "10:00", false);
+        let project = [begun(at("09:00"), &Reach::Project("app".into()), None), ended(at("11:00"), &Reach::Everything)];
+        check(&project, "s2", Some("app"), "10:59", true);
+        check(&project, "s2", Some("zeus"), "10:59", false);
+        check(&project, "s2", None, "10:59", false);
+        check(&project, "s2", Some("app"), "11:00", false);
+        // A later pause is its own: ending the first does not end it before it began.
+        let twice = [begun(at("09:00"), &session, None), ended(at("10:00"), &session), begun(at("11:00"), &session, None)];
+        check(&twice, "s1", None, "10:30", false);
+        check(&twice, "s1", None, "11:30", true);
+        assert_eq!(Pauses::read(twice.join("\n").as_bytes()).at(at("12:00").at()).count(), 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! What a person says is not to be remembered: `#private` keeps a whole turn out, `<private>…</private>` a part of it.
+
+use std::borrow::Cow;
+
+/// The word that keeps a whole turn out. It counts as the first or the last word of a prompt: in between it is more likely
+/// something that is talked about, such as a field of a class.
+pub const TURN: &str = "#private";
+const OPEN: &str = "<private>";
+const CLOSE: &str = "</private>";
+
+/// Whether a prompt is not to be remembered at all, nor what is answered to it.
+pub fn is_turn(prompt: &str) -> bool {
+    let is = |word: &str| word.trim_end_matches(['.', ',', ';', ':', '!']).eq_ignore_ascii_case(TURN);
+    let mut words = prompt.split_whitespace();
+    words.next().is_some_and(is) || words.next_back().is_some_and(is)
+}
+
+/// The text without the parts that are not to be remembered, and how many there were. One that is not closed goes on to the end.
+pub fn without_parts(text: &str) -> (Cow<'_, str>, usize) {
+    let find = |from: usize, what: &str| {
+        let bytes = text.as_bytes().get(from..)?;
+        // Tags are written in any case.
+        memchr::memchr_iter(b'<', bytes)
+            .find(|&at| bytes.get(at..at + what.len()).is_some_and(|found| found.eq_ignore_ascii_case(what.as_bytes())))
+            .map(|at| from + at)
+    };
+    let (mut kept, mut from, mut parts) = (String::new(), 0, 0);
+    while let Some(open) = find(from, OPEN) {
+        kept.push_str(&text[from..open]);
+        from = find(open, CLOSE).map_or(text.len(), |close| close + CLOSE.len());
+        parts += 1;
+    }
+    if parts == 0 {
+        return (Cow::Borrowed(text), 0);
+    }
+    kept.push_str(&text[from..]);
+    (Cow::Owned(kept), parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_word_counts_at_either_end_of_a_prompt() {
+        for turn in ["#private", "#private my salary is 5", "my salary is 5 #private", "My salary\n#PRIVATE.", "  #Private: x"] {
+            assert!(is_turn(turn), "{turn}");
+        }
+        for other in ["", "class A { #private = 1 } is a field", "#privately", "private", "the #private field", "##private x"] {
+            assert!(!is_turn(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn parts_are_taken_out_and_the_rest_stays() {
+        for (text, kept, parts) in [
+            ("a <private>b</private> c", "a  c", 1),
+            ("<Private>b</PRIVATE>c<private>d", "c", 2),
+            ("é<private>ü</private>ß", "éß", 1),
+            ("a </private> b", "a </private> b", 0),
+            ("a < private >", "a < private >", 0),
+        ] {
+            assert_eq!(without_parts(text), (kept.into(), parts), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_between_the_marks_is_left(before in "[^<]*", secret in "[a-z]{8,20}", after in "[A-Z0-9]*") {
+            let text = format!("{before}<private>{secret}</private>{after}");
+            prop_assert_eq!(without_parts(&text), (format!("{before}{after}").into(), 1));
+        }
+    }
+}

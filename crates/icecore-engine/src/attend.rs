@@ -1,0 +1,624 @@
+//! Attending a session of an assistant while it goes on (K1, K12, L7, L8): what its client tells is kept, and what it is to know is
+//! given to it, each thing once.
+//!
+//! A client tells of a turn before its transcript does, and its transcript tells of it again. Both are one record, known by its
+//! words. What a session was given already is a note of the home: losing it costs a repetition, never memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use icecore_domain::budget;
+use icecore_domain::calendar::{Days, Moment, days_between};
+use icecore_domain::event::{Origin, Scope};
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::packs::Pack;
+use icecore_domain::packs::working::{self, Around};
+use icecore_domain::pause::{self, Pause, Pauses, Reach};
+use icecore_domain::record::{self, Captured, Record, Role, Said};
+use icecore_domain::{plain, private};
+use icecore_store::{Claimed, Error as StoreError};
+use serde::{Deserialize, Serialize};
+
+use crate::capture::TRANSCRIPTS;
+use crate::recall::Starting;
+pub use crate::recall::{Item, Room};
+use crate::{Gaps, Memory, Result, SessionKind, SessionTaken, StateSaved, Taken};
+
+/// A session as its client tells of it. Names are a stranger's words; they become part of no path.
+#[derive(Debug, Clone, Default)]
+pub struct Attended {
+    /// Its name.
+    pub session: String,
+    /// The project it is in.
+    pub project: Option<String>,
+    /// The client, in a word.
+    pub client: String,
+    /// Where its transcript is, as the client says.
+    pub transcript: Option<String>,
+    /// The client's own name for this turn, if it has one.
+    pub turn: Option<String>,
+}
+
+/// Why a session starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// With an empty context.
+    Anew,
+    /// With what was said before.
+    Again,
+    /// With a summary of what was said before.
+    Compacted,
+}
+
+/// What was given to a session.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// The text; none if there is nothing to say.
+    pub text: Option<String>,
+    /// What is in it, and why.
+    pub items: Vec<Item>,
+    /// What could not be done along with it. A pack is given even if nothing can be written.
+    pub complaints: Vec<String>,
+}
+
+impl Given {
+    /// Goes on without what failed, and says so.
+    fn despite<T: Default>(&mut self, outcome: Result<T>) -> T {
+        outcome.unwrap_or_else(|error| {
+            self.complaints.push(error.to_string());
+            T::default()
+        })
+    }
+}
+
+/// What a session was given, as it is kept for people who ask.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Injected {
+    /// When.
+    pub ts: String,
+    /// On what occasion.
+    pub event: String,
+    /// To which session.
+    pub session: String,
+    /// In which project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The beginning of what the person said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// How many characters it has.
+    pub chars: usize,
+    /// What is in it, and why.
+    pub items: Vec<Item>,
+    /// What is not.
+    #[serde(default)]
+    pub left_out: Vec<String>,
+    /// The text itself.
+    pub text: String,
+}
+
+/// Something that a hook could not do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// When.
+    pub ts: String,
+    /// On what occasion.
+    pub event: String,
+    /// What, and why.
+    pub what: String,
+}
+
+/// A session that has ended and has to be read to its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Due {
+    /// Its name.
+    pub session: String,
+    /// The project it was in.
+    #[serde(default)]
+    pub project: Option<String>,
+    /// Where its transcript is, as the client said.
+    #[serde(default)]
+    pub transcript: Option<String>,
+    /// The client.
+    #[serde(default)]
+    pub client: String,
+}
+
+/// What is noted of a session.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Noted {
+    session: String,
+    project: Option<String>,
+    client: String,
+    transcript: Option<String>,
+    /// When something was last heard of it.
+    at: Option<String>,
+    /// What was given to it since its context was last empty.
+    given: BTreeSet<String>,
+    /// How often each thing was said in it.
+    heard: BTreeMap<String, usize>,
+    /// The last prompt: its words, its turn and when.
+    prompted: Option<(String, Option<String>, i64)>,
+    /// What was answered to it.
+    replied: BTreeSet<String>,
+    /// The turn that goes on is not to be kept.
+    private: bool,
+    /// Where it stood before its context was compacted.
+    state: Option<String>,
+    /// It was read to its end.
+    finished: bool,
+}
+
+/// The same prompt within so many seconds is told twice, not said twice: a client may run one hook from two places.
+const TWICE_SECONDS: i64 = 3;
+/// More things than this are not remembered as given or heard.
+const MOST_NOTED: usize = 5_000;
+/// Notes that grow have at most so many bytes.
+const INJECTED_BYTES: u64 = 2 * 1024 * 1024;
+const TROUBLE_BYTES: u64 = 64 * 1024;
+const PROJECTS_BYTES: u64 = 256 * 1024;
+/// So many records wait at most until somebody else is done writing.
+const MOST_WAITING: usize = 1_000;
+/// So much of a prompt stands in the list of what was given.
+const PROMPT_BYTES: usize = 160;
+/// A session of which nothing was heard for so long has ended, whether its client said so or not.
+const SILENT_SECONDS: i64 = 6 * 3_600;
+/// Notes of sessions are kept so long.
+const KEPT_SECONDS: i64 = 30 * 24 * 3_600;
+/// Troubles are told so many days.
+const TROUBLE_DAYS: i64 = 7;
+/// A state that an assistant saved itself within so many minutes is not lost to one that was only gathered.
+const OWN_STATE_MINUTES: i64 = 60;
+
+fn place(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+fn note_of(session: &str) -> Result<DocPath> {
+    place(&format!("hooks/sessions/{}.json", &Hash::of(session.as_bytes()).to_string()[..20]))
+}
+
+/// Why something could not be kept, if it could not.
+fn given_up(heard: Result<Taken>) -> Vec<String> {
+    match heard {
+        Ok(taken) => taken.complaints,
+        Err(error) => vec![format!("nothing was kept: {error}")],
+    }
+}
+
+fn scopes(project: Option<&str>) -> Vec<Scope> {
+    project.map(|name| Scope::Project(name.to_owned())).into_iter().collect()
+}
+
+impl Noted {
+    fn hear(&mut self, session: &Attended, now: Moment) {
+        self.session.clone_from(&session.session);
+        self.client.clone_from(&session.client);
+        self.project.clone_from(&session.project);
+        if session.transcript.is_some() {
+            self.transcript.clone_from(&session.transcript);
+        }
+        self.at = Some(now.to_string());
+        self.finished = false;
+    }
+
+    fn give(&mut self, pack: &Pack) {
+        if self.given.len() < MOST_NOTED {
+            self.given.extend(pack.sources.iter().cloned());
+        }
+    }
+
+    /// How often this was said before.
+    fn count(&mut self, words: String) -> usize {
+        if self.heard.len() >= MOST_NOTED {
+            self.heard.clear();
+        }
+        let times = self.heard.entry(words).or_default();
+        *times += 1;
+        *times - 1
+    }
+}
+
+impl Memory {
+    /// Every pause there was.
+    pub async fn pauses(&self) -> Result<Pauses> {
+        Ok(self.store.document(&place(layout::PAUSES)?).await?.map_or_else(Pauses::default, |text| Pauses::read(&text)))
+    }
+
+    /// Keeps nothing of what that reaches from now on.
+    pub async fn pause(&self, reach: Reach, until: Option<Moment>) -> Result<Pause> {
+        let now = self.now();
+        self.append_line(&place(layout::PAUSES)?, &pause::begun(now, &reach, until)).await?;
+        Ok(Pause { reach, from: now, until })
+    }
+
+    /// Ends the pauses of that reach, of everything all of them; those that ended.
+    pub async fn resume(&self, reach: &Reach) -> Result<Vec<Pause>> {
+        let now = self.now();
+        let pauses = self.pauses().await?;
+        let ending: Vec<Pause> =
+            pauses.at(now.at()).filter(|pause| *reach == Reach::Everything || pause.reach == *reach).cloned().collect();
+        if !ending.is_empty() {
+            self.append_line(&place(layout::PAUSES)?, &pause::ended(now, reach)).await?;
+        }
+        Ok(ending)
+    }
+
+    /// The session that was heard of last.
+    pub async fn last_session(&self) -> Result<Option<String>> {
+        let notes = self.store.notes(&place("hooks/sessions")?).await?;
+        let Some((name, _)) = notes.into_iter().max_by_key(|(_, at)| *at) else { return Ok(None) };
+        Ok(self.read_note(&name).await?.map(|noted| noted.session).filter(|name| !name.is_empty()))
+    }
+
+    async fn read_note(&self, name: &DocPath) -> Result<Option<Noted>> {
+        // A note that cannot be read is as good as none.
+        Ok(self.store.note(name).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    async fn keep_note(&self, name: &DocPath, noted: &Noted) -> Result<()> {
+        Ok(self.store.put_note(name, &serde_json::to_vec(noted).unwrap_or_default()).await?)
+    }
+
+    /// The right to look at and change what is noted of a session. Hooks of one session may run at the same time; who cannot have it
+    /// soon goes on without, and at worst something is given twice.
+    async fn alone_with(&self, session: &str) -> Result<Option<Claimed>> {
+        let work = format!("session-{:x}", Hash::of(session.as_bytes()).bytes()[0] % 16);
+        for _ in 0..100 {
+            if let Some(claimed) = self.store.claim(&work).await? {
+                return Ok(Some(claimed));
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        Ok(None)
+    }
+
+    /// A session begins or goes on: what it is to know (L17, K6).
+    pub async fn attend_start(&self, session: &Attended, begun: Begun, room: Room) -> Result<Given> {
+        let name = note_of(&session.session)?;
+        let mut given = Given::default();
+        let _alone = given.despite(self.alone_with(&session.session).await);
+        let known = given.despite(self.read_note(&name).await);
+        if known.is_none() {
+            given.despite(self.note_project(session).await);
+        }
+        let mut noted = known.unwrap_or_default();
+        noted.hear(session, self.now());
+        if begun != Begun::Again {
+            // The context is empty: what was given before is not there any more.
+            noted.given.clear();
+        }
+        let state = noted.state.clone().filter(|_| begun != Begun::Anew);
+        let projects = given.despite(self.projects().await);
+        let starting =
+            Starting { session: &session.session, project: session.project.as_deref(), state: state.as_deref(), projects: &projects };
+        let (pack, items) = self.session_start(SessionKind::Main, room, Some(&starting)).await?;
+        noted.give(&pack);
+        given.despite(self.keep_note(&name, &noted).await);
+        if !pack.sections.is_empty() {
+            given.despite(self.note_given("session-start", session, None, &pack, &items).await);
+            (given.text, given.items) = (Some(pack.text), items);
+        }
+        Ok(given)
+    }
+
+    /// A person says something to a session: it is kept, and what has to do with it is given along (L7, L8).
+    pub async fn attend_prompt(&self, session: &Attended, prompt: &str, room: Room) -> Result<Given> {
+        let name = note_of(&session.session)?;
+        let mut given = Given::default();
+        let _alone = given.despite(self.alone_with(&session.session).await);
+        let known = given.despite(self.read_note(&name).await);
+        if known.is_none() {
+            given.despite(self.note_project(session).await);
+        }
+        let mut noted = known.unwrap_or_default();
+        let now = self.now();
+        noted.hear(session, now);
+        let text = self.gate_text(prompt).trim().to_owned();
+        let words = record::heard_words(Some(&session.session), Role::User, &text);
+        let this = (words, session.turn.clone(), now.at().as_second());
+        let twice = noted.prompted.as_ref().is_some_and(|(words, turn, at)| {
+            *words == this.0 && if turn.is_some() && this.1.is_some() { *turn == this.1 } else { this.2 - at < TWICE_SECONDS }
+        });
+        if twice || text.is_empty() {
+            return Ok(given);
+        }
+        noted.prompted = Some(this);
+        noted.replied.clear();
+        noted.private = private::is_turn(&text);
+        let outcome = self.pack_prompt(&text, &scopes(session.project.as_deref()), &noted.given, room).await.map(Some);
+        let pack = given.despite(outcome);
+        if let Some((pack, _)) = &pack {
+            noted.give(pack);
+        }
+        // What cannot be known to be wanted is not kept.
+        let paused = match self.pauses().await {
+            Ok(pauses) => pauses.over(Some(&session.session), session.project.as_deref(), now.at()).is_some(),
+            Err(error) => {
+                given.complaints.push(format!("nothing was kept: {error}"));
+                true
+            }
+        };
+        if !noted.private && !paused {
+            let (open, _) = private::without_parts(&text);
+            let heard = self.hear(session, Role::User, None, &open, &mut noted).await;
+            given.complaints.extend(given_up(heard));
+        }
+        given.despite(self.keep_note(&name, &noted).await);
+        if let Some((pack, items)) = pack.filter(|(pack, _)| !pack.text.is_empty()) {
+            let shown = Some(text.as_str()).filter(|_| !noted.private && !paused);
+            given.despite(self.note_given("user-prompt-submit", session, shown, &pack, &items).await);
+            (given.text, given.items) = (Some(pack.text), items);
+        }
+        Ok(given)
+    }
+
+    /// An assistant has answered; `name` is a helper's, if it is one's answer.
+    pub async fn attend_reply(&self, session: &Attended, reply: &str, name: Option<&str>) -> Result<Taken> {
+        let note = note_of(&session.session)?;
+        let _alone = self.alone_with(&session.session).await?;
+        let mut noted = self.read_note(&note).await?.unwrap_or_default();
+        noted.hear(session, self.now());
+        let mut taken = Taken::default();
+        // The same answer to the same prompt is told twice, not said twice.
+        let words = record::heard_words(name, Role::Assistant, &self.gate_text(reply));
+        if noted.private {
+            taken.withheld = 1;
+        } else if !noted.replied.insert(words) {
+            taken.same = 1;
+        } else {
+            taken = self.hear(session, Role::Assistant, name, reply, &mut noted).await?;
+        }
+        self.keep_note(&note, &noted).await?;
+        self.take_waiting().await?;
+        Ok(taken)
+    }
+
+    /// Keeps what was heard; if somebody else is writing, it waits in a note until they are done.
+    async fn hear(&self, session: &Attended, role: Role, name: Option<&str>, text: &str, noted: &mut Noted) -> Result<Taken> {
+        let mut taken = Taken::default();
+        let text = self.gate_text(text);
+        if text.trim().is_empty() {
+            taken.passed_over = 1;
+            return Ok(taken);
+        }
+        let times = noted.count(record::heard_words(Some(&session.session), role, &format!("{}{text}", name.unwrap_or_default())));
+        let project = session.project.as_ref().map(|name| (record::PROJECT.to_owned(), serde_json::Value::from(name.as_str()).to_string()));
+        let said = Said {
+            conversation: Some(TRANSCRIPTS.into()),
+            session: Some(session.session.clone()),
+            // A helper's answer is none of the session's own turns.
+            id: Some(record::heard_id(Some(&session.session), role, &format!("{}{text}", name.unwrap_or_default()), times)),
+            role: Some(role),
+            name: name.map(str::to_owned),
+            text,
+            extra: project.into_iter().collect(),
+            ..Said::default()
+        };
+        let pauses = self.pauses().await?;
+        let records = self.through_the_gate(vec![said], &Gaps::default(), self.now(), &pauses, &mut taken);
+        match self.keep(records.clone(), &mut taken).await {
+            Err(crate::Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) => {
+                for record in &records {
+                    self.let_wait(record).await?;
+                }
+                Ok(taken)
+            }
+            other => other.map(|()| taken),
+        }
+    }
+
+    async fn let_wait(&self, record: &Record) -> Result<()> {
+        let folder = place("hooks/waiting")?;
+        if self.store.notes(&folder).await?.len() >= MOST_WAITING {
+            return Err(crate::Error::TooMuch(format!(
+                "more than {MOST_WAITING} messages wait to be written; something holds the vault's lock"
+            )));
+        }
+        let line = record.line();
+        let name = place(&format!("{folder}/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
+        Ok(self.store.add_note(&name, line.trim_end(), u64::MAX, true).await?)
+    }
+
+    /// Takes in what had to wait; how many records that were.
+    pub async fn take_waiting(&self) -> Result<usize> {
+        let mut taken = 0;
+        for (name, _) in self.store.notes(&place("hooks/waiting")?).await? {
+            let Some(bytes) = self.store.note(&name).await? else { continue };
+            let records = record::read_file(&bytes).0;
+            match self.store.add_records(records).await {
+                Ok(added) => taken += added.new,
+                Err(StoreError::Busy { .. }) => return Ok(taken),
+                Err(error) => return Err(error.into()),
+            }
+            self.store.remove_note(&name).await?;
+        }
+        Ok(taken)
+    }
+
+    /// A transcript as far as it goes. Turns that were heard already are not kept twice.
+    pub async fn attend_transcript(&self, session: &Attended, text: &str) -> Result<SessionTaken> {
+        let gaps = Gaps { conversation: Some(TRANSCRIPTS.into()), session: Some(session.session.clone()), origin: None };
+        self.take_transcript(text, &session.session, None, None, &gaps, true).await
+    }
+
+    /// A session's context is about to be compacted: where it stands is saved (K1). `None` if nothing is known of it.
+    pub async fn attend_compaction(&self, session: &Attended, wish: Option<&str>) -> Result<Option<StateSaved>> {
+        let note = note_of(&session.session)?;
+        let now = self.now();
+        if self.pauses().await?.over(Some(&session.session), session.project.as_deref(), now.at()).is_some() {
+            return Ok(None);
+        }
+        let yesterday = now.day().yesterday().unwrap_or(now.day());
+        let records = self.store.records(Days { first: yesterday, last: now.day() }).await?;
+        let own: Vec<Record> = records.iter().filter(|record| record.session.as_deref() == Some(&session.session)).cloned().collect();
+        let around = Around { session: &session.session, project: session.project.as_deref(), wish };
+        let Some(mut state) = working::state(&own, &around) else { return Ok(None) };
+        let last = records.iter().rev().find(|record| record.kind == Captured::State);
+        if let Some(last) = last.filter(|last| {
+            let minutes = (now.at().as_second() - last.ts.at().as_second()) / 60;
+            minutes < OWN_STATE_MINUTES && working::made_in(&last.text).is_none()
+        }) {
+            state.push_str(&format!("\n\n## Saved before\n{}", budget::shortened(last.text.trim(), 3_000)));
+        }
+        let _alone = self.alone_with(&session.session).await?;
+        let mut noted = self.read_note(&note).await?.unwrap_or_default();
+        noted.hear(session, now);
+        noted.state = Some(self.gate_text(&state));
+        self.keep_note(&note, &noted).await?;
+        let title = format!("before compaction{}", session.project.as_ref().map_or(String::new(), |name| format!(", {name}")));
+        self.save_state(&state, Some(&title), Origin::Assistant).await.map(Some)
+    }
+
+    /// A session's context was compacted, and this is what came of it: the best there is of where it stands.
+    pub async fn attend_summary(&self, session: &Attended, summary: &str) -> Result<Option<StateSaved>> {
+        let note = note_of(&session.session)?;
+        let now = self.now();
+        let paused = self.pauses().await?.over(Some(&session.session), session.project.as_deref(), now.at()).is_some();
+        if paused || summary.trim().is_empty() {
+            return Ok(None);
+        }
+        let project = session.project.as_ref().map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));
+        let head = format!("{}\n\nSession {}{project}.\n\n## Summary\n", working::TITLE, plain::one_line(&session.session));
+        let state = format!("{head}{}", self.gate_text(summary).trim());
+        let _alone = self.alone_with(&session.session).await?;
+        let mut noted = self.read_note(&note).await?.unwrap_or_default();
+        noted.hear(session, now);
+        noted.state = Some(budget::shortened(&state, 16 * 1024));
+        self.keep_note(&note, &noted).await?;
+        self.save_state(&state, Some("compaction summary"), Origin::Assistant).await.map(Some)
+    }
+
+    /// A session has ended: it is put on the list of those that are to be read.
+    pub async fn attend_end(&self, session: &Attended) -> Result<()> {
+        let due = Due {
+            session: session.session.clone(),
+            project: session.project.clone(),
+            transcript: session.transcript.clone(),
+            client: session.client.clone(),
+        };
+        let line = serde_json::to_string(&due).unwrap_or_default();
+        let name = place(&format!("hooks/ended/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
+        // The same session may end twice; it is read once for both.
+        self.store.put_note(&name, format!("{line}\n").as_bytes()).await?;
+        Ok(())
+    }
+
+    /// Sessions that have ended and were not read yet; with `silent`, also those whose clients never said so.
+    pub async fn ended_sessions(&self, silent: bool) -> Result<Vec<(DocPath, Due)>> {
+        let mut found = Vec::new();
+        for (name, _) in self.store.notes(&place("hooks/ended")?).await? {
+            let due = self.store.note(&name).await?.and_then(|bytes| serde_json::from_slice(bytes.trim_ascii()).ok());
+            match due {
+                Some(due) => found.push((name, due)),
+                // Half a line: whoever wrote it will say it again, or the session counts as silent.
+                None => self.store.remove_note(&name).await?,
+            }
+        }
+        if !silent {
+            return Ok(found);
+        }
+        let now = self.now().at().as_second();
+        for (name, at) in self.store.notes(&place("hooks/sessions")?).await? {
+            if now - at < SILENT_SECONDS {
+                continue;
+            }
+            let noted = self.read_note(&name).await?.unwrap_or_default();
+            if noted.finished || noted.session.is_empty() {
+                if now - at > KEPT_SECONDS {
+                    self.store.remove_note(&name).await?;
+                }
+                continue;
+            }
+            if !found.iter().any(|(_, due)| due.session == noted.session) {
+                let due = Due { session: noted.session, project: noted.project, transcript: noted.transcript, client: noted.client };
+                found.push((name, due));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A session is being read now. It leaves the list first: if it ends once more meanwhile, it is read once more, and if reading
+    /// dies, it counts as silent later.
+    pub async fn session_is_begun(&self, name: &DocPath, due: &Due) -> Result<()> {
+        if *name != note_of(&due.session)? {
+            self.store.remove_note(name).await?;
+        }
+        Ok(())
+    }
+
+    /// A session was read to its end.
+    pub async fn session_is_read(&self, due: &Due) -> Result<()> {
+        let note = note_of(&due.session)?;
+        if let Some(mut noted) = self.read_note(&note).await? {
+            noted.finished = true;
+            self.keep_note(&note, &noted).await?;
+        }
+        Ok(())
+    }
+
+    /// The project of every session of the last time.
+    async fn projects(&self) -> Result<BTreeMap<String, String>> {
+        let text = self.store.note(&place("hooks/projects.jsonl")?).await?.unwrap_or_default();
+        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<(String, String)>(line).ok());
+        Ok(lines.collect())
+    }
+
+    async fn note_project(&self, session: &Attended) -> Result<()> {
+        let Some(project) = &session.project else { return Ok(()) };
+        let line = serde_json::to_string(&(&session.session, project)).unwrap_or_default();
+        Ok(self.store.add_note(&place("hooks/projects.jsonl")?, &line, PROJECTS_BYTES, false).await?)
+    }
+
+    async fn note_given(&self, event: &str, session: &Attended, prompt: Option<&str>, pack: &Pack, items: &[Item]) -> Result<()> {
+        let injected = Injected {
+            ts: self.now().to_string(),
+            event: event.into(),
+            session: session.session.clone(),
+            project: session.project.clone(),
+            prompt: prompt.map(|text| budget::shortened(&plain::one_line(&private::without_parts(text).0), PROMPT_BYTES)),
+            chars: pack.text.chars().count(),
+            items: items.to_vec(),
+            left_out: pack.left_out.iter().map(|left| format!("{}: {}", left.what, left.why)).collect(),
+            text: pack.text.clone(),
+        };
+        let line = serde_json::to_string(&injected).unwrap_or_default();
+        Ok(self.store.add_note(&place("hooks/injected.jsonl")?, &line, INJECTED_BYTES, false).await?)
+    }
+
+    /// What sessions were given, the newest first.
+    pub async fn injected(&self, most: usize, session: Option<&str>) -> Result<Vec<Injected>> {
+        let text = self.store.note(&place("hooks/injected.jsonl")?).await?.unwrap_or_default();
+        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Injected>(line).ok());
+        let mut found: Vec<Injected> = lines.filter(|one| session.is_none_or(|name| one.session == name)).collect();
+        found.reverse();
+        found.truncate(most);
+        Ok(found)
+    }
+
+    /// Notes that a hook could not do its work, for `status` and `doctor`.
+    pub async fn note_trouble(&self, event: &str, what: &str) -> Result<()> {
+        let trouble = Trouble {
+            ts: self.now().to_string(),
+            event: event.into(),
+            what: budget::shortened(&plain::one_line(&self.gate_text(what)), 400),
+        };
+        let line = serde_json::to_string(&trouble).unwrap_or_default();
+        Ok(self.store.add_note(&place("hooks/troubles.jsonl")?, &line, TROUBLE_BYTES, false).await?)
+    }
+
+    /// What hooks could not do in the last days, the newest first.
+    pub async fn hook_troubles(&self) -> Result<Vec<Trouble>> {
+        let today = self.now().day();
+        let text = self.store.note(&place("hooks/troubles.jsonl")?).await?.unwrap_or_default();
+        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Trouble>(line).ok());
+        let recent = |trouble: &Trouble| {
+            Moment::read(&trouble.ts).is_some_and(|read| (0..=TROUBLE_DAYS).contains(&days_between(read.moment.day(), today)))
+        };
+        let mut found: Vec<Trouble> = lines.filter(recent).collect();
+        found.reverse();
+        Ok(found)
+    }
+}

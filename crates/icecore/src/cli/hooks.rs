@@ -1,0 +1,203 @@
+//! Commands around hooks: pausing, and seeing what sessions were given.
+
+use anyhow::Result;
+use clap::Args;
+use icecore_domain::pause::{Pause as Paused, Reach};
+use icecore_domain::plain;
+use icecore_engine::project;
+use serde_json::json;
+
+use super::out::{BOLD, CYAN, DIM, Out};
+use crate::error::{Exit, Stop};
+use crate::wire::Open;
+
+/// Only for its help: hooks are answered before the command line is read.
+#[derive(Debug, Args)]
+pub struct Hook {
+    /// What happened
+    #[arg(value_name = "EVENT")]
+    event: Option<String>,
+    /// Whose hook it is, if what it says does not show it: claude-code, codex
+    #[arg(long, value_name = "CLIENT")]
+    client: Option<String>,
+}
+
+/// What a pause is about.
+#[derive(Debug, Args)]
+struct About {
+    /// Only this session; `last` is the one that was heard of last
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Only this project; without a name, the one this folder belongs to
+    #[arg(long, value_name = "NAME", num_args = 0..=1, conflicts_with = "session")]
+    project: Option<Option<String>>,
+}
+
+#[derive(Debug, Args)]
+pub struct Pause {
+    #[command(flatten)]
+    about: About,
+    /// So long, e.g. 30m, 1h, 2d; without it until `icecore resume`
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    length: Option<i64>,
+    /// End it instead
+    #[arg(long, conflicts_with_all = ["length", "list"])]
+    off: bool,
+    /// List what is paused instead
+    #[arg(long, conflicts_with_all = ["length", "session", "project"])]
+    list: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Resume {
+    #[command(flatten)]
+    about: About,
+}
+
+#[derive(Debug, Args)]
+pub struct Injected {
+    /// So many
+    #[arg(long, short = 'n', value_name = "N", default_value = "5")]
+    last: usize,
+    /// Only to this session; `last` is the one that was heard of last
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+}
+
+/// A length of time in seconds: `90s`, `30m`, `1h`, `2d`.
+fn seconds(text: &str) -> Result<i64, String> {
+    const MOST: i64 = 366 * 24 * 3_600;
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let factor = match unit.trim() {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 24 * 3_600,
+        _ => return Err("write a time such as 30m, 1h or 2d".into()),
+    };
+    let number: i64 = number.parse().map_err(|_| "write a time such as 30m, 1h or 2d")?;
+    number.checked_mul(factor).filter(|seconds| (1..=MOST).contains(seconds)).ok_or_else(|| "choose between a second and a year".into())
+}
+
+async fn session(open: &Open, name: &str) -> Result<String> {
+    if name != "last" {
+        return Ok(name.to_owned());
+    }
+    let last = open.memory.last_session().await?;
+    last.ok_or_else(|| Stop::new(Exit::NotFound, "no hook has told of a session yet; name one with --session ID").into())
+}
+
+async fn reach(open: &Open, about: &About) -> Result<Reach> {
+    Ok(match (&about.session, &about.project) {
+        (Some(name), _) => Reach::Session(session(open, name).await?),
+        (None, Some(Some(name))) => Reach::Project(name.clone()),
+        (None, Some(None)) => {
+            let name = std::env::current_dir().ok().and_then(|folder| project::of(&folder));
+            Reach::Project(
+                name.ok_or_else(|| Stop::new(Exit::NotFound, "this folder is in no git repository; name one with --project NAME"))?,
+            )
+        }
+        (None, None) => Reach::Everything,
+    })
+}
+
+fn told(pause: &Paused) -> serde_json::Value {
+    let (session, project) = match &pause.reach {
+        Reach::Everything => (None, None),
+        Reach::Session(id) => (Some(id), None),
+        Reach::Project(name) => (None, Some(name)),
+    };
+    json!({ "session": session, "project": project, "from": pause.from.to_string(), "until": pause.until.map(|until| until.to_string()) })
+}
+
+fn shown(pause: &Paused) -> String {
+    let until = pause.until.map_or("until `icecore resume`".into(), |until| format!("until {} {}", until.day(), until.clock()));
+    format!("{CYAN}{}{CYAN:#} {until}", plain::one_line(&pause.reach.to_string()))
+}
+
+pub async fn pause(open: &Open, pause: &Pause, out: &mut Out) -> Result<()> {
+    let now = open.memory.now();
+    if pause.list {
+        let pauses = open.memory.pauses().await?;
+        let held: Vec<&Paused> = pauses.at(now.at()).collect();
+        if out.is_json() {
+            return out.json(&json!({ "paused": held.iter().map(|pause| told(pause)).collect::<Vec<_>>() }));
+        }
+        if held.is_empty() {
+            return out.line("Nothing is paused.");
+        }
+        return held.iter().try_for_each(|pause| out.line(shown(pause)));
+    }
+    let reach = reach(open, &pause.about).await?;
+    if pause.off {
+        return end(open, &reach, out).await;
+    }
+    let until = match pause.length {
+        Some(seconds) => {
+            let end = now.at().checked_add(jiff::SignedDuration::from_secs(seconds));
+            Some(open.memory.policy().zone()?.moment(end.map_err(|_| Stop::new(Exit::Usage, "--for: that is too long"))?))
+        }
+        None => None,
+    };
+    let begun = open.memory.pause(reach, until).await?;
+    if out.is_json() {
+        return out.json(&json!({ "paused": [told(&begun)] }));
+    }
+    out.line(format!("Nothing is kept of {}", shown(&begun)))
+}
+
+pub async fn resume(open: &Open, resume: &Resume, out: &mut Out) -> Result<()> {
+    let reach = reach(open, &resume.about).await?;
+    end(open, &reach, out).await
+}
+
+async fn end(open: &Open, reach: &Reach, out: &mut Out) -> Result<()> {
+    let ended = open.memory.resume(reach).await?;
+    if out.is_json() {
+        return out.json(&json!({ "resumed": ended.iter().map(told).collect::<Vec<_>>() }));
+    }
+    if ended.is_empty() {
+        return out.line("Nothing of that was paused.");
+    }
+    ended.iter().try_for_each(|pause| out.line(format!("{} is kept again", plain::one_line(&pause.reach.to_string()))))
+}
+
+pub async fn injected(open: &Open, injected: &Injected, out: &mut Out) -> Result<()> {
+    let name = match &injected.session {
+        Some(name) => Some(session(open, name).await?),
+        None => None,
+    };
+    let found = open.memory.injected(injected.last, name.as_deref()).await?;
+    if out.is_json() {
+        return out.json_named("injected", &found);
+    }
+    if found.is_empty() {
+        return out.line("No session was given anything yet.");
+    }
+    for one in &found {
+        let project = one.project.as_ref().map_or(String::new(), |name| format!(", project {}", plain::one_line(name)));
+        let at = one.ts.get(..16).unwrap_or(&one.ts).replace('T', " ");
+        out.line(format!(
+            "{BOLD}{at}  {}{BOLD:#}  {DIM}session {}{project}, {} characters{DIM:#}",
+            one.event,
+            plain::one_line(&one.session),
+            one.chars
+        ))?;
+        if let Some(prompt) = &one.prompt {
+            out.line(format!("  {DIM}>{DIM:#} {}", plain::one_line(prompt)))?;
+        }
+        for item in &one.items {
+            out.line(format!("  {CYAN}{}{CYAN:#}  {}", plain::one_line(&item.what), plain::one_line(&item.why)))?;
+        }
+        for left in &one.left_out {
+            out.line(format!("  {DIM}left out: {}{DIM:#}", plain::one_line(left)))?;
+        }
+        out.line("")?;
+        for line in plain::visible(one.text.trim_end()).lines() {
+            out.line(format!("    {line}").trim_end())?;
+        }
+        out.line("")?;
+    }
+    Ok(())
+}

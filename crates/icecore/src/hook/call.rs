@@ -1,0 +1,209 @@
+//! What a client calls: the words of the command line, read so that none of them can be wrong.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The event that is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    SessionStart,
+    UserPromptSubmit,
+    PreCompact,
+    PostCompact,
+    Stop,
+    SubagentStop,
+    SessionEnd,
+    /// One that we have nothing to do with; clients have more of them with every version.
+    Other,
+}
+
+impl Event {
+    /// The event that a word means: ours, or a client's own name for it.
+    fn meant(word: &str) -> Self {
+        let plain: String = word.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+        match plain.as_str() {
+            "sessionstart" => Self::SessionStart,
+            "userpromptsubmit" => Self::UserPromptSubmit,
+            "precompact" => Self::PreCompact,
+            "postcompact" => Self::PostCompact,
+            "stop" => Self::Stop,
+            "subagentstop" => Self::SubagentStop,
+            "sessionend" => Self::SessionEnd,
+            _ => Self::Other,
+        }
+    }
+
+    /// Our word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::SessionStart => "session-start",
+            Self::UserPromptSubmit => "user-prompt-submit",
+            Self::PreCompact => "pre-compact",
+            Self::PostCompact => "post-compact",
+            Self::Stop => "stop",
+            Self::SubagentStop => "subagent-stop",
+            Self::SessionEnd => "session-end",
+            Self::Other => "other",
+        }
+    }
+
+    /// A client's name for it, where it takes a text: at the others one would make it go on, or is not read.
+    pub fn client_name(self) -> Option<&'static str> {
+        match self {
+            Self::SessionStart => Some("SessionStart"),
+            Self::UserPromptSubmit => Some("UserPromptSubmit"),
+            _ => None,
+        }
+    }
+
+    /// How long a client is made to wait at most; less than it would wait by itself.
+    pub fn patience(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::SessionStart => 6_000,
+            Self::UserPromptSubmit => 3_000,
+            Self::PreCompact => 8_000,
+            Self::PostCompact => 5_000,
+            // These run beside the client.
+            Self::Stop | Self::SubagentStop => 25_000,
+            // All hooks together have a second and a half.
+            Self::SessionEnd => 1_000,
+            Self::Other => 2_000,
+        })
+    }
+}
+
+/// Whose event it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Client {
+    ClaudeCode,
+    Codex,
+}
+
+impl Client {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+        }
+    }
+}
+
+/// A call of `icecore hook`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The event.
+    pub event: Event,
+    /// The vault that was named.
+    pub vault: Option<PathBuf>,
+    /// The moment that was named.
+    pub now: Option<String>,
+    /// The client that was named.
+    pub client: Option<Client>,
+    /// Not a client: this program itself, to read sessions that have ended.
+    pub finish: bool,
+}
+
+/// The word of the command.
+const COMMAND: &str = "hook";
+/// Options of every command that take a value.
+const WITH_VALUE: [&str; 4] = ["--vault", "--now", "--color", "--client"];
+
+/// The words with options apart: each word that is none, with the option before it that takes it for its value.
+fn sorted(words: &[OsString]) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
+    let (mut plain, mut options) = (Vec::new(), Vec::new());
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        if let Some((name, value)) = text.split_once('=').filter(|(name, _)| WITH_VALUE.contains(name)) {
+            options.push((name.to_owned(), value.into()));
+        } else if WITH_VALUE.contains(&text.as_ref()) {
+            options.push((text.into_owned(), words.next().cloned().unwrap_or_default()));
+        } else if text.starts_with('-') && text.len() > 1 {
+            options.push((text.into_owned(), OsString::new()));
+        } else {
+            plain.push(word.as_os_str());
+        }
+    }
+    (plain, options)
+}
+
+/// Whether these words call a hook: `hook` is the command, or would be if it were not for a mistake that another reader of the
+/// command line would answer with exit 2, which a client takes for an order.
+pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
+    let (plain, options) = sorted(words);
+    // A person who asks for help at a terminal gets it.
+    let asks = options.iter().any(|(name, _)| name == "--help" || name == "-h");
+    if asks && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        return false;
+    }
+    let first = plain.iter().find(|word| word.to_str().is_some_and(&is_command)).copied();
+    first == Some(OsStr::new(COMMAND))
+}
+
+impl Call {
+    pub fn read(words: &[OsString]) -> Self {
+        let (plain, options) = sorted(words);
+        let event =
+            plain.iter().skip_while(|word| **word != COMMAND).nth(1).map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+        let last = |wanted: &str| options.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let vault = last("--vault").cloned().or_else(|| std::env::var_os("ICECORE_VAULT"));
+        Self {
+            event: Event::meant(&event),
+            vault: vault.filter(|vault| !vault.is_empty()).map(PathBuf::from),
+            now: last("--now").map(|now| now.to_string_lossy().into_owned()),
+            client: last("--client").and_then(|name| match name.to_str() {
+                Some("codex") => Some(Client::Codex),
+                Some("claude-code" | "claude") => Some(Client::ClaudeCode),
+                _ => None,
+            }),
+            finish: options.iter().any(|(name, _)| name == "--finish"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        std::iter::once("icecore").chain(line.split_whitespace()).map(OsString::from).collect()
+    }
+
+    fn check(line: &str, meant: bool, event: Event, vault: Option<&str>) {
+        let words = words(line);
+        let is_command = |word: &str| ["hook", "remember", "status", "help"].contains(&word);
+        assert_eq!(is_meant(&words, is_command), meant, "{line}");
+        if meant {
+            let call = Call::read(&words);
+            assert_eq!((call.event, call.vault), (event, vault.map(PathBuf::from)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_hook_is_recognised_whatever_stands_around_it() {
+        check("hook stop", true, Event::Stop, None);
+        check("--vault /v hook session-start --client codex", true, Event::SessionStart, Some("/v"));
+        check("hook SessionStart --vault=/v", true, Event::SessionStart, Some("/v"));
+        check("hook user_prompt_submit --vault /a --vault /v", true, Event::UserPromptSubmit, Some("/v"));
+        check("--bogus x hook pre-compact -x --y=z more", true, Event::PreCompact, None);
+        check("--json -q hook post-compact", true, Event::PostCompact, None);
+        check("hook", true, Event::Other, None);
+        check("hook some-later-event", true, Event::Other, None);
+        check("hook subagent-stop --vault", true, Event::SubagentStop, None);
+        check("--color always hook session-end", true, Event::SessionEnd, None);
+        check("remember hook", false, Event::Other, None);
+        check("help hook", false, Event::Other, None);
+        check("", false, Event::Other, None);
+    }
+
+    #[test]
+    fn words_that_are_no_text_are_no_reason_to_fail() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = || OsString::from_vec(vec![0xff, 0xfe]);
+        let words = vec!["icecore".into(), odd(), "hook".into(), odd(), "--vault".into(), odd()];
+        assert!(is_meant(&words, |word| word == "hook"));
+        assert_eq!(Call::read(&words).event, Event::Other);
+    }
+}

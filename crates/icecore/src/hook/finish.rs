@@ -1,0 +1,120 @@
+//! What is left to do when sessions have ended: they are read to their end, their primers are written, what they decided is learnt,
+//! and what is due is done. A client gives a second and a half for all its hooks, so a process of its own does it, cut off from the
+//! client, and one at a time for a vault.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use icecore_domain::summary::Tier;
+use icecore_engine::{Asking, Attended, Due, Error as EngineError, Wish};
+use tokio::runtime::Builder;
+
+use super::call::Call;
+use super::transcript;
+use crate::wire::{self, Open};
+
+/// The work that only one process does.
+const WORK: &str = "session-end";
+
+/// Starts the process, unless one is at it already: it will find this session, too. What went wrong, if anything.
+pub async fn begin(call: &Call, open: &Open) -> Option<String> {
+    match open.memory.store().claim(WORK).await {
+        Ok(Some(free)) => drop(free),
+        Ok(None) => return None,
+        Err(error) => return Some(error.to_string()),
+    }
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return Some(format!("this program cannot be found: {error}")),
+    };
+    let mut command = Command::new(program);
+    command.args(["hook", "session-end", "--finish", "--vault"]).arg(&open.root).current_dir(&open.root);
+    if let Some(now) = &call.now {
+        command.args(["--now", now]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    // It is not waited for: when this process has ended, the system looks after it.
+    command.spawn().err().map(|error| format!("the process that reads ended sessions cannot be started: {error}"))
+}
+
+/// Is that process.
+pub fn run(call: &Call) {
+    // Out of the client's session, so that nothing that ends it ends this.
+    let _ = rustix::process::setsid();
+    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(all(call))));
+}
+
+async fn all(call: &Call) {
+    let Ok(open) = wire::own_vault(call.vault.clone()).and_then(|root| wire::open_at(&root, call.now.as_deref())) else { return };
+    loop {
+        let Ok(Some(alone)) = open.memory.store().claim(WORK).await else { return };
+        if let Err(error) = once(&open).await {
+            let _ = open.memory.note_trouble("session-end", &crate::error::as_status(&error).2).await;
+            return;
+        }
+        drop(alone);
+        // A session that ended in this very moment found somebody at work and went away.
+        match open.memory.ended_sessions(false).await {
+            Ok(left) if !left.is_empty() => {}
+            _ => return,
+        }
+    }
+}
+
+async fn once(open: &Open) -> anyhow::Result<()> {
+    let memory = &open.memory;
+    memory.take_waiting().await?;
+    let mut sessions = Vec::new();
+    for (name, due) in memory.ended_sessions(true).await? {
+        memory.session_is_begun(&name, &due).await?;
+        match read(open, &due).await {
+            Ok(read) => sessions.extend(read),
+            Err(why) => memory.note_trouble("session-end", &why).await?,
+        }
+        memory.session_is_read(&due).await?;
+    }
+    let models = wire::models()?;
+    let asking: Option<Asking<'_>> = models.asking();
+    let quiet = |_: &str, _: usize, _: usize| {};
+    // What was decided is learnt before summaries are made, which keep it.
+    match memory.learn_now(asking.as_ref(), &quiet).await {
+        Err(error) if !matches!(error, EngineError::Busy(_)) => memory.note_trouble("session-end", &error.to_string()).await?,
+        _ => {}
+    }
+    let wish = Wish { tier: Some(Tier::Session), days: None, sessions: Some(sessions) };
+    match memory.roll(&wish, asking.as_ref(), &quiet).await {
+        Err(error) if !matches!(error, EngineError::Busy(_)) => memory.note_trouble("session-end", &error.to_string()).await?,
+        _ => {}
+    }
+    // A daemon does what is due by itself.
+    if let Some(_no_daemon) = memory.store().claim("daemon").await? {
+        match memory.run_due(asking.as_ref(), &quiet).await {
+            Err(error) if !matches!(error, EngineError::Busy(_)) => memory.note_trouble("session-end", &error.to_string()).await?,
+            _ => {}
+        }
+    }
+    // Searching is quick when it need not take in first.
+    memory.finder(None, &|_, _| {}).await?;
+    Ok(())
+}
+
+/// Reads a session to its end; the sessions of the cascade that it belongs to.
+async fn read(open: &Open, due: &Due) -> Result<Vec<icecore_domain::record::SessionKey>, String> {
+    let session =
+        Attended { session: due.session.clone(), project: due.project.clone(), client: due.client.clone(), ..Attended::default() };
+    if let Some(path) = &due.transcript
+        && let Some(text) = transcript::read(path, transcript::MOST)?
+    {
+        match open.memory.attend_transcript(&session, &text).await {
+            Ok(taken) if !taken.sessions.is_empty() => return Ok(taken.sessions),
+            Ok(_) | Err(EngineError::Nothing(_)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    // Without a transcript there is what the client told while it went on.
+    let today = open.memory.now().day();
+    let days = icecore_domain::calendar::Days { first: today.yesterday().unwrap_or(today), last: today };
+    let stats = open.memory.store().sessions(Some(days)).await.map_err(|error| error.to_string())?;
+    Ok(stats.into_iter().map(|stat| stat.key).filter(|key| key.session.as_deref() == Some(&due.session)).collect())
+}

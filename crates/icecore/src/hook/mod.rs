@@ -1,0 +1,260 @@
+//! Hooks: what Claude Code and Codex call while they work. `icecore hook EVENT` reads one JSON object and prints one.
+//!
+//! A hook must never stand in the way: a client takes exit 2 for "stop this", waits for whoever does not answer, and takes
+//! everything printed for an answer. So whatever comes in (words, bytes, environment, a vault that is missing, locked or broken, a
+//! panic), it ends with 0 and one JSON object, in time. What it could not do is noted for `icecore status` and `icecore doctor`.
+
+mod call;
+mod finish;
+mod heard;
+mod transcript;
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use icecore_engine::{Attended, Begun, Error as EngineError, Given, Room};
+use icecore_store::Error as StoreError;
+use pollster::block_on;
+use serde_json::{Value, json};
+
+pub use self::call::is_meant;
+use self::call::{Call, Client, Event};
+use self::heard::Heard;
+use crate::wire::{self, Open};
+
+/// The most bytes of an input that is looked at; what is longer is read to its end, so that the client is not cut off.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// The most characters of a text; Claude Code puts what has more than 10,000 into a file.
+const MOST_CHARS: usize = 9_000;
+/// The most tokens that Codex takes.
+const CODEX_TOKENS: usize = 2_400;
+/// So long is taken for a note of what went wrong.
+const NOTING: Duration = Duration::from_millis(300);
+
+/// What a hook prints, and what it has to complain of.
+#[derive(Default)]
+struct Answer {
+    context: Option<String>,
+    message: Option<String>,
+    complaints: Vec<String>,
+}
+
+/// Answers a client, whatever it says.
+pub fn answer(words: &[OsString]) -> ExitCode {
+    // A panic is caught below; its message is nothing for a client.
+    std::panic::set_hook(Box::new(|_| {}));
+    let call = Call::read(words);
+    if call.finish {
+        finish::run(&call);
+        return ExitCode::SUCCESS;
+    }
+    let answer = in_time(&call);
+    let mut out = std::io::stdout().lock();
+    // A client that went away does not need an answer.
+    let _ = writeln!(out, "{}", answer.as_json(&call)).and_then(|()| out.flush());
+    ExitCode::SUCCESS
+}
+
+/// Does the work, but does not wait for it longer than a client would.
+fn in_time(call: &Call) -> Answer {
+    let (send, receive) = mpsc::channel();
+    let own = call.clone();
+    let work = move || {
+        let answer = catch_unwind(AssertUnwindSafe(|| work(&own)));
+        let _ = send.send(answer);
+    };
+    if thread::Builder::new().spawn(work).is_err() {
+        return Answer::default();
+    }
+    let (mut answer, trouble) = match receive.recv_timeout(call.event.patience()) {
+        Ok(Ok(answer)) => (answer, None),
+        Ok(Err(panic)) => (Answer::default(), Some(format!("a defect of icecore: {}", said_by(panic.as_ref())))),
+        Err(_) => (Answer::default(), Some(format!("not done within {} ms", call.event.patience().as_millis()))),
+    };
+    let complaints: Vec<String> = answer.complaints.drain(..).chain(trouble).collect();
+    if !complaints.is_empty() {
+        let (send, receive) = mpsc::channel();
+        let (own, first) = (call.clone(), complaints[0].clone());
+        let noting = move || {
+            let noted = catch_unwind(AssertUnwindSafe(|| note(&own, &complaints))).unwrap_or(false);
+            let _ = send.send(noted);
+        };
+        let noted = thread::Builder::new().spawn(noting).is_ok() && receive.recv_timeout(NOTING).unwrap_or(false);
+        if !noted && call.event == Event::SessionStart && answer.message.is_none() {
+            answer.message = Some(format!("icecore: memory can be read, but nothing can be kept: {first}"));
+        }
+    }
+    answer
+}
+
+fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "it panicked".into())
+}
+
+/// Puts complaints where `icecore status` and `icecore doctor` find them; whether that was possible.
+fn note(call: &Call, complaints: &[String]) -> bool {
+    let Ok(open) = wire::own_vault(call.vault.clone()).and_then(|root| wire::open_to_note(&root, call.now.as_deref())) else {
+        return false;
+    };
+    complaints.iter().all(|complaint| block_on(open.memory.note_trouble(call.event.word(), complaint)).is_ok())
+}
+
+fn work(call: &Call) -> Answer {
+    let input = match read_input() {
+        Ok(input) => input,
+        Err(why) => return Answer::complaining(why),
+    };
+    if call.event == Event::Other {
+        return Answer::default();
+    }
+    let heard = match Heard::read(&input, call) {
+        Ok(heard) => heard,
+        Err(why) => return Answer::complaining(why),
+    };
+    let open = match wire::own_vault(call.vault.clone()).and_then(|root| wire::open_hurried(&root, call.now.as_deref())) {
+        Ok(open) => open,
+        Err(error) => return Answer::unusable(call, &error),
+    };
+    match block_on(attend(call, &heard, &open)) {
+        Ok(answer) => answer,
+        Err(error) => Answer::unusable(call, &error),
+    }
+}
+
+/// Everything on standard input, as far as it is looked at. A terminal has nothing to say.
+fn read_input() -> Result<Vec<u8>, String> {
+    use std::io::IsTerminal;
+    let mut input = std::io::stdin().lock();
+    if std::io::stdin().is_terminal() {
+        return Ok(Vec::new());
+    }
+    let mut bytes = Vec::new();
+    (&mut input).take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("standard input cannot be read: {error}"))?;
+    if bytes.len() > MOST_BYTES {
+        let _ = std::io::copy(&mut input, &mut std::io::sink());
+        return Err(format!("the client sent more than {MOST_BYTES} bytes"));
+    }
+    Ok(bytes)
+}
+
+async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answer> {
+    let memory = &open.memory;
+    let session = &heard.session;
+    let room = Room { chars: MOST_CHARS, tokens: (heard.client == Client::Codex).then_some(CODEX_TOKENS) };
+    let mut answer = Answer::default();
+    match call.event {
+        Event::SessionStart => {
+            let begun = match heard.source.as_deref() {
+                Some("compact") => Begun::Compacted,
+                Some("resume" | "fork") => Begun::Again,
+                _ => Begun::Anew,
+            };
+            let given = memory.attend_start(session, begun, room).await?;
+            answer = Answer::giving(given);
+            answer.message = daily(open).await;
+        }
+        Event::UserPromptSubmit => {
+            if let Some(prompt) = &heard.prompt {
+                let most = Room { chars: room.chars.min(memory.policy().recall.delta_chars), ..room };
+                answer = Answer::giving(memory.attend_prompt(session, prompt, most).await?);
+            }
+        }
+        Event::Stop | Event::SubagentStop => {
+            if let Some(reply) = &heard.reply {
+                let name = (call.event == Event::SubagentStop).then(|| heard.agent.as_deref().unwrap_or("agent"));
+                let taken = memory.attend_reply(session, reply, name).await?;
+                answer.complaints = taken.complaints;
+            }
+        }
+        Event::PreCompact => {
+            if let Some(complaint) = take_transcript(open, heard).await? {
+                answer.complaints.push(complaint);
+            }
+            memory.attend_compaction(session, heard.wish.as_deref()).await?;
+        }
+        Event::PostCompact => {
+            if let Some(summary) = &heard.summary {
+                memory.attend_summary(session, summary).await?;
+            }
+        }
+        Event::SessionEnd => {
+            memory.attend_end(session).await?;
+            answer.complaints.extend(finish::begin(call, open).await);
+        }
+        Event::Other => {}
+    }
+    Ok(answer)
+}
+
+/// Reads a session's transcript into memory, as far as it goes; what is wrong with it, if anything.
+async fn take_transcript(open: &Open, heard: &Heard) -> anyhow::Result<Option<String>> {
+    let Some(path) = &heard.session.transcript else { return Ok(None) };
+    let text = match transcript::read(path, transcript::MOST_AT_ONCE) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(None),
+        Err(why) => return Ok(Some(why)),
+    };
+    match open.memory.attend_transcript(&heard.session, &text).await {
+        Ok(_) | Err(EngineError::Nothing(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the person should know, once a day.
+async fn daily(open: &Open) -> Option<String> {
+    let troubles = open.memory.hook_troubles().await.ok()?;
+    let today = open.memory.now().day().to_string();
+    let last = troubles.iter().find(|trouble| trouble.ts.starts_with(&today))?;
+    let name = "hooks/told.txt".parse().ok()?;
+    if open.memory.store().note(&name).await.ok()?.as_deref() == Some(today.as_bytes()) {
+        return None;
+    }
+    open.memory.store().put_note(&name, today.as_bytes()).await.ok()?;
+    Some(format!("icecore: a hook could not do its work ({}: {}). `icecore doctor` lists what went wrong.", last.event, last.what))
+}
+
+impl Answer {
+    fn giving(given: Given) -> Self {
+        Self { context: given.text, message: None, complaints: given.complaints }
+    }
+
+    fn complaining(why: String) -> Self {
+        Self { complaints: vec![why], ..Self::default() }
+    }
+
+    /// The vault cannot be used. The person is told where a client shows it and they can do something about it: at a start.
+    fn unusable(call: &Call, error: &anyhow::Error) -> Self {
+        let why = crate::error::as_status(error).2;
+        let shown = call.event == Event::SessionStart && !is_passing(error);
+        Self { message: shown.then(|| format!("icecore: memory is not available: {why}")), complaints: vec![why], ..Self::default() }
+    }
+
+    fn as_json(&self, call: &Call) -> Value {
+        let mut fields = serde_json::Map::new();
+        if let (Some(context), Some(name)) = (&self.context, call.event.client_name()) {
+            fields.insert("hookSpecificOutput".into(), json!({ "hookEventName": name, "additionalContext": context }));
+        }
+        if let Some(message) = &self.message {
+            fields.insert("systemMessage".into(), message.as_str().into());
+        }
+        Value::Object(fields)
+    }
+}
+
+/// Whether it may work the next time without anybody doing anything.
+fn is_passing(error: &anyhow::Error) -> bool {
+    let busy = |error: &StoreError| matches!(error, StoreError::Busy { .. } | StoreError::Moved { .. });
+    error.downcast_ref::<StoreError>().is_some_and(busy)
+        || matches!(error.downcast_ref::<EngineError>(), Some(EngineError::Store(error)) if busy(error))
+}
+
+/// Somebody attended by nobody in particular.
+fn unnamed() -> Attended {
+    Attended { session: "unknown".into(), ..Attended::default() }
+}

@@ -1,0 +1,75 @@
+//! Reading the transcript that a client names. The path is a stranger's word: only a plain file that is a transcript is read.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// The most bytes of a transcript that are read while a client waits.
+pub const MOST_AT_ONCE: u64 = 32 * 1024 * 1024;
+/// The most bytes of one that are read at all.
+pub const MOST: u64 = 256 * 1024 * 1024;
+/// So much of a file is looked at to see whether it is a transcript.
+const LOOKED_AT: usize = 256 * 1024;
+
+/// A transcript's text; none if there is no such file, as of a session that its client does not write down.
+pub fn read(path: &str, most: u64) -> Result<Option<String>, String> {
+    let shown = icecore_domain::budget::shortened(&icecore_domain::plain::one_line(path), 200);
+    let path = Path::new(path);
+    let refuse = |why: &str| Err(format!("the transcript {shown} was not read: {why}"));
+    if !path.is_absolute() {
+        return refuse("its path is not absolute");
+    }
+    if path.extension().is_none_or(|ending| ending != "jsonl") {
+        return refuse("a transcript's name ends in .jsonl");
+    }
+    // Looked at before it is opened: opening a pipe would wait for its other end.
+    let found = match path.symlink_metadata() {
+        Ok(found) => found,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return refuse(&error.to_string()),
+    };
+    if !found.is_file() {
+        return refuse("it is not a plain file");
+    }
+    if found.len() > most {
+        return refuse(&format!("it has {} bytes, at most {most} are read here", found.len()));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(found.len()).unwrap_or(0));
+    let opened = File::open(path).and_then(|file| {
+        if !file.metadata()?.is_file() {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        file.take(most).read_to_end(&mut bytes)
+    });
+    if let Err(error) = opened {
+        return refuse(&error.to_string());
+    }
+    let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) { Ok(Some(text)) } else { refuse("it does not look like one") }
+}
+
+/// Whether a file lies where a client keeps its transcripts.
+fn is_at_home(path: &Path) -> bool {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let folder = |variable: &str, own: &str, inner: &str| {
+        let named = std::env::var_os(variable).filter(|named| !named.is_empty()).map(PathBuf::from);
+        named.or_else(|| home.as_ref().map(|home| home.join(own))).map(|folder| folder.join(inner))
+    };
+    let Ok(path) = path.canonicalize() else { return false };
+    [folder("CLAUDE_CONFIG_DIR", ".claude", "projects"), folder("CODEX_HOME", ".codex", "sessions")]
+        .into_iter()
+        .flatten()
+        .filter_map(|folder| folder.canonicalize().ok())
+        .any(|folder| path.starts_with(folder))
+}
+
+/// Whether a text has lines as Claude Code or Codex write them.
+fn is_transcript(text: &str) -> bool {
+    let head = &text[..text.floor_char_boundary(LOOKED_AT)];
+    head.lines().filter_map(|line| serde_json::from_str::<Value>(line.trim()).ok()).any(|line| {
+        let ours = ["sessionId", "uuid", "leafUuid"].iter().any(|field| line[field].is_string());
+        line["type"].is_string() && (ours || line["payload"].is_object())
+    })
+}
