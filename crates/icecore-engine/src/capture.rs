@@ -110,6 +110,10 @@ pub struct StateSaved {
     pub taken: Taken,
 }
 
+fn numbered(at: usize) -> String {
+    format!("message {}", at + 1)
+}
+
 /// A text that has passed the gate.
 struct Passed {
     text: String,
@@ -120,12 +124,12 @@ impl Memory {
     /// Takes in messages.
     pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
         let mut taken = Taken::default();
-        let records = self.through_the_gate(said, gaps, self.now(), &mut taken);
+        let records = self.through_the_gate(said, gaps, self.now(), &numbered, &mut taken);
         self.keep(records, &mut taken).await?;
         Ok(taken)
     }
 
-    async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
+    pub(crate) async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
         if !records.is_empty() {
             let added = self.store.add_records(records).await?;
             (taken.new, taken.same, taken.revised) = (added.new, added.same, added.revised);
@@ -167,8 +171,15 @@ impl Memory {
         format!("\"[secret:parts:{}]\"", icecore_domain::hash::Hash::of(raw.as_bytes()).short())
     }
 
-    /// `when` is for what came without a time.
-    fn through_the_gate(&self, said: Vec<Said>, gaps: &Gaps, when: Moment, taken: &mut Taken) -> Vec<Record> {
+    /// `when` is for what came without a time, `place` says where the message at a position came from.
+    pub(crate) fn through_the_gate(
+        &self,
+        said: Vec<Said>,
+        gaps: &Gaps,
+        when: Moment,
+        place: &dyn Fn(usize) -> String,
+        taken: &mut Taken,
+    ) -> Vec<Record> {
         let mut records = Vec::with_capacity(said.len());
         // How often the same was said before, among what came without an id.
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
@@ -176,7 +187,7 @@ impl Memory {
             match self.record(said, gaps, when, &mut before, taken) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => taken.passed_over += 1,
-                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("message {} {why}", at + 1)),
+                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("{} {why}", place(at))),
                 Err(_) => {}
             }
         }
@@ -230,7 +241,9 @@ impl Memory {
             *same += 1;
             record::made_id(session.as_deref(), role, name.as_deref(), &passed.text, told, *same - 1)
         });
-        let origin = gaps.origin.unwrap_or(match role {
+        let title = said.title.map(|title| plain::one_line(self.gate(&title, taken).text.trim()));
+        let title = title.filter(|title| !title.is_empty()).map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
+        let origin = said.origin.or(gaps.origin).unwrap_or(match role {
             Role::User => Origin::User,
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
@@ -245,7 +258,7 @@ impl Memory {
             role,
             name,
             kind,
-            title: None,
+            title,
             text: passed.text,
             parts,
             origin,
@@ -268,7 +281,7 @@ impl Memory {
             }
         }
         let complaints = std::mem::take(&mut taken.complaints);
-        let records = self.through_the_gate(said, gaps, self.now(), &mut taken);
+        let records = self.through_the_gate(said, gaps, self.now(), &numbered, &mut taken);
         taken.complaints.splice(0..0, complaints);
         self.keep(records, &mut taken).await?;
         Ok(taken)
@@ -306,7 +319,7 @@ impl Memory {
             })
             .collect();
         let mut taken = Taken::default();
-        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &mut taken);
+        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &numbered, &mut taken);
         let mut sessions: Vec<SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();

@@ -4,6 +4,7 @@ mod api;
 mod cli;
 mod error;
 mod http;
+mod import;
 mod spaces;
 mod told;
 mod wire;

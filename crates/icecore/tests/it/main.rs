@@ -7,6 +7,7 @@ mod cli;
 mod clients;
 mod crowd;
 mod faults;
+mod import;
 mod model;
 mod program;
 mod sweep;
