@@ -42,6 +42,11 @@ impl Moment {
         self.at
     }
 
+    /// How far its clocks are from UTC.
+    pub fn offset(self) -> Offset {
+        self.offset
+    }
+
     /// The local day at that moment.
     pub fn day(self) -> Date {
         self.offset.to_datetime(self.at).date()

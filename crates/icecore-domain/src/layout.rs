@@ -31,6 +31,8 @@ pub const SNAPSHOTS: &str = "memory/snapshots";
 pub const SUMMARIES: &str = "memory/summaries.jsonl";
 /// Which jobs ran when.
 pub const RUNS: &str = "memory/runs.jsonl";
+/// How far which files were imported.
+pub const IMPORTS: &str = "memory/imports.jsonl";
 /// Days that somebody marked as important or dull.
 pub const MARKS: &str = "memory/marks.jsonl";
 /// Summaries that were refused and wait for a person, and what became of them.

@@ -16,6 +16,7 @@ pub mod format;
 pub mod gate;
 pub mod hash;
 pub mod id;
+pub mod import;
 pub mod layout;
 pub mod ledger;
 pub mod memo;

@@ -103,7 +103,7 @@ pub struct Record {
     pub name: Option<String>,
     /// What it is.
     pub kind: Captured,
-    /// A saved state's title.
+    /// A saved state's title, or that of the session which a message begins.
     pub title: Option<String>,
     /// The words.
     pub text: String,
@@ -504,6 +504,10 @@ pub struct Said {
     pub offset_assumed: bool,
     /// The folder it was said in, as the program that wrote it down tells.
     pub folder: Option<String>,
+    /// The title of what it begins.
+    pub title: Option<String>,
+    /// Whose words they are, if not what the role says.
+    pub origin: Option<Origin>,
 }
 
 fn not(what: impl Into<String>) -> NotARecord {
@@ -550,7 +554,7 @@ pub fn read_import(line: &str) -> Result<Said, NotARecord> {
         parts: fields.parts.map(|raw| raw.get().to_owned()),
         extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
         offset_assumed,
-        folder: None,
+        ..Said::default()
     })
 }
 

@@ -143,7 +143,7 @@ fn in_zone(date: Date, clock: Option<Time>, offset: Offset) -> Option<Moment> {
 // ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// A JSON object: its fields in their order, each as it was written.
-struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 #[derive(Deserialize)]
 struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -171,38 +171,43 @@ impl<'de> Deserialize<'de> for Object<'de> {
 }
 
 impl<'a> Object<'a> {
-    fn read(json: &'a str) -> serde_json::Result<Self> {
+    pub(crate) fn read(json: &'a str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
 
-    fn raw(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, raw)| raw.get()).filter(|json| *json != "null")
     }
 
-    fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+    pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         self.raw(name).and_then(text)
     }
 
     /// The first of these fields that has something to say.
-    fn first(&self, names: &[&str]) -> Option<String> {
+    pub(crate) fn first(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| self.text(name).filter(|text| !text.trim().is_empty())).map(Cow::into_owned)
     }
 
-    fn object(&self, name: &str) -> Option<Object<'a>> {
+    pub(crate) fn object(&self, name: &str) -> Option<Object<'a>> {
         self.raw(name).filter(|json| json.starts_with('{')).and_then(|json| Self::read(json).ok())
     }
 
-    fn list(&self, name: &str) -> Option<Vec<&'a RawValue>> {
+    pub(crate) fn list(&self, name: &str) -> Option<Vec<&'a RawValue>> {
         self.raw(name).and_then(list)
     }
 
-    fn holds(&self, name: &str) -> bool {
+    /// Its fields, each as it was written.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(name, raw)| (name.as_ref(), raw.get()))
+    }
+
+    pub(crate) fn holds(&self, name: &str) -> bool {
         self.raw(name) == Some("true")
     }
 }
 
 /// A string, or a number as it is written.
-fn text(json: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn text(json: &str) -> Option<Cow<'_, str>> {
     match json.as_bytes().first()? {
         b'"' => match serde_json::from_str(json) {
             Ok(Borrowed(text)) => Some(text),
@@ -234,42 +239,52 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-fn list(json: &str) -> Option<Vec<&RawValue>> {
+pub(crate) fn list(json: &str) -> Option<Vec<&RawValue>> {
     json.starts_with('[').then(|| serde_json::from_str(json).ok()).flatten()
 }
 
 /// JSON on one line, as a record needs it. Line breaks stand between its tokens only, never inside a string.
-fn compact(json: &str) -> String {
+pub(crate) fn compact(json: &str) -> String {
     if json.contains(['\n', '\r']) { json.split(['\n', '\r']).map(str::trim).collect() } else { json.to_owned() }
 }
 
-fn is_too_deep(json: &str) -> bool {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
-    for byte in json.bytes() {
-        if quoted {
-            (quoted, escaped) = (escaped || byte != b'"', !escaped && byte == b'\\');
-            continue;
-        }
+pub(crate) fn is_too_deep(json: &str) -> bool {
+    let bytes = json.as_bytes();
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
         match byte {
-            b'"' => quoted = true,
-            b'{' | b'[' => depth += 1,
+            // Most of a line is text, in which only its end counts.
+            b'"' => loop {
+                match memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
+                    None => return false,
+                    Some(found) if bytes[at + found] == b'"' => {
+                        at += found + 1;
+                        break;
+                    }
+                    Some(found) => at += found + 2,
+                }
+            },
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    return true;
+                }
+            }
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return true;
         }
     }
     false
 }
 
-fn reason(error: &serde_json::Error) -> String {
+pub(crate) fn reason(error: &serde_json::Error) -> String {
     error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 /// Which strand of a transcript a turn belongs to; some repeat what others say.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Strand {
+pub(crate) enum Strand {
     /// What is certainly part of it.
     Main,
     /// Messages of a Codex rollout.
@@ -325,11 +340,13 @@ struct Content {
     left_out: Vec<String>,
     /// It comes from a program that puts words of its own among the person's.
     mixed: bool,
+    /// Only words are wanted.
+    words_only: bool,
 }
 
 impl Content {
-    fn of(json: Option<&str>, mixed: bool) -> Self {
-        let mut content = Self { mixed, ..Self::default() };
+    fn of(json: Option<&str>, mixed: bool, words_only: bool) -> Self {
+        let mut content = Self { mixed, words_only, ..Self::default() };
         if let Some(json) = json {
             match list(json) {
                 Some(parts) => parts.into_iter().for_each(|part| content.add(part.get())),
@@ -358,6 +375,13 @@ impl Content {
         match kind.as_ref() {
             "" | "text" | "input_text" | "output_text" if part.raw("text").is_some() => self.add(part.raw("text").unwrap_or_default()),
             "thinking" | "redacted_thinking" | "reasoning" => self.left_out.push("thinking".into()),
+            _ if self.words_only && kind.ends_with("tool_result") => self.left_out.push("tool output".into()),
+            _ if self.words_only && (kind.ends_with("tool_use") || kind.ends_with("_call")) => self.left_out.push("tool call".into()),
+            _ if self.words_only => {
+                // That there was one is told where it stood; what it was is not kept.
+                self.said.say(&format!("[{}]", short(if kind.is_empty() { "part" } else { kind.as_ref() })), false);
+                self.left_out.push(format!("{kind} data"));
+            }
             _ if kind.ends_with("tool_result") => {
                 let said = words_of(part.raw("content").unwrap_or_default(), &mut self.left_out);
                 self.results.say(&said, true);
@@ -478,23 +502,52 @@ const IDS: [&str; 3] = ["id", "uuid", "message_id"];
 const SESSIONS: [&str; 3] = ["session", "sessionId", "session_id"];
 const MESSAGES: [&str; 5] = ["messages", "chat_messages", "turns", "conversation", "history"];
 
+/// What a line of a program says besides what was said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct About {
+    /// The message it is a part of.
+    pub(crate) message: Option<String>,
+    /// The helper whose line it is.
+    pub(crate) agent: Option<String>,
+    /// The folder that was worked in.
+    pub(crate) folder: Option<String>,
+}
+
 /// A reading of JSON lines that is under way.
-struct Lines {
-    out: Transcript,
+pub(crate) struct Lines {
+    pub(crate) out: Transcript,
     strands: Vec<Strand>,
     offset: Offset,
     /// How much the title weighs that was found so far.
     title_weight: u8,
     /// The session that lines without one belong to.
-    within: Option<String>,
-    /// The folder that lines without one were said in.
-    folder: Option<String>,
+    pub(crate) within: Option<String>,
+    /// What the last line said besides; the folder stays until another is named.
+    pub(crate) about: About,
+    /// What tools did and said is passed over.
+    words_only: bool,
 }
 
 impl Lines {
+    pub(crate) fn new(offset: Offset, words_only: bool) -> Self {
+        Self {
+            out: Transcript::new(Shape::Jsonl),
+            strands: Vec::new(),
+            offset,
+            title_weight: 0,
+            within: None,
+            about: About::default(),
+            words_only,
+        }
+    }
+
+    /// Takes what was read so far, each turn with its strand.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = (Said, Strand)> {
+        std::mem::take(&mut self.out.turns).into_iter().zip(std::mem::take(&mut self.strands))
+    }
+
     fn read(text: &str, offset: Offset) -> Transcript {
-        let mut lines =
-            Self { out: Transcript::new(Shape::Jsonl), strands: Vec::new(), offset, title_weight: 0, within: None, folder: None };
+        let mut lines = Self::new(offset, false);
         let start = text.trim();
         let whole = match start.as_bytes().first() {
             Some(b'[') => lines.whole_list(text, start),
@@ -574,7 +627,7 @@ impl Lines {
         self.name_session(self.within.clone());
     }
 
-    fn line(&mut self, number: usize, json: &str) {
+    pub(crate) fn line(&mut self, number: usize, json: &str) {
         if json.len() > MAX_LINE_BYTES {
             return self.out.complain(number, format!("has {} bytes; at most {MAX_LINE_BYTES} are read", json.len()));
         }
@@ -651,7 +704,8 @@ impl Lines {
         let role = word.as_deref().map_or(Some(Role::User), Role::meant);
         let named = object.first(&["name"]).or_else(|| author_object.and_then(|author| author.first(&["name"])));
         let name = named.or_else(|| if role.is_none() { word } else { None });
-        let mut content = Content::of(content, role == Some(Role::User) && object.text("type").is_some_and(|kind| kind == "message"));
+        let mut content =
+            Content::of(content, role == Some(Role::User) && object.text("type").is_some_and(|kind| kind == "message"), self.words_only);
         for call in calls {
             if let Ok(part) = Object::read(call.get()) {
                 content.call(&part, call.get());
@@ -687,6 +741,10 @@ impl Lines {
         let Some(message) = object.object("message") else {
             return self.out.complain(number, "has a `message` that is not a JSON object");
         };
+        if self.words_only && (object.holds("isApiErrorMessage") || message.text("model").is_some_and(|model| model == "<synthetic>")) {
+            return self.out.skip("error of the service", 1);
+        }
+        self.about = About { message: message.first(&["id"]), agent: object.first(&["agentId"]), folder: object.first(&["cwd"]) };
         if message.raw("content").is_none() {
             return self.out.complain(number, "has a `message` without `content`");
         }
@@ -695,7 +753,7 @@ impl Lines {
         self.name_session(session.clone());
         let word = message.first(&["role"]).or_else(|| object.first(&["type"]));
         let role = word.as_deref().and_then(Role::meant).unwrap_or(Role::User);
-        let content = Content::of(message.raw("content"), role == Role::User);
+        let content = Content::of(message.raw("content"), role == Role::User, self.words_only);
         let role = match role {
             Role::User if is_command_output(&content.said.text) => Role::Tool,
             role => role,
@@ -708,7 +766,7 @@ impl Lines {
     fn rollout(&mut self, number: usize, kind: &str, line: &Object<'_>, payload: &Object<'_>) {
         let inner = payload.text("type").unwrap_or_default();
         if matches!(kind, "session_meta" | "turn_context") {
-            self.folder = payload.first(&["cwd"]).or_else(|| self.folder.take());
+            self.about.folder = payload.first(&["cwd"]).or_else(|| self.about.folder.take());
         }
         match (kind, inner.as_ref()) {
             ("session_meta", _) => {
@@ -722,10 +780,10 @@ impl Lines {
                     ts: self.time(number, line.raw("timestamp")),
                     session: self.within.clone(),
                     role: Some(role),
-                    folder: self.folder.clone(),
+                    folder: self.about.folder.clone(),
                     ..Said::default()
                 };
-                self.turn(said, Content::of(payload.raw("message"), role == Role::User), Strand::Echo);
+                self.turn(said, Content::of(payload.raw("message"), role == Role::User, self.words_only), Strand::Echo);
             }
             ("event_msg", inner) if !inner.is_empty() => self.out.skip(inner, 1),
             (kind, _) => self.out.skip(if kind.is_empty() { "payload without a type" } else { kind }, 1),
@@ -736,14 +794,16 @@ impl Lines {
     fn item(&mut self, number: usize, line: &Object<'_>, item: &Object<'_>) {
         let kind = item.text("type").unwrap_or_default();
         let call = item.first(&["call_id"]);
-        let mut said = Said { session: self.within.clone(), folder: self.folder.clone(), ..Said::default() };
+        let mut said = Said { session: self.within.clone(), folder: self.about.folder.clone(), ..Said::default() };
         let (content, strand) = match kind.as_ref() {
             "message" => {
                 let role = item.first(&["role"]).as_deref().and_then(Role::meant).unwrap_or(Role::User);
                 (said.role, said.id) = (Some(role), item.first(&["id"]));
                 let strand = if matches!(role, Role::User | Role::Assistant) { Strand::Item } else { Strand::Main };
-                (Content::of(item.raw("content"), role == Role::User), strand)
+                (Content::of(item.raw("content"), role == Role::User, self.words_only), strand)
             }
+            kind if self.words_only && kind.ends_with("_call") => return self.out.skip("tool call", 1),
+            kind if self.words_only && kind.ends_with("_output") => return self.out.skip("tool output", 1),
             kind if kind.ends_with("_call") => {
                 (said.role, said.id) = (Some(Role::Assistant), call);
                 let mut content = Content::default();
@@ -854,7 +914,7 @@ fn speaks(object: &Object<'_>) -> bool {
     ["role", "sender", "author", "from", "speaker"].iter().any(|name| object.raw(name).is_some())
 }
 
-fn since_1970(text: &str, offset: Offset) -> Option<Moment> {
+pub(crate) fn since_1970(text: &str, offset: Offset) -> Option<Moment> {
     let number: f64 = text.trim().parse().ok()?;
     let seconds = if number.abs() > 1e11 { number / 1_000.0 } else { number };
     if !(0.0..=253_402_300_799.0).contains(&seconds) {
@@ -974,7 +1034,7 @@ impl FrontMatter {
     }
 }
 
-fn trim_blank_lines(text: &str) -> &str {
+pub(crate) fn trim_blank_lines(text: &str) -> &str {
     trim_blank_end(trim_blank_start(text))
 }
 

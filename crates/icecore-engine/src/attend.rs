@@ -20,7 +20,7 @@ use icecore_domain::{plain, private};
 use icecore_store::{Claimed, Error as StoreError};
 use serde::{Deserialize, Serialize};
 
-use crate::capture::TRANSCRIPTS;
+use crate::capture::{TRANSCRIPTS, numbered};
 use crate::recall::Starting;
 pub use crate::recall::{Item, Room};
 use crate::{Gaps, Memory, Result, SessionKind, SessionTaken, StateSaved, Taken};
@@ -398,7 +398,7 @@ impl Memory {
             ..Said::default()
         };
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(vec![said], &Gaps::default(), self.now(), &pauses, &mut taken);
+        let records = self.through_the_gate(vec![said], &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
         match self.keep(records.clone(), &mut taken).await {
             Err(crate::Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) => {
                 for record in &records {

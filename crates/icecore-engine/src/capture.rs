@@ -120,6 +120,11 @@ pub struct StateSaved {
     pub taken: Taken,
 }
 
+/// Where a message stands that was handed in among others.
+pub(crate) fn numbered(at: usize) -> String {
+    format!("message {}", at + 1)
+}
+
 /// A text that has passed the gate.
 struct Passed {
     text: String,
@@ -175,7 +180,7 @@ impl Memory {
     pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
         let mut taken = Taken::default();
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &mut taken);
+        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &numbered, &mut taken);
         let records = self.recognised(records, false, &mut taken).await?;
         self.keep(records, &mut taken).await?;
         Ok(taken)
@@ -269,8 +274,16 @@ impl Memory {
         format!("\"[secret:parts:{}]\"", icecore_domain::hash::Hash::of(raw.as_bytes()).short())
     }
 
-    /// `when` is for what came without a time.
-    pub(crate) fn through_the_gate(&self, said: Vec<Said>, gaps: &Gaps, when: Moment, pauses: &Pauses, taken: &mut Taken) -> Vec<Record> {
+    /// `when` is for what came without a time, `place` says where the message at a position came from.
+    pub(crate) fn through_the_gate(
+        &self,
+        said: Vec<Said>,
+        gaps: &Gaps,
+        when: Moment,
+        pauses: &Pauses,
+        place: &dyn Fn(usize) -> String,
+        taken: &mut Taken,
+    ) -> Vec<Record> {
         let mut records = Vec::with_capacity(said.len());
         let mut withholding = Withholding { pauses, private: HashMap::new(), projects: HashMap::new() };
         // How often the same was said before, among what came without an id.
@@ -283,7 +296,7 @@ impl Memory {
             match self.record(said, gaps, when, &mut before, taken) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => taken.passed_over += 1,
-                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("message {} {why}", at + 1)),
+                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("{} {why}", place(at))),
                 Err(_) => {}
             }
         }
@@ -337,7 +350,9 @@ impl Memory {
             *same += 1;
             record::made_id(session.as_deref(), role, name.as_deref(), &passed.text, told, *same - 1)
         });
-        let origin = gaps.origin.unwrap_or(match role {
+        let title = said.title.map(|title| plain::one_line(self.gate(&title, taken).text.trim()));
+        let title = title.filter(|title| !title.is_empty()).map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
+        let origin = said.origin.or(gaps.origin).unwrap_or(match role {
             Role::User => Origin::User,
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
@@ -352,7 +367,7 @@ impl Memory {
             role,
             name,
             kind,
-            title: None,
+            title,
             text: passed.text,
             parts,
             origin,
@@ -376,7 +391,7 @@ impl Memory {
         }
         let complaints = std::mem::take(&mut taken.complaints);
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &mut taken);
+        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &numbered, &mut taken);
         let records = self.recognised(records, false, &mut taken).await?;
         taken.complaints.splice(0..0, complaints);
         self.keep(records, &mut taken).await?;
@@ -428,7 +443,7 @@ impl Memory {
             .collect();
         let mut taken = Taken::default();
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &pauses, &mut taken);
+        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &pauses, &numbered, &mut taken);
         let records = self.recognised(records, live, &mut taken).await?;
         let mut sessions: Vec<SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();

@@ -102,6 +102,17 @@ pub struct Rolled {
     pub silent: Option<String>,
 }
 
+/// What pressing the past came to.
+#[derive(Debug, Serialize)]
+pub struct Backfilled {
+    /// What was pressed.
+    pub rolled: Rolled,
+    /// So many periods are left to the next run.
+    pub left: usize,
+    /// Because the day's tokens are spent.
+    pub ceiling_reached: bool,
+}
+
 /// What would be done.
 #[derive(Debug, Default, Serialize)]
 pub struct Outlook {
@@ -190,10 +201,11 @@ enum Made {
         complaints: Vec<Complaint>,
         cost: Cost,
     },
-    /// Put off; `all` if the rest of the run is, too.
+    /// Put off; `all` if the rest of the run is, too, `ceiling` if the day's tokens are spent.
     Deferred {
         why: String,
         all: bool,
+        ceiling: bool,
     },
 }
 
@@ -202,6 +214,19 @@ pub(crate) struct Later {
     pub(crate) why: String,
     /// So does everything else of this run.
     pub(crate) all: bool,
+    /// The day's tokens are spent.
+    ceiling: bool,
+}
+
+/// A run of pressing.
+struct Pressing<'a> {
+    asking: Option<&'a Asking<'a>>,
+    prompts: Option<Prompts>,
+    known: Known,
+    rolled: Rolled,
+    /// Why the model is not asked any more.
+    silent: Option<String>,
+    ceiling_reached: bool,
 }
 
 impl Memory {
@@ -271,68 +296,117 @@ impl Memory {
     /// Presses what is due, until nothing is.
     pub async fn roll(&self, wish: &Wish, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Rolled> {
         let _alone = self.claim_pressing().await?;
+        let mut run = self.begin(asking).await?;
+        for tier in tiers(wish) {
+            let waiting = self.press_tier(&mut run, tier, asked(wish, tier), &|due| wanted(wish, due), watch).await?;
+            run.rolled.deferred.extend(waiting.into_iter().map(waits));
+        }
+        self.end(run).await
+    }
+
+    /// Presses what is due going backwards in time, so that what is recent is there first, until nothing is due or the model
+    /// must not or does not answer any more. What is left is left to the next run.
+    pub async fn backfill(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Backfilled> {
+        let _alone = self.claim_pressing().await?;
+        let mut run = self.begin(asking).await?;
+        let left = |known: &Known| {
+            let plans = Tier::ALL.iter().map(|&tier| known.plan(tier, None));
+            plans.map(|plan| plan.due.len() + plan.waiting.len()).sum::<usize>()
+        };
+        let all = left(&run.known);
+        for (tier, span) in run.known.backwards() {
+            let before = run.rolled.pressed.len() + run.rolled.flagged.len();
+            let only = |due: &Due| match due.period {
+                Period::Session { day, .. } | Period::Day(day) => span.contains(day),
+                period => period.days() == span,
+            };
+            self.press_tier(&mut run, tier, None, &only, &|what, done, _| watch(what, before + done, all.max(before + done))).await?;
+            if run.silent.is_some() {
+                break;
+            }
+        }
+        let (left, ceiling_reached) = (left(&run.known), run.ceiling_reached);
+        Ok(Backfilled { rolled: self.end(run).await?, left, ceiling_reached })
+    }
+
+    async fn begin<'a>(&self, asking: Option<&'a Asking<'a>>) -> Result<Pressing<'a>> {
         let mut rolled = Rolled::default();
         let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
         self.finish_views(&mut rolled).await?;
-        let mut known = self.known(asking.is_some()).await?;
-        // Once a model did not answer, it is not asked again in this run.
-        let mut silent: Option<String> = None;
-        for tier in tiers(wish) {
-            let plan = known.plan(tier, asked(wish, tier));
-            let mut due: Vec<Due> = plan.due.into_iter().filter(|due| wanted(wish, due)).collect();
-            renumber(&mut due, &known.heads);
-            let all = due.len();
-            let mut batch: Vec<(Due, Summary)> = Vec::new();
-            let mut shelf: Option<Shelf> = None;
-            for (done, due) in due.into_iter().enumerate() {
-                watch(&due.period.to_string(), done, all);
-                if due.by_hand && !self.ask_about_hand(&due, &mut rolled).await? {
-                    continue;
-                }
-                let made = match (asking, &prompts, &silent) {
-                    _ if due.refused => self.extract(&due).await?,
-                    (Some(asking), Some(prompts), None) => self.draft(&due, asking, prompts).await?,
-                    (Some(_), _, Some(why)) => Made::Deferred { why: why.clone(), all: true },
-                    _ => match self.policy.without_model()? {
-                        WithoutModel::Extract => self.extract(&due).await?,
-                        WithoutModel::Defer => {
-                            Made::Deferred { why: "no model is configured, and cascade.without_model is defer".into(), all: true }
-                        }
-                    },
-                };
-                match made {
-                    Made::Draft { draft, maker, cost, left_out } => {
-                        let summary = self.summary(&due, draft, maker, cost, left_out).await?;
-                        batch.push((due.clone(), self.referring(summary, &mut shelf).await?))
-                    }
-                    Made::Refused { draft, complaints, cost } => {
-                        let why = complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                        self.flag(&due, &draft, &why, cost).await?;
-                        rolled.flagged.push(Deferred { period: due.period, why });
-                        // It stands without a model meanwhile, so that what is built on it has the best there is.
-                        if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await? {
-                            let summary = self.summary(&due, draft, maker, cost, left_out).await?;
-                            batch.push((due.clone(), self.referring(summary, &mut shelf).await?));
-                        }
-                    }
-                    Made::Deferred { why, all } => {
-                        if all && asking.is_some() && silent.is_none() {
-                            silent = Some(why.clone());
-                        }
-                        rolled.deferred.push(Deferred { period: due.period, why });
-                    }
-                }
-                if asking.is_some() || batch.len() >= BATCH {
-                    self.keep_pressed(std::mem::take(&mut batch), &mut known, &mut rolled).await?;
-                }
-            }
-            self.keep_pressed(batch, &mut known, &mut rolled).await?;
-            watch("", all, all);
-            rolled.deferred.extend(plan.waiting.into_iter().map(waits));
-        }
+        let known = self.known(asking.is_some()).await?;
+        Ok(Pressing { asking, rolled, prompts, known, silent: None, ceiling_reached: false })
+    }
+
+    async fn end(&self, run: Pressing<'_>) -> Result<Rolled> {
+        let Pressing { mut rolled, known, silent, .. } = run;
         rolled.silent = silent;
         self.tend_views(&known, &mut rolled).await?;
         Ok(rolled)
+    }
+
+    /// Presses what is due at a tier, and returns what waits for something that is not there.
+    async fn press_tier(
+        &self,
+        run: &mut Pressing<'_>,
+        tier: Tier,
+        asked: Option<Asked>,
+        only: &(dyn Fn(&Due) -> bool + Send + Sync),
+        watch: Watch<'_>,
+    ) -> Result<Vec<Waiting>> {
+        let plan = run.known.plan(tier, asked);
+        let mut due: Vec<Due> = plan.due.into_iter().filter(|due| only(due)).collect();
+        renumber(&mut due, &run.known.heads);
+        let all = due.len();
+        let mut batch: Vec<(Due, Summary)> = Vec::new();
+        let mut shelf: Option<Shelf> = None;
+        for (done, due) in due.into_iter().enumerate() {
+            watch(&due.period.to_string(), done, all);
+            if due.by_hand && !self.ask_about_hand(&due, &mut run.rolled).await? {
+                continue;
+            }
+            let made = match (run.asking, &run.prompts, &run.silent) {
+                _ if due.refused => self.extract(&due).await?,
+                (Some(asking), Some(prompts), None) => self.draft(&due, asking, prompts).await?,
+                (Some(_), _, Some(why)) => Made::Deferred { why: why.clone(), all: true, ceiling: run.ceiling_reached },
+                _ => match self.policy.without_model()? {
+                    WithoutModel::Extract => self.extract(&due).await?,
+                    WithoutModel::Defer => Made::Deferred {
+                        why: "no model is configured, and cascade.without_model is defer".into(),
+                        all: true,
+                        ceiling: false,
+                    },
+                },
+            };
+            match made {
+                Made::Draft { draft, maker, cost, left_out } => {
+                    let summary = self.summary(&due, draft, maker, cost, left_out).await?;
+                    batch.push((due.clone(), self.referring(summary, &mut shelf).await?))
+                }
+                Made::Refused { draft, complaints, cost } => {
+                    let why = complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                    self.flag(&due, &draft, &why, cost).await?;
+                    run.rolled.flagged.push(Deferred { period: due.period, why });
+                    // It stands without a model meanwhile, so that what is built on it has the best there is.
+                    if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await? {
+                        let summary = self.summary(&due, draft, maker, cost, left_out).await?;
+                        batch.push((due.clone(), self.referring(summary, &mut shelf).await?));
+                    }
+                }
+                Made::Deferred { why, all, ceiling } => {
+                    // Once a model did not answer, it is not asked again in this run.
+                    if all && run.asking.is_some() && run.silent.is_none() {
+                        (run.silent, run.ceiling_reached) = (Some(why.clone()), ceiling);
+                    }
+                    run.rolled.deferred.push(Deferred { period: due.period, why });
+                }
+            }
+            if run.asking.is_some() || batch.len() >= BATCH {
+                self.keep_pressed(std::mem::take(&mut batch), &mut run.known, &mut run.rolled).await?;
+            }
+        }
+        self.keep_pressed(batch, &mut run.known, &mut run.rolled).await?;
+        watch("", all, all);
+        Ok(plan.waiting)
     }
 
     /// Writes versions, then the files that show them.
@@ -589,7 +663,7 @@ impl Memory {
             let question = Question { ask: &ask, job: due.period.tier().word(), retries: self.retries(due.period).await? };
             let heard = match self.ask(question, asking, &mut cost).await? {
                 Ok(heard) => heard,
-                Err(Later { why, all }) => return Ok(Made::Deferred { why, all }),
+                Err(Later { why, all, ceiling }) => return Ok(Made::Deferred { why, all, ceiling }),
             };
             cost.attempts += 1;
             cost.millis = self.clock.millis() - begun;
@@ -626,7 +700,7 @@ impl Memory {
             Err(left) => {
                 let need = tokens_in + tokens_out;
                 let why = format!("it may take {need} tokens, and the day's ceiling of {} leaves {left}", asking.ceiling);
-                return Ok(Err(Later { why, all: true }));
+                return Ok(Err(Later { why, all: true, ceiling: true }));
             }
         };
         match asking.llm.complete(ask, &|_| {}).await {
@@ -656,7 +730,7 @@ impl Memory {
                 }
                 // A question that is refused for itself, such as one that is too long, says nothing of the next one.
                 let all = !matches!(trouble, Trouble::Refused { status: 400 | 413 | 422, .. });
-                Ok(Err(Later { why: format!("{} did not answer: {trouble}", asking.llm.name()), all }))
+                Ok(Err(Later { why: format!("{} did not answer: {trouble}", asking.llm.name()), all, ceiling: false }))
             }
         }
     }

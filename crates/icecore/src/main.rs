@@ -5,6 +5,7 @@ mod cli;
 mod error;
 mod hook;
 mod http;
+mod import;
 mod install;
 mod mcp;
 mod rights;

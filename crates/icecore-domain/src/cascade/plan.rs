@@ -181,6 +181,36 @@ impl Known {
         day < self.today()
     }
 
+    /// The way back through everything that is due: from the newest week to the oldest its sessions, its days and itself; a
+    /// month after the earliest of its weeks, a year after the earliest of its months.
+    pub fn backwards(&self) -> Vec<(Tier, Days)> {
+        let mut weeks = BTreeSet::new();
+        let (mut months, mut years) = (BTreeSet::new(), BTreeSet::new());
+        for &tier in Tier::ALL {
+            let plan = self.plan(tier, None);
+            for period in plan.due.iter().map(|due| due.period).chain(plan.waiting.iter().map(|waiting| waiting.period)) {
+                match period {
+                    Period::Month(month) => _ = months.insert(month),
+                    Period::Year(year) => _ = years.insert(year),
+                    period => _ = weeks.insert(Week::of(period.days().first)),
+                }
+            }
+        }
+        months.extend(weeks.iter().map(|week| week.month()));
+        years.extend(months.iter().map(|month| month.year()));
+        let mut way = Vec::new();
+        for &year in years.iter().rev() {
+            for &month in months.iter().rev().filter(|month| month.year() == year) {
+                for &week in weeks.iter().rev().filter(|week| week.month() == month) {
+                    way.extend([Tier::Session, Tier::Day, Tier::Week].map(|tier| (tier, week.days())));
+                }
+                way.push((Tier::Month, Period::Month(month).days()));
+            }
+            way.push((Tier::Year, Period::Year(year).days()));
+        }
+        way
+    }
+
     /// What is due at a tier by now; with `asked`, also what somebody wants before its time.
     pub fn plan(&self, tier: Tier, asked: Option<Asked>) -> Plan {
         let asked = asked.filter(|asked| asked.tier == tier);

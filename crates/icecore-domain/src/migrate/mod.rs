@@ -12,7 +12,7 @@ mod learn;
 mod merge;
 mod place;
 mod plan;
-mod read;
+pub(crate) mod read;
 
 use std::fmt::Write;
 

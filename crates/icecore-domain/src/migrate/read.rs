@@ -27,7 +27,7 @@ const MAX_NAME_BYTES: usize = 60;
 
 /// How much of a text is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Which {
+pub(crate) enum Which {
     /// Every item, `key: value` line and short paragraph: somebody tends this text.
     #[default]
     All,
@@ -37,7 +37,7 @@ pub(super) enum Which {
 
 /// Something an old text says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Statement {
+pub(crate) struct Statement {
     pub line: usize,
     /// How many lines it takes up.
     pub lines: usize,
@@ -51,14 +51,14 @@ pub(super) struct Statement {
 
 /// What a text came to.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     pub statements: Vec<Statement>,
     /// Statements beyond what one file may give.
     pub beyond: usize,
 }
 
 /// Reads the statements of a Markdown text.
-pub(super) fn statements(text: &str, which: Which) -> Reading {
+pub(crate) fn statements(text: &str, which: Which) -> Reading {
     let mut reader = Reader { which, ..Reader::default() };
     let text = text.trim_start_matches('\u{feff}');
     let skip = front_matter(text).map_or(0, |lines| lines.len() + 2);
@@ -341,7 +341,7 @@ fn key_value(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The lines between the rules a text begins with.
-pub(super) fn front_matter(text: &str) -> Option<Vec<&str>> {
+pub(crate) fn front_matter(text: &str) -> Option<Vec<&str>> {
     const MAX_LINES: usize = 100;
     let mut lines = text.trim_start_matches('\u{feff}').lines();
     (lines.next()?.trim_end() == "---").then_some(())?;
@@ -356,14 +356,14 @@ pub(super) fn front_matter(text: &str) -> Option<Vec<&str>> {
 }
 
 /// The value of a field of the front matter, wherever it is nested.
-pub(super) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
     let value =
         |line: &&'a str| line.trim_start().strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().trim_matches(['"', '\'']));
     front_matter.iter().find_map(value).filter(|value| !value.is_empty())
 }
 
 /// The topic files that a `MEMORY.md` lists, if listing is all it does.
-pub(super) fn topics(text: &str) -> Option<BTreeSet<&str>> {
+pub(crate) fn topics(text: &str) -> Option<BTreeSet<&str>> {
     let body = text.trim_start_matches('\u{feff}');
     let skip = front_matter(body).map_or(0, |lines| lines.len() + 2);
     let mut found = BTreeSet::new();

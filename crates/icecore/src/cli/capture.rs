@@ -1,10 +1,10 @@
 //! Commands that take things in: messages, transcripts, states, whole histories.
 
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::Origin;
 use icecore_domain::layout;
@@ -13,10 +13,10 @@ use icecore_domain::transcript::Shape;
 use icecore_engine::{Gaps, Rolled, Taken, Wish};
 use serde_json::json;
 
-use super::out::{BOLD, CYAN, DIM, Out};
+use super::out::{CYAN, DIM, Out};
 use super::{ledger, press, read};
 use crate::error::{Exit, Stop};
-use crate::wire::{self, Open};
+use crate::wire::Open;
 
 #[derive(Debug, Subcommand)]
 pub enum Message {
@@ -99,35 +99,8 @@ pub struct SaveState {
     origin: Origin,
 }
 
-#[derive(Debug, Args)]
-pub struct Import {
-    /// The file; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// How it is written
-    #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
-    format: Format,
-    /// The conversation of messages that name none
-    #[arg(long, value_name = "NAME")]
-    conversation: Option<String>,
-}
-
-/// Forms of an import.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Format {
-    /// A message a line: conversation, session, role, name, ts, id, text
-    Jsonl,
-}
-
 /// The longest transcript or state, in bytes.
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
-/// The longest line of an import, in bytes.
-const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
-/// So many lines are taken in at once, if they are short.
-const BATCH_LINES: usize = 200_000;
-/// So many bytes of lines at most.
-const BATCH_BYTES: u64 = 64 * 1024 * 1024;
-
 fn open_input(path: &Path) -> Result<Box<dyn Read>> {
     if path == Path::new("-") {
         return Ok(Box::new(std::io::stdin()));
@@ -164,7 +137,7 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
 }
 
 /// Says what the gate did.
-fn tell(taken: &Taken, out: &mut Out) {
+pub fn tell(taken: &Taken, out: &mut Out) {
     for (kind, count) in &taken.secrets {
         out.warn(format!("{count} × a secret ({kind}) was replaced before anything was written"));
     }
@@ -289,85 +262,5 @@ pub async fn save_state(open: &Open, save: &SaveState, out: &mut Out) -> Result<
     match &saved.why_not {
         None => out.line(format!("entered in {}", layout::LAST_DAY)),
         Some(why) => out.line(format!("{DIM}no entry in {}: {why}{DIM:#}", layout::LAST_DAY)),
-    }
-}
-
-pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
-    let Format::Jsonl = import.format;
-    let size = std::fs::metadata(&import.file).map_or(0, |found| found.len());
-    let mut input = BufReader::with_capacity(1 << 20, open_input(&import.file)?);
-    let bar = out.bar("importing");
-    bar.set_length(size);
-    let gaps = Gaps { conversation: import.conversation.clone(), ..Gaps::default() };
-    let begun = wire::stopwatch();
-    let mut all = Taken::default();
-    let (mut lines, mut first, mut number, mut bytes, mut taken_bytes) = (Vec::new(), 1, 0_usize, 0_u64, 0_u64);
-    loop {
-        let mut line = Vec::new();
-        let read = (&mut input)
-            .take(MAX_LINE_BYTES + 1)
-            .read_until(b'\n', &mut line)
-            .with_context(|| format!("reading {}", import.file.display()))?;
-        let whole = line.len() as u64 <= MAX_LINE_BYTES || line.ends_with(b"\n");
-        if !whole {
-            // The rest of it belongs to the same line.
-            skip_line(&mut input)?;
-            all.complaints.push(format!("line {} has more than {MAX_LINE_BYTES} bytes and was not taken", number + 1));
-            line.clear();
-        }
-        bytes += read as u64;
-        number += usize::from(read > 0);
-        if read > 0 {
-            lines.push(String::from_utf8(line).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()));
-        }
-        if lines.len() >= BATCH_LINES || bytes - taken_bytes >= BATCH_BYTES || (read == 0 && !lines.is_empty()) {
-            taken_bytes = bytes;
-            let taken = open.memory.import(&lines, first, &gaps).await?;
-            all.add(taken);
-            first = number + 1;
-            lines.clear();
-            bar.set_position(bytes);
-        }
-        if read == 0 {
-            break;
-        }
-    }
-    bar.finish_and_clear();
-    let seconds = begun.seconds();
-    if number > 0 && all.new + all.same + all.revised.len() + all.passed_over == 0 {
-        let why = all.complaints.first().cloned().unwrap_or_default();
-        return Err(Stop::new(Exit::Usage, format!("nothing was imported from {}: {why}", import.file.display())).into());
-    }
-    if out.is_json() {
-        return out.json(&json!({ "lines": number, "taken": all, "seconds": seconds }));
-    }
-    tell(&all, out);
-    let (kept, refused) = (counted(all.new, "message"), counted(all.complaints.len(), "line"));
-    out.line(format!("{BOLD}{kept} kept{BOLD:#}, {} known already, {refused} not taken", all.same))?;
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let rate = all.new as f64 / seconds.max(0.001);
-    out.whisper(format!("{seconds:.1} s, {rate:.0} messages a second"));
-    if all.new > 0 {
-        out.say("`icecore rollup due` presses them");
-    }
-    Ok(())
-}
-
-fn counted(many: usize, noun: &str) -> String {
-    format!("{many} {noun}{}", if many == 1 { "" } else { "s" })
-}
-
-fn skip_line(input: &mut impl BufRead) -> Result<()> {
-    loop {
-        let piece = input.fill_buf()?;
-        if piece.is_empty() {
-            return Ok(());
-        }
-        let end = piece.iter().position(|&byte| byte == b'\n');
-        let length = end.map_or(piece.len(), |at| at + 1);
-        input.consume(length);
-        if end.is_some() {
-            return Ok(());
-        }
     }
 }

@@ -8,6 +8,7 @@ mod converse;
 mod demo;
 mod find;
 mod hooks;
+mod import;
 mod install;
 mod ledger;
 mod mcp;
@@ -167,12 +168,12 @@ enum Command {
     SaveState(capture::SaveState),
     /// Take in a history in bulk
     #[command(
-        after_help = "Example:\n  icecore import history.jsonl --format jsonl\n\nEach line: {\"conversation\",\"session\",\"role\",\"name\",\"ts\",\"id\",\"text\"}; only ts and text must be there. What is known already is not taken twice."
+        after_help = "Examples:\n  icecore import claude-code                   everything in ~/.claude/projects\n  icecore import claude-code --dry-run         what that would be\n  icecore import chatgpt-export.zip            the form is recognised\n  icecore import ~/notes --format markdown\n  icecore import history.jsonl                 {\"conversation\",\"session\",\"role\",\"name\",\"ts\",\"id\",\"text\"} a line; ts and text must be there\n\nForms: claude-code, codex (also .zst), chatgpt and claude-ai (zip or json), mem0, mcp-memory, markdown, jsonl.\nA run that was ended goes on where it was; a second run reads only what is new, and nothing is taken twice."
     )]
-    Import(capture::Import),
+    Import(import::Import),
     /// Press sessions into days, weeks, months and years
     #[command(
-        after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what that would be\n  icecore rollup week --period 2026-W07  this week, now\n\nWithout a model, summaries are made from the sources' own sentences and marked provisional; `icecore model check` says what is configured."
+        after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what that would be\n  icecore rollup week --period 2026-W07  this week, now\n  icecore rollup due --backfill          the past, newest first, after an import\n\nWithout a model, summaries are made from the sources' own sentences and marked provisional; `icecore model check` says what is configured."
     )]
     Rollup(press::Rollup),
     /// Do the night's work now: learn from the day, tend pages, press, check, rebuild the recall pack
@@ -424,7 +425,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Message(message) => capture::message(&open, message, out).await,
         Command::Session(session) => capture::session(&open, session, out).await,
         Command::SaveState(save) => capture::save_state(&open, save, out).await,
-        Command::Import(import) => capture::import(&open, import, out).await,
+        Command::Import(import) => import::import(&open, import, out).await,
         Command::Rollup(rollup) => press::rollup(&open, rollup, out).await,
         Command::Review(review) => press::review(&open, review, out).await,
         Command::Mark(mark) => press::mark(&open, mark, out).await,

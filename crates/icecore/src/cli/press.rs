@@ -31,6 +31,9 @@ pub struct Rollup {
     /// Say what would be pressed and do nothing
     #[arg(long)]
     dry_run: bool,
+    /// Press the past, newest first, until it is done or the day's tokens are spent; the next run goes on
+    #[arg(long, conflicts_with = "period")]
+    backfill: bool,
 }
 
 /// What to press.
@@ -161,6 +164,9 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
     } else if wish.tier.is_some() {
         wish.days = None;
     }
+    if rollup.backfill && !matches!(rollup.what, What::Due) {
+        return Err(Stop::new(Exit::Usage, "--backfill presses everything that is due: `icecore rollup due --backfill`").into());
+    }
     if rollup.dry_run {
         let outlook = open.memory.outlook(&wish, wire::models()?.asking().is_some()).await?;
         if out.is_json() {
@@ -179,6 +185,9 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
             .waiting
             .iter()
             .try_for_each(|waiting| out.line(format!("{DIM}{} {}{DIM:#}", waiting.period, plain::one_line(&waiting.why))));
+    }
+    if rollup.backfill {
+        return backfill(open, out).await;
     }
     if matches!(rollup.what, What::Due) && rollup.period.is_none() {
         let (models, bar) = (wire::models()?, out.steps("pressing"));
@@ -208,6 +217,25 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
         return out.json_named("rolled", &rolled);
     }
     tell(&rolled, out)
+}
+
+async fn backfill(open: &Open, out: &mut Out) -> Result<()> {
+    let (models, bar) = (wire::models()?, out.steps("pressing the past"));
+    let asking = models.asking();
+    let done = open.memory.backfill(asking.as_ref(), &moves(&bar)).await;
+    bar.finish_and_clear();
+    let done = done?;
+    if out.is_json() {
+        return out.json(&done);
+    }
+    tell_what_was_done(&done.rolled, out)?;
+    let left = format!("{} period{} left", done.left, if done.left == 1 { "" } else { "s" });
+    match &done.rolled.silent {
+        _ if done.ceiling_reached => out.line(format!("spend ceiling reached; {left}, run again tomorrow")),
+        Some(_) => out.line(format!("the model does not answer; {left}, run again later")),
+        None if is_idle(&done.rolled) => out.line("Nothing is due."),
+        None => out.line("The past is pressed."),
+    }
 }
 
 /// Says what was pressed, or that nothing was due.
@@ -427,7 +455,7 @@ pub async fn calendar(open: &Open, calendar: &Calendar, out: &mut Out) -> Result
 
 pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &mut Out) -> Result<()> {
     if daemon.once {
-        return rollup(open, &Rollup { what: What::Due, period: None, dry_run: false }, out).await;
+        return rollup(open, &Rollup { what: What::Due, period: None, dry_run: false, backfill: false }, out).await;
     }
     if global.now.is_some() {
         return Err(Stop::new(Exit::Usage, "a daemon lives by the real clock; use --once together with --now").into());

@@ -99,7 +99,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["message", "add", "x", "--parts", "{bad"], 2, "this is not JSON");
     check(&vault, &["message", "add", "x", "--role", "ghost"], 2, "choose one of user, assistant");
     check(&vault, &["message", "add", "x", "--ts", "2026-02-13"], 2, "write a moment like");
-    for command in [&["session", "add"][..], &["save-state"], &["import"]] {
+    for command in [&["session", "add"][..], &["save-state"]] {
         check(&vault, &[command, &[&missing]].concat(), 3, "missing.md does not exist");
         check(&vault, &[command, &[here]].concat(), 2, "is a folder; name a file");
     }
@@ -113,8 +113,10 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["save-state", &empty], 2, "the state is empty");
     check(&vault, &["save-state", &prose, "--origin", "nobody"], 2, "choose one of user, assistant");
     check(&vault, &["import", &binary], 2, "nothing was imported from");
-    check(&vault, &["import", &prose], 2, "line 1 is not a JSON object");
-    check(&vault, &["import", &prose, "--format", "csv"], 2, "possible values: jsonl");
+    check(&vault, &["import", &missing], 3, "missing.md does not exist");
+    check(&vault, &["import", &prose], 2, "it is of no form that is known; --format names one");
+    check(&vault, &["import", &prose, "--format", "jsonl"], 2, "prose.txt:1 is not a JSON object");
+    check(&vault, &["import", &prose, "--format", "csv"], 2, "choose one of claude-code, codex");
 
     check(&vault, &["rollup", "century"], 2, "choose one of session, day, week, month, year");
     check(&vault, &["rollup", "--period", "2026-02-30"], 2, "names no period");
@@ -242,8 +244,11 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     vault.write("../history.jsonl", "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\nrubbish\n");
     let history = vault.path("../history.jsonl").to_str().unwrap().to_owned();
     assert_eq!(vault.ok(&["import", &history]), "1 message kept, 0 known already, 1 line not taken\n");
-    let known = vault.run(&["import", &history]);
+    let known = vault.run(&["import", &history, "--again"]);
     assert_eq!(known.out, "0 messages kept, 1 known already, 1 line not taken\n");
+    let unchanged = vault.run(&["import", &history]);
+    assert_eq!(unchanged.out, "0 messages kept, 0 known already, 0 lines not taken\n");
+    assert!(unchanged.err.contains("1 file read before and unchanged"), "{unchanged:?}");
     assert!(!known.err.contains("presses them"), "{known:?}");
     // What is wished for is pressed from the ground up.
     let day = vault.json(&["rollup", "day", "--period", "2026-02-12"]);

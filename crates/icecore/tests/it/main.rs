@@ -8,6 +8,7 @@ mod clients;
 mod crowd;
 mod faults;
 mod hooks;
+mod import;
 mod install;
 mod mcp;
 mod model;

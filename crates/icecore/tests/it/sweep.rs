@@ -247,7 +247,7 @@ fn scenario(name: &str) -> Scenario {
                 vault.write("history.jsonl", (1..=6).map(line).collect::<String>());
             },
             command: &["import", "history.jsonl"],
-            touches: &["memory/messages/*"],
+            touches: &["memory/messages/*", "memory/imports.jsonl"],
             done: |root| (1..=6).all(|day| text(root, &format!("memory/messages/2026-02-0{day}.jsonl")).matches("told on").count() == 1),
             ..plain
         },

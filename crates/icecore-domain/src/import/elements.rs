@@ -1,0 +1,382 @@
+//! A JSON document of any length, taken apart into the elements of its list while it streams by.
+//!
+//! Only one element is held at a time. What is in it is not looked at beyond what its end takes, so an element that is broken,
+//! too long or too deep costs that element and not the rest of the document.
+
+use super::{MAX_DEPTH, MAX_PIECE_BYTES};
+
+/// An element.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Its number, from 1 on.
+    pub number: usize,
+    /// What it is, or why it is not told.
+    pub json: Result<&'a str, Unreadable>,
+}
+
+/// Why an element is not told, as the end of the sentence "this element …".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is more than is held at a time.
+    #[error("has more than {MAX_PIECE_BYTES} bytes")]
+    TooLong,
+    /// It nests too deep.
+    #[error("nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// It is not text.
+    #[error("is not UTF-8")]
+    NotText,
+    /// The document ended within it.
+    #[error("breaks off: the file ends within it")]
+    CutOff,
+    /// It is not part of a list.
+    #[error("is not JSON")]
+    NotJson,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before or between values of the whole document.
+    Outside,
+    /// In the object around the list, of which only the names of its fields count.
+    Around,
+    /// In the list, before or between its elements.
+    Between,
+    /// In an element.
+    Within,
+    /// In a line that is no JSON.
+    Beside,
+}
+
+/// The elements of a document.
+#[derive(Debug)]
+pub struct Elements {
+    /// Fields of an object around the list whose elements are wanted. Without any, an object is an element itself.
+    lists: &'static [&'static str],
+    state: State,
+    /// How deep the scan is within the element, or within the object around the list.
+    depth: usize,
+    quoted: bool,
+    escaped: bool,
+    /// An element that is neither list nor object nor text ends where the next thing begins.
+    bare: bool,
+    element: Vec<u8>,
+    wrong: Option<Unreadable>,
+    number: usize,
+    /// The list stands in an object.
+    nested: bool,
+    /// The element stands in a list.
+    listed: bool,
+    /// The last text of the object around the list, which is the name of a field if a colon follows.
+    name: Vec<u8>,
+    /// A field whose list is wanted has been named.
+    wanted: bool,
+}
+
+impl Elements {
+    /// Of a document whose list stands in one of these fields, or is the document.
+    pub fn new(lists: &'static [&'static str]) -> Self {
+        Self {
+            lists,
+            state: State::Outside,
+            depth: 0,
+            quoted: false,
+            escaped: false,
+            bare: false,
+            element: Vec::new(),
+            wrong: None,
+            number: 0,
+            nested: false,
+            listed: false,
+            name: Vec::new(),
+            wanted: false,
+        }
+    }
+
+    /// Takes the next bytes and tells the elements that end in them.
+    pub fn feed(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Piece<'_>)) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at = match self.state {
+                State::Outside => self.outside(bytes, at, tell),
+                State::Around => self.around(bytes, at),
+                State::Between => self.between(bytes, at),
+                State::Within => self.within(bytes, at, tell),
+                State::Beside => self.beside(bytes, at),
+            };
+        }
+    }
+
+    /// There are no more bytes. Tells what they broke off.
+    pub fn finish(&mut self, tell: &mut dyn FnMut(Piece<'_>)) {
+        match self.state {
+            State::Within if self.bare => self.told(tell),
+            State::Within => tell(Piece { number: self.number, json: Err(Unreadable::CutOff) }),
+            State::Between | State::Around => {
+                self.number += 1;
+                tell(Piece { number: self.number, json: Err(Unreadable::CutOff) });
+            }
+            State::Outside | State::Beside => {}
+        }
+        self.state = State::Outside;
+    }
+
+    fn outside(&mut self, bytes: &[u8], at: usize, tell: &mut dyn FnMut(Piece<'_>)) -> usize {
+        match bytes[at] {
+            b'[' => {
+                (self.state, self.nested) = (State::Between, false);
+                at + 1
+            }
+            b'{' if !self.lists.is_empty() => {
+                (self.state, self.depth, self.nested, self.wanted) = (State::Around, 1, true, false);
+                at + 1
+            }
+            b'{' => self.begin(at, false),
+            byte if byte.is_ascii_whitespace() || byte >= 0x80 => at + 1,
+            _ => {
+                self.number += 1;
+                tell(Piece { number: self.number, json: Err(Unreadable::NotJson) });
+                self.state = State::Beside;
+                at + 1
+            }
+        }
+    }
+
+    /// The next line may be another try.
+    fn beside(&mut self, bytes: &[u8], at: usize) -> usize {
+        match memchr::memchr(b'\n', &bytes[at..]) {
+            Some(end) => {
+                self.state = State::Outside;
+                at + end + 1
+            }
+            None => bytes.len(),
+        }
+    }
+
+    fn around(&mut self, bytes: &[u8], at: usize) -> usize {
+        if self.quoted {
+            let end = self.string(bytes, at);
+            if self.depth == 1 && self.name.len() < 64 {
+                self.name.extend_from_slice(&bytes[at..end]);
+            }
+            return end;
+        }
+        match bytes[at] {
+            b'"' => {
+                self.quoted = true;
+                self.name.clear();
+            }
+            b':' if self.depth == 1 => {
+                let name = self.name.strip_suffix(b"\"").unwrap_or(&self.name);
+                self.wanted = self.lists.iter().any(|list| list.as_bytes() == name);
+            }
+            b',' if self.depth == 1 => self.wanted = false,
+            b'[' if self.depth == 1 && self.wanted => self.state = State::Between,
+            b'[' | b'{' => self.depth += 1,
+            b']' | b'}' => {
+                self.depth -= 1;
+                if self.depth == 0 {
+                    self.state = State::Outside;
+                }
+            }
+            _ => {}
+        }
+        at + 1
+    }
+
+    fn between(&mut self, bytes: &[u8], at: usize) -> usize {
+        match bytes[at] {
+            b']' => {
+                self.state = if self.nested { State::Around } else { State::Outside };
+                (self.depth, self.wanted) = (1, false);
+                at + 1
+            }
+            // A brace too many must not keep the scan where it is.
+            byte if byte.is_ascii_whitespace() || matches!(byte, b',' | b'}') => at + 1,
+            _ => self.begin(at, true),
+        }
+    }
+
+    fn begin(&mut self, at: usize, listed: bool) -> usize {
+        self.listed = listed;
+        (self.state, self.depth, self.quoted, self.escaped, self.bare) = (State::Within, 0, false, false, false);
+        self.element.clear();
+        self.wrong = None;
+        self.number += 1;
+        at
+    }
+
+    /// Where the text ends that is being scanned: after its closing quote, or with the bytes.
+    fn string(&mut self, bytes: &[u8], from: usize) -> usize {
+        let mut at = from;
+        if self.escaped {
+            self.escaped = false;
+            at += 1;
+        }
+        while at < bytes.len() {
+            match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+                None => return bytes.len(),
+                Some(found) if bytes[at + found] == b'"' => {
+                    self.quoted = false;
+                    return at + found + 1;
+                }
+                Some(found) => at += found + 2,
+            }
+        }
+        // The escaped byte is the first of what comes next.
+        self.escaped = at > bytes.len();
+        bytes.len()
+    }
+
+    fn within(&mut self, bytes: &[u8], from: usize, tell: &mut dyn FnMut(Piece<'_>)) -> usize {
+        let mut at = from;
+        let mut done = false;
+        while at < bytes.len() && !done {
+            if self.quoted {
+                at = self.string(bytes, at);
+                done = self.depth == 0 && !self.quoted;
+                continue;
+            }
+            match bytes[at] {
+                b'"' => self.quoted = true,
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    if self.depth > MAX_DEPTH {
+                        self.wrong = Some(Unreadable::TooDeep);
+                    }
+                }
+                b'}' | b']' if self.depth > 0 => {
+                    self.depth -= 1;
+                    done = self.depth == 0;
+                }
+                // A number, or one of the three words.
+                b'}' | b']' | b',' if self.depth == 0 => {
+                    self.hold(&bytes[from..at]);
+                    self.told(tell);
+                    return at;
+                }
+                _ => self.bare |= self.depth == 0,
+            }
+            at += 1;
+        }
+        self.hold(&bytes[from..at]);
+        if done {
+            self.told(tell);
+        }
+        at
+    }
+
+    fn hold(&mut self, bytes: &[u8]) {
+        if self.element.len() + bytes.len() > MAX_PIECE_BYTES {
+            self.wrong = Some(Unreadable::TooLong);
+        }
+        if self.wrong.is_some() {
+            self.element = Vec::new();
+        } else {
+            self.element.extend_from_slice(bytes);
+        }
+    }
+
+    fn told(&mut self, tell: &mut dyn FnMut(Piece<'_>)) {
+        // A document that is an element itself may be followed by others.
+        self.state = if self.listed { State::Between } else { State::Outside };
+        let json = match self.wrong {
+            Some(wrong) => Err(wrong),
+            None => std::str::from_utf8(&self.element).map_err(|_| Unreadable::NotText),
+        };
+        tell(Piece { number: self.number, json });
+        // One long conversation must not hold its room for the rest of the document.
+        if self.element.capacity() > MAX_PIECE_BYTES / 8 {
+            self.element = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    fn told(document: &[u8], lists: &'static [&'static str], chunk: usize) -> Vec<Result<String, Unreadable>> {
+        let (mut elements, mut found) = (Elements::new(lists), Vec::new());
+        let mut tell = |piece: Piece<'_>| {
+            found.push(piece.json.map(str::to_owned));
+            assert_eq!(piece.number, found.len());
+        };
+        document.chunks(chunk.max(1)).for_each(|bytes| elements.feed(bytes, &mut tell));
+        elements.finish(&mut tell);
+        found
+    }
+
+    fn check(document: &str, lists: &'static [&'static str], expected: &[Result<&str, Unreadable>]) {
+        let expected: Vec<Result<String, Unreadable>> = expected.iter().map(|one| one.map(str::to_owned)).collect();
+        for chunk in 1..=document.len().max(1) {
+            assert_eq!(told(document.as_bytes(), lists, chunk), expected, "{document} in pieces of {chunk}");
+        }
+    }
+
+    // P1
+    #[test]
+    fn a_list_is_taken_apart_wherever_it_stands() {
+        check("", &[], &[]);
+        check(" [ ] ", &[], &[]);
+        check(r#"[{"a":1}, [2] ,"x]", 3,null]"#, &[], &[Ok(r#"{"a":1}"#), Ok("[2]"), Ok("\"x]\""), Ok("3"), Ok("null")]);
+        check(r#"[{"a":"\\\"}]"},{}]"#, &[], &[Ok(r#"{"a":"\\\"}]"}"#), Ok("{}")]);
+        check("{\"a\":[1]}\n{\"b\":2}", &[], &[Ok("{\"a\":[1]}"), Ok("{\"b\":2}")]);
+        check("\u{feff}[1]", &[], &[Ok("1")]);
+        check(
+            r#"{"count":2,"x":{"results":[9]},"results":[{"a":1},{"b":2}],"next":null}"#,
+            &["results"],
+            &[Ok(r#"{"a":1}"#), Ok(r#"{"b":2}"#)],
+        );
+        check(r#"{"entities":[1],"relations":[2]}"#, &["entities", "relations"], &[Ok("1"), Ok("2")]);
+        check(r#"{"name":"results","list":[1]}"#, &["results"], &[]);
+    }
+
+    // P1
+    #[test]
+    fn what_is_broken_costs_itself() {
+        assert_eq!(told(b"[1,{\"a\":", &[], 3), [Ok("1".to_owned()), Err(Unreadable::CutOff)]);
+        let deep = format!("[{}{},7]", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1));
+        assert_eq!(told(deep.as_bytes(), &[], 64), [Err(Unreadable::TooDeep), Ok("7".to_owned())]);
+        assert_eq!(told(b"[\"\xff\",7]", &[], 64), [Err(Unreadable::NotText), Ok("7".to_owned())]);
+        assert_eq!(told(b"nothing", &[], 64), [Err(Unreadable::NotJson)]);
+        let long = format!("[\"{}\",7]", "x".repeat(MAX_PIECE_BYTES));
+        assert_eq!(told(long.as_bytes(), &[], 1 << 20), [Err(Unreadable::TooLong), Ok("7".to_owned())]);
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from)
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map("[a-z\"\\\\]{0,4}", inner, 0..4)
+                    .prop_map(|map| Value::from(map.into_iter().collect::<serde_json::Map<_, _>>())),
+            ]
+        })
+    }
+
+    proptest! {
+        // P1
+        #[test]
+        fn any_list_comes_apart_into_its_elements(list in prop::collection::vec(json(), 0..6), pretty: bool, chunk in 1..40_usize) {
+            let text = if pretty { serde_json::to_string_pretty(&list) } else { serde_json::to_string(&list) }.unwrap();
+            let found: Vec<Value> = told(text.as_bytes(), &[], chunk).into_iter().map(|one| serde_json::from_str(&one.unwrap()).unwrap()).collect();
+            prop_assert_eq!(found, list);
+        }
+
+        // C1 row 16
+        #[test]
+        fn no_bytes_make_it_fall(bytes in prop::collection::vec(prop_oneof![prop::sample::select(b"[]{},:\"\\ a1\n".to_vec()), any::<u8>()], 0..200), chunk in 1..20_usize) {
+            let found = told(&bytes, &[], chunk);
+            prop_assert_eq!(&found, &told(&bytes, &[], 1_000));
+            told(&bytes, &["a"], chunk);
+        }
+    }
+}

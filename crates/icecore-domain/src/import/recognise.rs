@@ -1,0 +1,203 @@
+//! Whose history a file is, told from how it begins and, where that says nothing, from its name.
+
+use super::Format;
+use crate::transcript::Object;
+
+/// So much of a file's beginning is enough to tell.
+pub const HEAD_BYTES: usize = 256 * 1024;
+
+/// What the lines of Claude Code are called that could begin a file and are no message.
+const CLAUDE_CODE: [&str; 16] = [
+    "summary",
+    "system",
+    "progress",
+    "attachment",
+    "queue-operation",
+    "file-history-snapshot",
+    "last-prompt",
+    "mode",
+    "permission-mode",
+    "custom-title",
+    "ai-title",
+    "agent-name",
+    "agent-setting",
+    "pr-link",
+    "bridge-session",
+    "started",
+];
+/// What Codex calls its lines.
+const CODEX: [&str; 6] = ["session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"];
+
+/// Whose history it is. `head` is the beginning of the file, as far as it is text.
+pub fn recognise(name: &str, head: &str) -> Option<Format> {
+    let start = head.trim_start_matches('\u{feff}').trim_start();
+    let lower = name.to_ascii_lowercase();
+    if !start.starts_with(['{', '[']) {
+        let dated = start.lines().next().is_some_and(|line| line.starts_with('[') && line.contains("] - "));
+        return match lower.rsplit_once('.').map(|(_, end)| end) {
+            Some("md" | "markdown") => Some(Format::Markdown),
+            Some("txt") if dated => Some(Format::ClaudeAi),
+            // Whatever stands in it, its lines are counted and told.
+            Some("jsonl" | "ndjson") => Some(Format::Jsonl),
+            _ => None,
+        };
+    }
+    let lines = || start.lines().take(50).find_map(of_line);
+    let whole = || of_names(&names(start));
+    // A list, and an object over several lines, have lines that look like something else.
+    let is_lines = start.lines().next().is_some_and(|line| Object::read(line.trim()).is_ok());
+    if let Some(format) = if is_lines { lines().or_else(whole) } else { whole().or_else(lines) } {
+        return Some(format);
+    }
+    // `[2026-01-05] - likes tea` begins like a list, too.
+    if start.starts_with('[') && start.lines().next().is_some_and(|line| line.contains("] - ")) {
+        return Some(if lower.ends_with(".md") { Format::Markdown } else { Format::ClaudeAi });
+    }
+    match lower.rsplit_once('.').map(|(_, end)| end) {
+        Some("jsonl" | "ndjson") => Some(Format::Jsonl),
+        Some("md" | "markdown") => Some(Format::Markdown),
+        _ => None,
+    }
+}
+
+/// The fields of a format in which its list may stand, if the document is an object around it.
+pub fn inside(format: Format, head: &str) -> &'static [&'static str] {
+    let start = head.trim_start_matches('\u{feff}').trim_start();
+    let lists: &'static [&'static str] = match format {
+        Format::ChatGpt | Format::ClaudeAi => &["conversations", "memories"],
+        Format::Mem0 => &["results", "memories"],
+        Format::McpMemory => &["entities", "relations"],
+        _ => &[],
+    };
+    let names = names(start);
+    if start.starts_with('{') && names.iter().any(|name| lists.contains(&name.as_str())) { lists } else { &[] }
+}
+
+fn of_line(line: &str) -> Option<Format> {
+    let object = Object::read(line.trim()).ok()?;
+    let kind = object.text("type").unwrap_or_default();
+    if object.raw("payload").is_some() && CODEX.contains(&kind.as_ref()) {
+        return Some(Format::Codex);
+    }
+    if matches!(kind.as_ref(), "entity" | "relation") && (object.raw("entityType").is_some() || object.raw("relationType").is_some()) {
+        return Some(Format::McpMemory);
+    }
+    let spoken = matches!(kind.as_ref(), "user" | "assistant") && object.raw("message").is_some_and(|message| message.starts_with('{'));
+    let own = ["sessionId", "leafUuid", "parentUuid", "messageId"].iter().any(|name| object.raw(name).is_some());
+    if (spoken && (own || object.raw("uuid").is_some())) || (own && CLAUDE_CODE.contains(&kind.as_ref())) {
+        return Some(Format::ClaudeCode);
+    }
+    if object.raw("text").is_some() && object.raw("ts").is_some() {
+        return Some(Format::Jsonl);
+    }
+    of_names(&object.fields().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
+}
+
+/// By the names of the fields that the first object has.
+fn of_names(names: &[String]) -> Option<Format> {
+    let has = |name: &str| names.iter().any(|known| known == name);
+    if has("mapping") {
+        Some(Format::ChatGpt)
+    } else if has("chat_messages") || has("conversations_memory") || has("project_memories") {
+        Some(Format::ClaudeAi)
+    } else if has("entities") && has("relations") || (has("name") && has("entityType")) {
+        Some(Format::McpMemory)
+    } else if has("memory") && (has("id") || has("hash") || has("created_at")) || has("results") {
+        Some(Format::Mem0)
+    } else if ["role", "sender", "author", "from"].iter().any(|name| has(name))
+        && ["content", "text", "message"].iter().any(|name| has(name))
+        || has("messages")
+    {
+        Some(Format::Jsonl)
+    } else {
+        None
+    }
+}
+
+/// The names of the fields of the first object, as far as the head goes.
+fn names(start: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let Some(open) = start.find('{') else { return found };
+    let bytes = &start.as_bytes()[open..];
+    let (mut depth, mut at, mut last): (usize, usize, Option<(usize, usize)>) = (0, 0, None);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                let from = at + 1;
+                at = from;
+                while at < bytes.len() && bytes[at] != b'"' {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+                last = (depth == 1 && at < bytes.len()).then_some((from, at));
+            }
+            b':' => {
+                if let Some((from, to)) = last.take()
+                    && found.len() < 100
+                {
+                    found.push(String::from_utf8_lossy(&bytes[from..to]).into_owned());
+                }
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    break;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // P1
+    #[test]
+    fn a_history_is_known_by_how_it_begins() {
+        for (name, head, format) in [
+            ("x", r#"{"type":"user","uuid":"a","sessionId":"s","message":{"role":"user","content":"hi"}}"#, Some(Format::ClaudeCode)),
+            ("x", "{broken\n{\"type\":\"file-history-snapshot\",\"messageId\":\"m\"}", Some(Format::ClaudeCode)),
+            ("x", r#"{"type":"summary","summary":"s","leafUuid":"l"}"#, Some(Format::ClaudeCode)),
+            ("x", r#"{"timestamp":"t","type":"session_meta","payload":{"id":"t1"}}"#, Some(Format::Codex)),
+            ("x", r#"[{"title":"t","mapping":{"a":{"mess"#, Some(Format::ChatGpt)),
+            (
+                "x",
+                "[\n  {\n    \"uuid\": \"c\",\n    \"chat_messages\": [\n {\"sender\": \"human\", \"text\": \"x\"}\n",
+                Some(Format::ClaudeAi),
+            ),
+            ("x", r#"[{"conversations_memory":"likes tea"}]"#, Some(Format::ClaudeAi)),
+            ("memories.txt", "[2026-01-05] - likes tea", Some(Format::ClaudeAi)),
+            ("x", r#"{"results":[{"id":"1","memory":"likes tea"}]}"#, Some(Format::Mem0)),
+            ("x", r#"[{"id":"1","memory":"likes tea"}]"#, Some(Format::Mem0)),
+            ("x", r#"{"type":"entity","name":"Ann","entityType":"person","observations":[]}"#, Some(Format::McpMemory)),
+            ("x", "{\n \"entities\": [],\n \"relations\": []}", Some(Format::McpMemory)),
+            ("x", r#"{"ts":"2026-01-05","text":"hi"}"#, Some(Format::Jsonl)),
+            ("x", r#"{"role":"user","content":"hi"}"#, Some(Format::Jsonl)),
+            ("x.jsonl", "rubbish", Some(Format::Jsonl)),
+            ("x.MD", "words", Some(Format::Markdown)),
+            ("x.md", "[2026-01-05] - likes tea", Some(Format::Markdown)),
+            ("x", "words", None),
+            ("x.json", r#"{"a":1}"#, None),
+            ("x", "", None),
+        ] {
+            assert_eq!(recognise(name, head), format, "{name}: {head}");
+        }
+        assert_eq!(inside(Format::Mem0, r#"{"results":[]}"#), ["results", "memories"]);
+        assert!(inside(Format::Mem0, r#"[{"results":1}]"#).is_empty());
+        assert!(inside(Format::ChatGpt, r#"{"mapping":{"conversations":1}}"#).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_head_makes_it_fall(name in "[a-z.]{0,8}", head in "([\\[\\]{}:,\"a\\\\ \n]|\"mapping\"|\"type\"){0,40}") {
+            if let Some(format) = recognise(&name, &head) {
+                inside(format, &head);
+            }
+        }
+    }
+}

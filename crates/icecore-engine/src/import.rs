@@ -1,0 +1,221 @@
+//! Taking in other programs' histories: what was said passes the gate like everything else, what was learnt becomes events.
+//!
+//! How far which file was read is written down after what was read is safe. A run that died reads a little again and finds
+//! it known; forgetting how far it was costs only another look.
+
+use std::collections::{HashMap, HashSet};
+
+use icecore_domain::event::{Draft, Kind, Origin, Priority, SAID, Scope, Unfit, guess_kind};
+use icecore_domain::id::EventId;
+use icecore_domain::import::Fact;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::migrate::WAS;
+use icecore_domain::plain;
+use icecore_domain::record::{Record, Said};
+use icecore_store::Error as StoreError;
+use serde::{Deserialize, Serialize};
+
+use crate::capture::{Gaps, Taken};
+use crate::{ATTEMPTS, Memory, Result};
+
+/// How many events are appended at once.
+const STEP: usize = 2_000;
+
+/// How far a file was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadSoFar {
+    /// Which: its path, or that of an archive, `!` and the name within.
+    pub path: String,
+    /// As what.
+    pub format: String,
+    /// How many bytes the file had.
+    pub size: u64,
+    /// When it was last written, in nanoseconds since 1970.
+    pub modified: i128,
+    /// So many bytes of it were read.
+    pub bytes: u64,
+    /// In so many pieces.
+    pub pieces: usize,
+    /// A hash of the last of these bytes, to know them again.
+    pub tail: String,
+    /// That was all of it.
+    pub done: bool,
+    /// What going on has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<String>,
+}
+
+/// What has passed the gate and is not kept yet.
+#[derive(Debug, Default)]
+pub struct Gated {
+    /// The records.
+    pub records: Vec<Record>,
+    /// What the gate did.
+    pub taken: Taken,
+}
+
+/// What the ledger knows of what was imported before.
+#[derive(Debug, Default)]
+pub struct KnownFacts {
+    /// By what they were known by where they come from.
+    was: HashMap<String, (EventId, String)>,
+    /// By what they say.
+    said: HashSet<String>,
+}
+
+/// What is to be learnt.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// New, or in other words than before.
+    pub drafts: Vec<Draft>,
+    /// Known already.
+    pub known: usize,
+    /// What cannot be learnt, and why.
+    pub complaints: Vec<String>,
+}
+
+impl Memory {
+    /// Lets what was said through the gate. `place` says where the one at a position came from.
+    pub async fn gated(&self, said: Vec<Said>, gaps: &Gaps, place: &dyn Fn(usize) -> String) -> Result<Gated> {
+        let mut gated = Gated::default();
+        let pauses = self.pauses().await?;
+        let records = self.through_the_gate(said, gaps, self.now(), &pauses, place, &mut gated.taken);
+        gated.records = self.recognised(records, false, &mut gated.taken).await?;
+        Ok(gated)
+    }
+
+    /// Keeps what has passed the gate.
+    pub async fn keep_gated(&self, gated: Gated) -> Result<Taken> {
+        let Gated { records, mut taken } = gated;
+        self.keep(records, &mut taken).await?;
+        Ok(taken)
+    }
+
+    /// What is known of facts that were imported before.
+    pub async fn known_facts(&self) -> Result<KnownFacts> {
+        let mut known = KnownFacts::default();
+        let archived = self.store.archived(&EventQuery::everything()).await?;
+        let ledger = self.ledger().await?;
+        for event in archived.iter().chain(ledger.entries().iter().map(|entry| &entry.event)) {
+            let key = plain::sameness_key(&event.content);
+            if let Some(was) = event.field::<String>(WAS) {
+                known.was.insert(was, (event.id, key.clone()));
+            }
+            if event.is_statement() {
+                known.said.insert(key);
+            }
+        }
+        Ok(known)
+    }
+
+    /// What of these facts is to be learnt. Their words pass the gate.
+    pub fn facts(&self, facts: Vec<Fact>, known: &KnownFacts) -> Result<Facts> {
+        let mut out = Facts::default();
+        let mut seen = HashSet::new();
+        for fact in facts {
+            let (was, source) = (fact.was.clone(), fact.source.clone());
+            let draft = match fit(self.drafted(fact)?) {
+                Ok(draft) => draft,
+                Err(unfit) => {
+                    out.complaints.push(format!("{} was not learnt: {unfit}", plain::one_line(&source)));
+                    continue;
+                }
+            };
+            let key = plain::sameness_key(&draft.content);
+            let before = known.was.get(&was);
+            let same = before.is_some_and(|(_, before)| *before == key);
+            // Something that is said already, by whomever, need not be said again.
+            if same || (before.is_none() && known.said.contains(&key)) || !seen.insert(key) {
+                out.known += 1;
+                continue;
+            }
+            out.drafts.push(Draft { supersedes: before.map(|(id, _)| *id).into_iter().collect(), ..draft }.with_field(WAS, &was));
+        }
+        Ok(out)
+    }
+
+    fn drafted(&self, fact: Fact) -> Result<Draft> {
+        let text = self.gate_text(&fact.text);
+        let kind = fact.kind.unwrap_or_else(|| guess_kind(&text));
+        let mut priority = self.policy.default_priority()?;
+        let mut kind = kind;
+        if fact.origin == Origin::Import {
+            // A stranger's memory makes no rules here.
+            priority = priority.max(Priority::P2);
+            if matches!(kind, Kind::Constraint | Kind::Preference | Kind::Procedure) {
+                kind = Kind::Fact;
+            }
+        }
+        let draft = Draft {
+            entity: fact.entity,
+            entity_kind: fact.entity_kind,
+            tags: fact.tags.into_iter().take(16).collect(),
+            source: fact.source,
+            scope: fact.project.map_or(Scope::Everywhere, Scope::Project),
+            origin: fact.origin,
+            ..Draft::new(self.now(), kind, priority, text)
+        };
+        Ok(match fact.said {
+            Some(said) => draft.with_field(SAID, &self.zone.moment(said.at()).to_string()),
+            None => draft,
+        })
+    }
+
+    /// Learns facts, and knows them from then on.
+    pub async fn learn_facts(&self, drafts: Vec<Draft>, known: &mut KnownFacts) -> Result<usize> {
+        let mut learnt = 0;
+        let mut rest = drafts;
+        while !rest.is_empty() {
+            let later = rest.split_off(rest.len().min(STEP));
+            for event in self.store.append(rest, None).await? {
+                let key = plain::sameness_key(&event.content);
+                if let Some(was) = event.field::<String>(WAS) {
+                    known.was.insert(was, (event.id, key.clone()));
+                }
+                known.said.insert(key);
+                learnt += 1;
+            }
+            rest = later;
+        }
+        Ok(learnt)
+    }
+
+    /// How far which files were read.
+    pub async fn imports(&self) -> Result<HashMap<String, ReadSoFar>> {
+        let text = self.store.document(&imports_path()?).await?.unwrap_or_default();
+        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<ReadSoFar>(line).ok());
+        Ok(lines.map(|line| (line.path.clone(), line)).collect())
+    }
+
+    /// Writes down how far files were read; what was read of them must be kept by then.
+    pub async fn note_imports(&self, read: &[ReadSoFar]) -> Result<()> {
+        if read.is_empty() {
+            return Ok(());
+        }
+        let lines: String = read.iter().filter_map(|line| serde_json::to_string(line).ok()).map(|line| line + "\n").collect();
+        let path = imports_path()?;
+        let mut last = StoreError::Moved { what: path.to_string() };
+        for _ in 0..ATTEMPTS {
+            let length = self.store.document(&path).await?.unwrap_or_default().len() as u64;
+            match self.store.grow(&path, lines.as_bytes(), length).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return Ok(other?),
+            }
+        }
+        Err(last.into())
+    }
+}
+
+fn imports_path() -> Result<DocPath> {
+    Ok(layout::IMPORTS.parse().map_err(StoreError::Path)?)
+}
+
+/// The draft as it will be kept; without what would make it unfit.
+fn fit(draft: Draft) -> std::result::Result<Draft, Unfit> {
+    match draft.clone().cleaned() {
+        Ok((draft, _)) => Ok(draft),
+        Err(Unfit::NotAName { .. }) => fit(Draft { entity: None, entity_kind: None, ..draft }),
+        Err(unfit) => Err(unfit),
+    }
+}

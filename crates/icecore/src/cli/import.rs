@@ -1,0 +1,234 @@
+//! The command that takes in other programs' histories.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use etcetera::BaseStrategy;
+use icecore_domain::import::{Format, HEAD_BYTES, inside, recognise};
+use icecore_domain::plain;
+use icecore_engine::{Gaps, ReadSoFar};
+
+use super::capture;
+use super::out::{BOLD, CYAN, DIM, Out};
+use crate::error::{Exit, Stop};
+use crate::import::source::{Found, Packed, Shape, Source};
+use crate::import::{Report, Run};
+use crate::wire::{self, Open};
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Files and folders; `-` reads standard input; `claude-code` and `codex` are the folders where these keep theirs
+    #[arg(value_name = "PATH", required_unless_present = "format")]
+    paths: Vec<PathBuf>,
+    /// Whose history it is; recognised if not given
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    format: Option<Format>,
+    /// The conversation of messages that name none
+    #[arg(long, value_name = "NAME")]
+    conversation: Option<String>,
+    /// Say what would come in and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Read everything, also what was read before; what is known is still not taken twice
+    #[arg(long)]
+    again: bool,
+}
+
+fn format(word: &str) -> Result<Format, String> {
+    word.parse().map_err(|error: icecore_domain::event::NotAWord| error.to_string())
+}
+
+/// The folder where a program keeps its history.
+fn own_folder(format: Format) -> Result<PathBuf, Stop> {
+    let home = || {
+        etcetera::choose_base_strategy()
+            .map(|folders| folders.home_dir().to_owned())
+            .map_err(|_| Stop::new(Exit::Usage, "HOME is not set, so there is no folder of your own; name one"))
+    };
+    let named = |variable: &str| std::env::var_os(variable).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let base = |variable: &str, folder: &str| named(variable).map_or_else(|| home().map(|home| home.join(folder)), Ok);
+    match format {
+        Format::ClaudeCode => Ok(base("CLAUDE_CONFIG_DIR", ".claude")?.join("projects")),
+        Format::Codex => Ok(base("CODEX_HOME", ".codex")?.join("sessions")),
+        other => Err(Stop::new(Exit::Usage, format!("name the file or folder: there is no usual place for {other}"))),
+    }
+}
+
+/// What was named, with whose history it is.
+fn named(import: &Import) -> Result<Vec<(PathBuf, Option<Format>)>, Stop> {
+    if import.paths.is_empty() {
+        let format = import.format.ok_or_else(|| Stop::new(Exit::Usage, "name a file or a folder"))?;
+        return Ok(vec![(own_folder(format)?, Some(format))]);
+    }
+    let mut named = Vec::new();
+    for path in &import.paths {
+        let word = path.to_str().and_then(|word| word.parse::<Format>().ok());
+        named.push(match word.filter(|_| import.format.is_none() && !path.exists()) {
+            Some(format) => (own_folder(format)?, Some(format)),
+            None => (path.clone(), import.format),
+        });
+    }
+    Ok(named)
+}
+
+pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
+    let begun = wire::stopwatch();
+    let named = named(import)?;
+    let mut found = Found::for_vault(&open.root);
+    let mut piped = false;
+    for (path, format) in &named {
+        if path == Path::new("-") {
+            piped = true;
+        } else {
+            found.named(path, *format);
+        }
+    }
+    let bar = out.bar(if import.dry_run { "looking" } else { "importing" });
+    bar.set_length(found.sources.iter().map(Source::weight).sum());
+    let moved = |bytes: u64| bar.inc(bytes);
+    let known = if import.again { HashMap::new() } else { open.memory.imports().await? };
+    let gaps = Gaps { conversation: import.conversation.clone(), ..Gaps::default() };
+    let mut run = Run::new(&open.memory, gaps, known, import.dry_run, &moved);
+    let mut refused = found.refused;
+    for source in &found.sources {
+        match run.source(source).await {
+            // What was read of it is kept; the others are read all the same.
+            Err(error) if error.is::<Stop>() => refused.push(error.downcast()?),
+            other => other?,
+        }
+    }
+    if piped {
+        standard_input(&mut run, import.format).await?;
+    }
+    run.flush(None).await?;
+    bar.finish_and_clear();
+    let mut report = run.report;
+    report.seconds = begun.seconds();
+    report.refused = refused.iter().map(|stop| stop.message.clone()).collect();
+    for (what, count) in found.skipped {
+        *report.skipped.entry(what).or_default() += count;
+    }
+    let (complaints, links) = (std::mem::take(&mut report.taken.complaints), found.complaints);
+    report.taken.complaints = links.into_iter().chain(complaints).collect();
+    let idle = report.messages + report.learnt + report.facts_known + report.unchanged + report.taken.passed_over == 0;
+    if idle && refused.is_empty() && (report.broken > 0 || report.files.is_empty()) {
+        let why = report.taken.complaints.first().cloned().unwrap_or_else(|| told_as_list(&report.skipped, 3));
+        let places: Vec<String> = named.iter().map(|(path, _)| path.display().to_string()).collect();
+        let message =
+            format!("nothing was imported from {}: {}", places.join(", "), if why.is_empty() { "it is empty".into() } else { why });
+        return Err(Stop::new(Exit::Usage, message).into());
+    }
+    // What was refused is told as an error, and beside it only what came in.
+    match !idle || refused.is_empty() {
+        true if out.is_json() => out.json(&report)?,
+        true => tell(&report, out)?,
+        false => {}
+    }
+    match refused.into_iter().next() {
+        Some(first) => Err(first.into()),
+        None => Ok(()),
+    }
+}
+
+async fn standard_input(run: &mut Run<'_>, wanted: Option<Format>) -> Result<()> {
+    let mut stdin = std::io::stdin();
+    let mut head = Vec::new();
+    (&mut stdin).take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    let text = String::from_utf8_lossy(&head).into_owned();
+    let format = wanted.or_else(|| recognise("-.jsonl", &text)).unwrap_or(Format::Jsonl);
+    let lists = inside(format, &text);
+    let shape = match format {
+        Format::Markdown => Shape::Note,
+        Format::ChatGpt | Format::ClaudeAi | Format::Mem0 => Shape::Elements,
+        Format::McpMemory if !lists.is_empty() => Shape::Elements,
+        _ => Shape::Lines,
+    };
+    let source = Source {
+        path: PathBuf::from("-"),
+        name: "standard input".into(),
+        key: String::new(),
+        format,
+        shape,
+        packed: Packed::Plain,
+        lists,
+        size: 0,
+        modified: 0,
+        project: None,
+    };
+    *run.report.files.entry(format.word()).or_default() += 1;
+    let mut stream = head.as_slice().chain(stdin);
+    run.stream(&mut stream, &source, ReadSoFar::default()).await
+}
+
+fn counted(many: usize, noun: &str) -> String {
+    format!("{many} {noun}{}", if many == 1 { "" } else { "s" })
+}
+
+fn told_as_list(counts: &BTreeMap<String, usize>, most: usize) -> String {
+    let mut counts: Vec<(&String, &usize)> = counts.iter().collect();
+    counts.sort_by_key(|(what, count)| (std::cmp::Reverse(**count), (*what).clone()));
+    let shown: Vec<String> = counts.iter().take(most).map(|(what, count)| format!("{count} × {}", plain::one_line(what))).collect();
+    let more = if counts.len() > most { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+fn tell(report: &Report, out: &mut Out) -> Result<()> {
+    capture::tell(&report.taken, out);
+    let files: Vec<String> = report.files.iter().map(|(format, count)| format!("{count} {format}")).collect();
+    if !files.is_empty() {
+        out.whisper(format!("read: {}", files.join(", ")));
+    }
+    let span = match (&report.first_day, &report.last_day) {
+        (Some(first), Some(last)) if first == last => format!(" of {first}"),
+        (Some(first), Some(last)) => format!(" on {}, {first} to {last}", counted(report.days, "day")),
+        _ => String::new(),
+    };
+    if report.dry_run {
+        out.line(format!(
+            "{BOLD}Would come in:{BOLD:#} {} in {}{span}, {}",
+            counted(report.messages, "message"),
+            counted(report.conversations, "conversation"),
+            counted(report.learnt, "fact")
+        ))?;
+    } else {
+        let refused = counted(report.broken, "line");
+        out.line(format!(
+            "{BOLD}{} kept{BOLD:#}, {} known already, {refused} not taken",
+            counted(report.taken.new, "message"),
+            report.taken.same
+        ))?;
+        if report.conversations > 0 {
+            out.say(format!("{}{span}", counted(report.conversations, "conversation")));
+        }
+        if report.learnt + report.facts_known > 0 {
+            out.line(format!("{BOLD}{} learnt{BOLD:#}, {} known already", counted(report.learnt, "fact"), report.facts_known))?;
+        }
+    }
+    if report.facts_waiting > 0 {
+        let verb = if report.dry_run { "would wait" } else { "wait" };
+        out.say(format!("{} {verb} for confirmation: `icecore events --quarantined`", report.facts_waiting));
+    }
+    if report.unchanged > 0 {
+        out.say(format!("{} read before and unchanged; --again reads them once more", counted(report.unchanged, "file")));
+    }
+    if !report.skipped.is_empty() {
+        out.say(format!("{DIM}passed over: {}{DIM:#}", told_as_list(&report.skipped, 12)));
+    }
+    if report.dry_run {
+        if report.broken > 0 {
+            out.line(format!("{} could not be read", counted(report.broken, "line")))?;
+        }
+        out.say("Nothing was written. Without --dry-run it is.");
+        return Ok(());
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let (rate, megabytes) = (report.taken.new as f64 / report.seconds.max(0.001), report.bytes as f64 / 1e6 / report.seconds.max(0.001));
+    out.whisper(format!("{:.1} s, {rate:.0} messages and {megabytes:.1} MB a second", report.seconds));
+    if report.taken.new > 0 {
+        out.say(format!("{CYAN}icecore rollup due --backfill{CYAN:#} presses them, newest first"));
+    }
+    Ok(())
+}

@@ -1,0 +1,506 @@
+//! Importing: files are found, read a piece at a time, and handed to memory in batches.
+//!
+//! How far each file was read is written down after every batch, so a run that was ended goes on where it was, and a second
+//! run reads only what is new. Nothing is held but the piece at hand and the batch.
+
+pub mod source;
+pub mod unpack;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use anyhow::Result;
+use icecore_domain::hash::Hash;
+use icecore_domain::import::{Document, Elements, Format, Harvest, MAX_LINE_BYTES, Place, Reader};
+use icecore_domain::plain;
+use icecore_domain::record::Said;
+use icecore_engine::{Gaps, KnownFacts, Memory, ReadSoFar, Taken};
+use jiff::civil::Date;
+use serde::Serialize;
+
+use self::source::{Packed, Shape, Source};
+use crate::error::{Exit, Stop};
+
+/// So many bytes are read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+/// So many bytes of words make a batch.
+const BATCH_BYTES: usize = 16 * 1024 * 1024;
+/// Or so many messages and facts.
+const BATCH_ITEMS: usize = 50_000;
+/// A note that is longer is none.
+const MAX_DOCUMENT_BYTES: u64 = 32 * 1024 * 1024;
+/// So many bytes before a place are enough to know it again.
+const TAIL_BYTES: u64 = 1024;
+/// So many complaints are told.
+const MAX_COMPLAINTS: usize = 1_000;
+
+/// What an import came to, or would.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Nothing was written.
+    pub dry_run: bool,
+    /// Files that were read, by whose history they are.
+    pub files: BTreeMap<&'static str, usize>,
+    /// Files that were read by an earlier run and are as they were.
+    pub unchanged: usize,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Lines, conversations and notes that were read.
+    pub lines: usize,
+    /// Conversations, or sessions of them.
+    pub conversations: usize,
+    /// Messages that have words.
+    pub messages: usize,
+    /// The days they are of.
+    pub days: usize,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_day: Option<String>,
+    /// The last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_day: Option<String>,
+    /// What became of the messages.
+    pub taken: Taken,
+    /// Facts that became events, or would.
+    pub learnt: usize,
+    /// Facts that are known already.
+    pub facts_known: usize,
+    /// Facts whose origin makes them wait for confirmation.
+    pub facts_waiting: usize,
+    /// What was passed over, and how often.
+    pub skipped: BTreeMap<String, usize>,
+    /// Lines and conversations that could not be read.
+    pub broken: usize,
+    /// What was named and must not be read.
+    pub refused: Vec<String>,
+    /// How long it took.
+    pub seconds: f64,
+    #[serde(skip)]
+    seen_conversations: HashSet<u64>,
+    #[serde(skip)]
+    seen_days: BTreeSet<Date>,
+}
+
+impl Report {
+    /// Says that something could not be read.
+    pub fn complain(&mut self, what: String) {
+        if self.taken.complaints.len() < MAX_COMPLAINTS {
+            self.taken.complaints.push(what);
+        }
+    }
+
+    fn skip(&mut self, what: &str, count: usize) {
+        *self.skipped.entry(what.to_owned()).or_default() += count;
+    }
+}
+
+/// An import that is under way.
+pub struct Run<'a> {
+    memory: &'a Memory,
+    gaps: Gaps,
+    /// How far files were read; none if that does not count.
+    known: HashMap<String, ReadSoFar>,
+    facts: Option<KnownFacts>,
+    batch: Batch,
+    /// What it came to.
+    pub report: Report,
+    projects: RefCell<HashMap<String, Option<String>>>,
+    /// How many messages and facts were read.
+    gathered: usize,
+    moved: &'a dyn Fn(u64),
+}
+
+/// What waits to be handed to memory.
+#[derive(Default)]
+struct Batch {
+    said: Vec<Said>,
+    /// Where each of them came from: which of the names, and the number of its piece.
+    places: Vec<(usize, usize)>,
+    names: Vec<String>,
+    harvest: Harvest,
+    bytes: usize,
+    /// Files that are read to their end.
+    done: Vec<ReadSoFar>,
+}
+
+impl<'a> Run<'a> {
+    /// Begins one. `moved` is told how many bytes were read since it was told last.
+    pub fn new(memory: &'a Memory, gaps: Gaps, known: HashMap<String, ReadSoFar>, dry_run: bool, moved: &'a dyn Fn(u64)) -> Self {
+        let report = Report { dry_run, ..Report::default() };
+        Self { memory, gaps, known, facts: None, batch: Batch::default(), report, projects: RefCell::default(), gathered: 0, moved }
+    }
+
+    /// Reads a source, as far as an earlier run has not.
+    pub async fn source(&mut self, source: &Source) -> Result<()> {
+        let before = self.known.get(&source.key).filter(|read| read.format == source.format.word());
+        let from = match before.map(|read| course(read, source)) {
+            Some(Course::Nothing) => {
+                self.report.unchanged += 1;
+                (self.moved)(source.weight());
+                return Ok(());
+            }
+            Some(Course::After) => before.cloned().unwrap_or_default(),
+            Some(Course::Whole) | None => ReadSoFar::default(),
+        };
+        *self.report.files.entry(source.format.word()).or_default() += 1;
+        let start = ReadSoFar {
+            path: source.key.clone(),
+            format: source.format.word().into(),
+            size: source.size,
+            modified: source.modified,
+            done: false,
+            tail: String::new(),
+            ..from
+        };
+        let place = source.path.display().to_string();
+        let unreadable = |error: std::io::Error| Stop::new(Exit::Failure, format!("{place} cannot be read: {error}"));
+        match &source.packed {
+            Packed::Plain => {
+                let mut file = File::open(&source.path).map_err(unreadable)?;
+                file.seek(SeekFrom::Start(if source.shape == Shape::Lines { start.bytes } else { 0 })).map_err(unreadable)?;
+                (self.moved)(if source.shape == Shape::Lines { start.bytes } else { 0 });
+                self.stream(&mut file, source, start).await
+            }
+            Packed::Zstd => {
+                let mut stream = File::open(&source.path).and_then(unpack::zstd).map_err(unreadable)?;
+                self.stream(&mut stream, source, ReadSoFar { bytes: 0, ..start }).await
+            }
+            Packed::Zip(entry) => {
+                let (mut archive, _) = unpack::open(&source.path)?;
+                let mut stream = unpack::part(&mut archive, entry, &place)?;
+                self.stream(&mut stream, source, ReadSoFar { bytes: 0, ..start }).await
+            }
+        }
+    }
+
+    /// Reads a stream that can be read once, such as standard input.
+    pub async fn stream(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+        let before = (self.gathered, self.batch.harvest.facts.len(), self.report.broken);
+        match source.shape {
+            Shape::Lines => self.lines(stream, source, start).await,
+            Shape::Elements => self.elements(stream, source, start).await,
+            Shape::Note | Shape::Memory => self.document(stream, source, start),
+        }?;
+        // A file of which nothing could be read is not done with: somebody may mend it, or name another form.
+        if (self.gathered, self.batch.harvest.facts.len()) == (before.0, before.1) && self.report.broken > before.2 {
+            self.batch.done.retain(|read| read.path != source.key);
+        }
+        if self.batch.is_full() { self.flush(None).await } else { Ok(()) }
+    }
+
+    async fn lines(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+        let offset = self.memory.now().offset();
+        let mut reader = Reader::new(source.format, offset);
+        if let Some(left) = &start.left {
+            reader.resume(left);
+        }
+        // What cannot be gone to is read again and not looked at.
+        let known = if source.packed == Packed::Plain { 0 } else { start.pieces };
+        let mut place = Place { number: if known > 0 { 0 } else { start.pieces }, at: start.bytes };
+        let mut chunk = vec![0; CHUNK_BYTES];
+        // A line that goes on in the next chunk, and how much of one that is too long was left out.
+        let (mut carried, mut swallowed): (Vec<u8>, u64) = (Vec::new(), 0);
+        loop {
+            let read = read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
+            self.count(source, read);
+            let mut rest = &chunk[..read];
+            while let Some(end) = memchr::memchr(b'\n', rest) {
+                let (line, after) = (&rest[..end], &rest[end + 1..]);
+                rest = after;
+                place.number += 1;
+                let length = (carried.len() + line.len()) as u64 + swallowed + 1;
+                if swallowed > 0 || carried.len() + line.len() > MAX_LINE_BYTES {
+                    self.batch.harvest.complain(place.number, format!("has more than {MAX_LINE_BYTES} bytes and was not taken"));
+                } else if place.number > known {
+                    let joined;
+                    let line = if carried.is_empty() {
+                        line
+                    } else {
+                        carried.extend_from_slice(line);
+                        joined = &carried;
+                        joined
+                    };
+                    self.line(&mut reader, place, line);
+                }
+                carried.clear();
+                swallowed = 0;
+                place.at += length;
+            }
+            if read == 0 {
+                break;
+            }
+            if carried.len() + rest.len() > MAX_LINE_BYTES {
+                swallowed += (carried.len() + rest.len()) as u64;
+                carried.clear();
+            } else {
+                carried.extend_from_slice(rest);
+            }
+            self.gather(source);
+            if self.batch.is_full() {
+                let next = Place { number: place.number + 1, at: place.at };
+                let so_far = so_far(&start, source, reader.waits_for().unwrap_or(next), reader.leaves(), false);
+                self.flush(Some(so_far)).await?;
+            }
+        }
+        // The last line may still be being written: one that is not whole is read again when there is more of it.
+        let mut end = Place { number: place.number + 1, at: place.at };
+        if swallowed > 0 {
+            self.batch.harvest.complain(end.number, format!("has more than {MAX_LINE_BYTES} bytes and was not taken"));
+        } else if !carried.trim_ascii().is_empty() && end.number > known {
+            self.line(&mut reader, end, &carried);
+            if serde_json::from_slice::<serde::de::IgnoredAny>(&carried).is_ok() {
+                end = Place { number: end.number + 1, at: end.at + carried.len() as u64 };
+            }
+        }
+        self.report.lines += (end.number - 1).saturating_sub(start.pieces);
+        let resume = reader.waits_for().unwrap_or(end);
+        let left = reader.leaves();
+        reader.finish(&mut self.batch.harvest);
+        self.gather(source);
+        self.batch.done.push(so_far(&start, source, resume, left, true));
+        Ok(())
+    }
+
+    fn line(&mut self, reader: &mut Reader, place: Place, line: &[u8]) {
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+        if line.is_empty() {
+            return;
+        }
+        let text = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), std::borrow::Cow::Borrowed);
+        let projects = &self.projects;
+        reader.piece(place, &text, &|folder| known_project(projects, folder), &mut self.batch.harvest);
+    }
+
+    async fn elements(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+        let offset = self.memory.now().offset();
+        let mut reader = Reader::new(source.format, offset);
+        let mut elements = Elements::new(source.lists);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut pieces = 0;
+        loop {
+            let read = read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
+            self.count(source, read);
+            let mut tell = |piece: icecore_domain::import::Piece<'_>| {
+                pieces = piece.number;
+                if piece.number <= start.pieces {
+                    return;
+                }
+                let place = Place { number: piece.number, at: 0 };
+                match piece.json {
+                    Ok(json) => reader.piece(place, json, &|_| None, &mut self.batch.harvest),
+                    Err(wrong) => self.batch.harvest.complain(piece.number, wrong.to_string()),
+                }
+            };
+            if read == 0 {
+                elements.finish(&mut tell);
+                break;
+            }
+            elements.feed(&chunk[..read], &mut tell);
+            self.gather(source);
+            if self.batch.is_full() {
+                let place = Place { number: pieces.max(start.pieces) + 1, at: 0 };
+                self.flush(Some(so_far(&start, source, place, None, false))).await?;
+            }
+        }
+        self.report.lines += pieces.saturating_sub(start.pieces);
+        self.gather(source);
+        self.batch.done.push(so_far(&start, source, Place { number: pieces + 1, at: 0 }, None, true));
+        Ok(())
+    }
+
+    fn document(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+        let mut bytes = Vec::new();
+        stream.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|error| broken_stream(source, &error))?;
+        self.count(source, bytes.len());
+        self.report.lines += 1;
+        if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+            self.batch.harvest.complain(1, format!("has more than {MAX_DOCUMENT_BYTES} bytes and was not taken"));
+        } else {
+            let text = String::from_utf8_lossy(&bytes);
+            // What it is called is part of what it is known by, wherever the folder lies.
+            let path = if source.format == Format::Markdown { source.name.clone() } else { format!("{}/{}", source.format, source.name) };
+            let document = Document { path: &path, text: &text, project: source.project.as_deref() };
+            match source.shape {
+                Shape::Memory => document.memory(&mut self.batch.harvest),
+                _ => document.note(&mut self.batch.harvest),
+            }
+        }
+        self.gather(source);
+        self.batch.done.push(so_far(&start, source, Place { number: 2, at: 0 }, None, true));
+        Ok(())
+    }
+
+    fn count(&mut self, source: &Source, read: usize) {
+        self.report.bytes += read as u64;
+        let share = match &source.packed {
+            Packed::Zip(entry) => (read as u64).saturating_mul(entry.packed) / entry.bytes.max(1),
+            Packed::Plain => read as u64,
+            Packed::Zstd => 0,
+        };
+        (self.moved)(share);
+    }
+
+    /// Moves what was read from the harvest into the batch, with the name of where it was read.
+    fn gather(&mut self, source: &Source) {
+        let batch = &mut self.batch;
+        let name = batch.name(&source.name);
+        for (number, said) in batch.harvest.said.drain(..) {
+            self.gathered += 1;
+            batch.bytes += said.text.len() + said.parts.as_ref().map_or(0, String::len) + 200;
+            batch.said.push(said);
+            batch.places.push((name, number));
+        }
+        for (what, count) in std::mem::take(&mut batch.harvest.skipped) {
+            self.report.skip(&what, count);
+        }
+        self.report.broken += batch.harvest.complaints.len() + std::mem::take(&mut batch.harvest.beyond);
+        for (number, what) in std::mem::take(&mut batch.harvest.complaints) {
+            self.report.complain(format!("{}:{number} {what}", plain::one_line(&source.name)));
+        }
+    }
+
+    /// Hands what was gathered to memory; then notes how far the files were read.
+    pub async fn flush(&mut self, so_far: Option<ReadSoFar>) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        let place = |at: usize| {
+            let (name, number) = batch.places.get(at).copied().unwrap_or_default();
+            plain::one_line(&format!("{}:{number}", batch.names.get(name).map_or("", String::as_str)))
+        };
+        let gated = self.memory.gated(batch.said, &self.gaps, &place).await?;
+        self.report.messages += gated.records.len();
+        for record in &gated.records {
+            let day = record.ts.day();
+            self.report.seen_days.insert(day);
+            let whose = format!("{}\0{}", record.conversation, record.session.as_deref().unwrap_or_default());
+            let hash = Hash::of(whose.as_bytes());
+            let short = hash.bytes().first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            self.report.seen_conversations.insert(short);
+        }
+        self.report.conversations = self.report.seen_conversations.len();
+        self.report.days = self.report.seen_days.len();
+        self.report.first_day = self.report.seen_days.first().map(Date::to_string);
+        self.report.last_day = self.report.seen_days.last().map(Date::to_string);
+        if !batch.harvest.facts.is_empty() {
+            self.learn(batch.harvest.facts).await?;
+        }
+        if self.report.dry_run {
+            self.report.taken.add(gated.taken);
+            // The places of the next batch count from its own names.
+            return Ok(());
+        }
+        let taken = self.memory.keep_gated(gated).await?;
+        self.report.taken.add(taken);
+        let read: Vec<ReadSoFar> = batch.done.into_iter().chain(so_far).filter(|read| !read.path.is_empty()).collect();
+        self.memory.note_imports(&read).await?;
+        Ok(())
+    }
+
+    async fn learn(&mut self, facts: Vec<icecore_domain::import::Fact>) -> Result<()> {
+        let mut known = match self.facts.take() {
+            Some(known) => known,
+            None => self.memory.known_facts().await?,
+        };
+        let planned = self.memory.facts(facts, &known)?;
+        self.report.facts_known += planned.known;
+        let low = |origin| icecore_domain::record::Trust::of(origin) == icecore_domain::record::Trust::Low;
+        self.report.facts_waiting += planned.drafts.iter().filter(|draft| low(draft.origin)).count();
+        for complaint in planned.complaints {
+            self.report.broken += 1;
+            self.report.complain(complaint);
+        }
+        self.report.learnt += match self.report.dry_run {
+            true => planned.drafts.len(),
+            false => self.memory.learn_facts(planned.drafts, &mut known).await?,
+        };
+        self.facts = Some(known);
+        Ok(())
+    }
+}
+
+impl Batch {
+    fn name(&mut self, name: &str) -> usize {
+        if self.names.last().is_none_or(|last| last != name) {
+            self.names.push(name.to_owned());
+        }
+        self.names.len() - 1
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES || self.said.len() + self.harvest.facts.len() >= BATCH_ITEMS
+    }
+}
+
+/// What is left to read of a file.
+enum Course {
+    /// Nothing: it is as it was.
+    Nothing,
+    /// What comes after what was read.
+    After,
+    /// All of it.
+    Whole,
+}
+
+fn course(read: &ReadSoFar, source: &Source) -> Course {
+    let as_it_was = read.size == source.size && read.modified == source.modified;
+    if source.shape == Shape::Lines && source.packed == Packed::Plain {
+        // A file that only grew begins with what was read of it.
+        let same = read.bytes <= source.size && tail(&source.path, read.bytes) == read.tail;
+        return match (same, as_it_was && read.done) {
+            (true, true) => Course::Nothing,
+            (true, false) => Course::After,
+            (false, _) => Course::Whole,
+        };
+    }
+    match (as_it_was, read.done) {
+        (true, true) => Course::Nothing,
+        (true, false) => Course::After,
+        (false, _) => Course::Whole,
+    }
+}
+
+/// How far a file was read: up to the piece at that place.
+fn so_far(start: &ReadSoFar, source: &Source, next: Place, left: Option<String>, done: bool) -> ReadSoFar {
+    let plain = source.shape == Shape::Lines && source.packed == Packed::Plain;
+    let bytes = if plain { next.at } else { 0 };
+    let tail = if plain && !start.path.is_empty() { tail(&source.path, bytes) } else { String::new() };
+    ReadSoFar { bytes, pieces: next.number.saturating_sub(1), tail, done, left, ..start.clone() }
+}
+
+/// A hash of the bytes before a place of a file; of nothing if they cannot be read.
+fn tail(path: &Path, before: u64) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let from = before.saturating_sub(TAIL_BYTES);
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(before - from).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map(|bytes| Hash::of(&bytes).short()).unwrap_or_default()
+}
+
+fn read_some(stream: &mut dyn Read, into: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(into) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+fn broken_stream(source: &Source, error: &std::io::Error) -> Stop {
+    let exit = if error.kind() == std::io::ErrorKind::Other { Exit::NotAllowed } else { Exit::Failure };
+    Stop::new(exit, format!("{} could not be read to its end: {error}", source.key))
+}
+
+fn known_project(projects: &RefCell<HashMap<String, Option<String>>>, folder: &str) -> Option<String> {
+    if let Some(known) = projects.borrow().get(folder) {
+        return known.clone();
+    }
+    let project = icecore_engine::project::of(Path::new(folder));
+    projects.borrow_mut().insert(folder.to_owned(), project.clone());
+    project
+}

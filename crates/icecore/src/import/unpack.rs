@@ -1,0 +1,141 @@
+//! What is packed, unpacked as a stream and never onto a disk.
+//!
+//! An archive is a stranger's: names that lead out of it, parts that lie over each other and contents that swell beyond
+//! reason are refused as a whole, archives within it are not opened.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use icecore_domain::plain;
+use ruzstd::decoding::StreamingDecoder;
+use zip::ZipArchive;
+
+use crate::error::{Exit, Stop};
+
+/// Packed text becomes a few times, hardly ever twenty times as long; a bomb a thousand times.
+pub const MAX_RATIO: u64 = 100;
+/// Below this many bytes nothing is a bomb.
+const HARMLESS_BYTES: u64 = 1024 * 1024;
+/// The most bytes that come out of one file or one part of an archive.
+pub const MAX_UNPACKED_BYTES: u64 = 16 * 1024 * 1024 * 1024;
+/// The most parts of an archive.
+pub const MAX_ENTRIES: usize = 200_000;
+
+/// An archive that was looked through.
+pub type Archive = ZipArchive<BufReader<File>>;
+
+/// A part of an archive that may be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it stands in the archive.
+    pub index: usize,
+    /// Its name, for people and to know it again; never a path.
+    pub name: String,
+    /// Its bytes, packed.
+    pub packed: u64,
+    /// Its bytes, as the archive says.
+    pub bytes: u64,
+}
+
+fn refused(place: &str, why: impl std::fmt::Display) -> Stop {
+    Stop::new(Exit::NotAllowed, format!("{place} was not opened: {why}"))
+}
+
+/// Opens an archive and lists its files.
+pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
+    let place = path.display().to_string();
+    let broken = |error: zip::result::ZipError| {
+        Stop::new(Exit::Failure, format!("{place} is not a whole zip archive: {}. Download it again", plain::one_line(&error.to_string())))
+    };
+    let file = File::open(path).map_err(|error| Stop::new(Exit::Failure, format!("{place} cannot be read: {error}")))?;
+    let mut archive = ZipArchive::new(BufReader::new(file)).map_err(broken)?;
+    if archive.len() > MAX_ENTRIES {
+        return Err(refused(&place, format!("it has {} parts, at most {MAX_ENTRIES} are looked at", archive.len())));
+    }
+    if archive.has_overlapping_files().map_err(broken)? {
+        return Err(refused(&place, "its parts lie over each other, as those of a zip bomb do"));
+    }
+    let mut entries = Vec::new();
+    for index in 0..archive.len() {
+        let part = archive.by_index_raw(index).map_err(broken)?;
+        let written = part.name().map_err(broken)?.into_owned();
+        let name = plain::one_line(&written);
+        if part.enclosed_name().is_none() || written.starts_with('/') || written.contains(['\\', '\0']) {
+            return Err(refused(&place, format!("the name `{name}` in it leads out of it")));
+        }
+        if part.is_symlink() {
+            return Err(refused(&place, format!("`{name}` in it is a link")));
+        }
+        if part.is_file() {
+            entries.push(Entry { index, name, packed: part.compressed_size(), bytes: part.size() });
+        }
+    }
+    Ok((archive, entries))
+}
+
+/// A part of an archive as a stream that ends in an error if it swells.
+pub fn part<'a>(archive: &'a mut Archive, entry: &Entry, place: &str) -> Result<Box<dyn Read + 'a>, Stop> {
+    if entry.bytes > MAX_UNPACKED_BYTES || (entry.bytes > HARMLESS_BYTES && entry.bytes / entry.packed.max(1) > MAX_RATIO) {
+        return Err(refused(
+            place,
+            format!("`{}` would unpack from {} to {} bytes, as a zip bomb does", entry.name, entry.packed, entry.bytes),
+        ));
+    }
+    let part = archive
+        .by_index(entry.index)
+        .map_err(|error| Stop::new(Exit::Failure, format!("{place}: `{}` cannot be unpacked: {error}", entry.name)))?;
+    Ok(Box::new(Bounded { inner: part, left: allowed(entry.packed) }))
+}
+
+fn allowed(packed: u64) -> u64 {
+    packed.saturating_mul(MAX_RATIO).saturating_add(HARMLESS_BYTES).min(MAX_UNPACKED_BYTES)
+}
+
+/// A file of zstd frames as a stream, likewise.
+pub fn zstd(file: File) -> io::Result<Box<dyn Read>> {
+    let packed = file.metadata()?.len();
+    Ok(Box::new(Bounded { inner: Frames { now: None, rest: Some(BufReader::new(file)) }, left: allowed(packed) }))
+}
+
+/// A stream with an end, whatever is in it.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.left = self
+            .left
+            .checked_sub(read as u64)
+            .ok_or_else(|| io::Error::other(format!("it unpacks to more than {MAX_RATIO} times its size, as a bomb does")))?;
+        Ok(read)
+    }
+}
+
+/// One frame after the other.
+struct Frames {
+    now: Option<StreamingDecoder<BufReader<File>, ruzstd::decoding::FrameDecoder>>,
+    rest: Option<BufReader<File>>,
+}
+
+impl Read for Frames {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(frame) = &mut self.now {
+                let read = frame.read(into)?;
+                if read > 0 || into.is_empty() {
+                    return Ok(read);
+                }
+                self.rest = self.now.take().map(StreamingDecoder::into_inner);
+            }
+            let Some(mut rest) = self.rest.take() else { return Ok(0) };
+            if io::BufRead::fill_buf(&mut rest)?.is_empty() {
+                return Ok(0);
+            }
+            self.now = Some(StreamingDecoder::new(rest).map_err(|error| io::Error::other(format!("it is not zstd: {error}")))?);
+        }
+    }
+}
