@@ -378,7 +378,9 @@ impl Memory {
             ));
             found.push(entry.clone());
         }
-        let mut pages = self.called_for(&knows, prompt, scopes, given).await?;
+        // What is told already, here or before, is no reason to load a page.
+        let told: BTreeSet<String> = given.iter().cloned().chain(found.iter().map(|entry| entry.event.id.to_string())).collect();
+        let mut pages = self.called_for(&knows, prompt, scopes, &told).await?;
         pages.truncate(PAGES);
         items.extend(pages.iter().map(|(place, pattern, _)| Item::new(place, format!("the prompt says \"{pattern}\""))));
         items.extend(oldest.iter().map(|entry| Item::new(entry.event.id, "one of the oldest open commitments")));
@@ -407,6 +409,10 @@ impl Memory {
                 let Some(text) = self.page_in(knows, &place, text, scopes).await? else { continue };
                 // What does not hold any more is nothing to be told.
                 let holds = text.split("\n## History").next().unwrap_or_default();
+                let ids = ids_in(holds);
+                if !ids.is_empty() && ids.iter().all(|id| given.contains(&id.to_string())) {
+                    continue;
+                }
                 pages.push((place, pattern, self.gate_text(holds)));
             }
         }
@@ -576,15 +582,16 @@ impl Memory {
             pack.sources.extend(sources);
             pack
         });
-        let why =
-            |source: &String| match gathered.statements.iter().chain(&gathered.open).find(|entry| entry.event.id.to_string() == **source) {
-                Some(entry) if entry.event.priority == Priority::P0 => {
-                    Item::new(source, format!("P0 {}, {}", entry.event.kind, entry.event.scope))
-                }
-                Some(entry) if entry.is_open_loop() => Item::new(source, format!("open commitment, {}", entry.event.scope)),
-                Some(entry) => Item::new(source, format!("{} {}, {}", entry.event.priority, entry.event.kind, entry.event.scope)),
-                None => Item::new(source, "read at every start"),
-            };
+        let entries: BTreeMap<EventId, &Entry> =
+            gathered.statements.iter().chain(&gathered.open).map(|entry| (entry.event.id, entry)).collect();
+        let why = |source: &String| match source.parse().ok().and_then(|id: EventId| entries.get(&id)) {
+            Some(entry) if entry.event.priority == Priority::P0 => {
+                Item::new(source, format!("P0 {}, {}", entry.event.kind, entry.event.scope))
+            }
+            Some(entry) if entry.is_open_loop() => Item::new(source, format!("open commitment, {}", entry.event.scope)),
+            Some(entry) => Item::new(source, format!("{} {}, {}", entry.event.priority, entry.event.kind, entry.event.scope)),
+            None => Item::new(source, "read at every start"),
+        };
         let items = pack.sources.iter().map(why).collect();
         Ok((pack, items))
     }

@@ -36,9 +36,18 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
     let telling: Vec<&Asked> = question.asked.iter().filter(|asked| is_telling(&asked.word)).collect();
     // Most statements have nothing telling in common with a prompt, and need not be taken apart to see it.
     let lower: Vec<String> = statements.iter().map(|statement| statement.to_lowercase()).collect();
-    let mut prefixes: Vec<String> = telling.iter().flat_map(|asked| &asked.terms).map(|term| prefix(term)).collect();
+    let begins = |prefix: &str| lower.iter().filter(|statement| statement.contains(prefix)).count();
     let common = (statements.len() / COMMON_SHARE).max(LEAST_STATEMENTS);
-    prefixes.retain(|prefix| lower.iter().filter(|statement| statement.contains(prefix.as_str())).count() <= common);
+    let mut widely = vec![0_usize; telling.len()];
+    let mut prefixes: Vec<String> = Vec::new();
+    for (word, asked) in telling.iter().enumerate() {
+        for prefix in asked.terms.iter().map(|term| prefix(term)) {
+            match begins(&prefix) {
+                count if count > common => widely[word] = widely[word].max(count),
+                _ => prefixes.push(prefix),
+            }
+        }
+    }
     let mut shared: Vec<(usize, Vec<usize>)> = Vec::new();
     for (at, statement) in statements.iter().enumerate() {
         if statement.is_ascii() && !prefixes.iter().any(|prefix| lower[at].contains(prefix.as_str())) {
@@ -51,8 +60,10 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
             shared.push((at, words));
         }
     }
+    // Of a common word not every statement was looked at; how many seem to have it is near enough.
     let mut among = vec![0_usize; telling.len()];
     shared.iter().flat_map(|(_, words)| words).for_each(|&word| among[word] += 1);
+    among.iter_mut().zip(widely).for_each(|(among, widely)| *among = (*among).max(widely));
     let all = statements.len().max(LEAST_STATEMENTS);
     #[expect(clippy::cast_precision_loss, reason = "counts of statements")]
     let rarity = |word: usize| (1.0 + (all.saturating_sub(among[word]) as f32 + 0.5) / (among[word] as f32 + 0.5)).ln();
