@@ -9,9 +9,9 @@ use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Origin, Unfit};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
-use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
+use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
 use icecore_domain::transcript::{self, Shape};
-use icecore_domain::{gate, plain, secrets};
+use icecore_domain::{budget, gate, plain, secrets};
 use icecore_store::Error as StoreError;
 use jiff::tz::Offset;
 use serde::Serialize;
@@ -53,6 +53,9 @@ pub struct Taken {
     pub passed_over: usize,
     /// What could not be taken, and why.
     pub complaints: Vec<String>,
+    /// What was kept, but not all of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<String>,
 }
 
 impl Taken {
@@ -68,9 +71,13 @@ impl Taken {
         self.passed_over += other.passed_over;
         let room = MAX_COMPLAINTS.saturating_sub(self.complaints.len());
         self.complaints.extend(other.complaints.into_iter().take(room));
+        let room = MAX_COMPLAINTS.saturating_sub(self.cut.len());
+        self.cut.extend(other.cut.into_iter().take(room));
     }
 }
 
+/// The field that says how many bytes the parts of a record had before they were cut.
+pub const PARTS_CUT: &str = "parts_cut_from_bytes";
 /// So many complaints are kept; more of them say nothing new.
 const MAX_COMPLAINTS: usize = 1_000;
 
@@ -125,6 +132,21 @@ impl Memory {
         Ok(taken)
     }
 
+    /// Takes in the messages of many at once, with one write: what the gate made of each lot. How much
+    /// of it was new is not told.
+    pub async fn add_lots(&self, lots: Vec<Vec<Said>>) -> Result<Vec<Taken>> {
+        let (now, gaps) = (self.now(), Gaps::default());
+        let mut records = Vec::new();
+        let passed = |said| {
+            let mut taken = Taken::default();
+            records.extend(self.through_the_gate(said, &gaps, now, &mut taken));
+            taken
+        };
+        let taken = lots.into_iter().map(passed).collect();
+        self.keep(records, &mut Taken::default()).await?;
+        Ok(taken)
+    }
+
     async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
         if !records.is_empty() {
             let added = self.store.add_records(records).await?;
@@ -174,7 +196,14 @@ impl Memory {
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
         for (at, said) in said.into_iter().enumerate() {
             match self.record(said, gaps, when, &mut before, taken) {
-                Ok(Some(record)) => records.push(record),
+                Ok(Some(record)) => {
+                    if let Some((_, bytes)) = record.extra.iter().find(|(name, _)| name == PARTS_CUT)
+                        && taken.cut.len() < MAX_COMPLAINTS
+                    {
+                        taken.cut.push(format!("message {} has parts of {bytes} bytes; long texts in them were cut", at + 1));
+                    }
+                    records.push(record);
+                }
                 Ok(None) => taken.passed_over += 1,
                 Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("message {} {why}", at + 1)),
                 Err(_) => {}
@@ -208,7 +237,8 @@ impl Memory {
         let id = short("id", said.id)?;
         let role = said.role.unwrap_or(Role::User);
         let passed = self.gate(&said.text, taken);
-        let parts = said.parts.map(|parts| self.gate_json(parts, taken));
+        let whole = said.parts.map(|parts| self.gate_json(parts, taken));
+        let parts = whole.as_deref().map(|parts| budget::json_within(parts, MAX_PARTS_BYTES).into_owned());
         let silent = passed.text.trim().is_empty() && parts.is_none();
         if silent && (passed.own_bytes > 0 || id.is_none()) {
             return Ok(None);
@@ -235,7 +265,9 @@ impl Memory {
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
         });
-        let extra = said.extra.into_iter().map(|(name, raw)| (name, self.gate_json(raw, taken))).collect();
+        let mut extra: Vec<(String, String)> =
+            said.extra.into_iter().map(|(name, raw)| (name, self.gate_json(raw, taken))).filter(|(name, _)| name != PARTS_CUT).collect();
+        extra.extend(whole.filter(|whole| Some(whole) != parts.as_ref()).map(|whole| (PARTS_CUT.to_owned(), whole.len().to_string())));
         let kind = Captured::Message;
         Ok(Some(Record {
             ts,
