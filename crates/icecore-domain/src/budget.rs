@@ -3,6 +3,8 @@
 //! Bytes are exact. Tokens are estimated the same way on every machine, with no vocabulary at hand: four bytes of ASCII to a
 //! token, and a token for every other character, which is on the safe side for the scripts that cost more.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 /// Roughly how many tokens a model makes of this text.
@@ -82,6 +84,59 @@ pub fn shortened(text: &str, bytes: usize) -> String {
     if bytes < 3 { kept.to_owned() } else { format!("{kept}...") }
 }
 
+/// JSON with at most `bytes` bytes: long texts in it are cut, and each says how much of it is missing. If that is not enough, a
+/// text stands for all of it and says so. The form of everything else stays as it is.
+pub fn json_within(raw: &str, bytes: usize) -> Cow<'_, str> {
+    if raw.len() <= bytes {
+        return Cow::Borrowed(raw);
+    }
+    let mut most = bytes / 2;
+    while most >= 64 {
+        let cut = with_short_texts(raw, most);
+        if cut.len() <= bytes {
+            return Cow::Owned(cut);
+        }
+        most /= 4;
+    }
+    Cow::Owned(format!("\"[{} bytes of JSON left out]\"", raw.len()))
+}
+
+/// JSON in which no text is longer than about so many bytes.
+fn with_short_texts(raw: &str, most: usize) -> String {
+    let mut out = String::with_capacity(most);
+    let mut from = 0;
+    while let Some(open) = memchr::memchr(b'"', &raw.as_bytes()[from..]).map(|at| from + at + 1) {
+        let (mut end, mut cut) = (open, None);
+        // Character by character, so that neither an escape nor a pair of them is torn apart.
+        while let Some(byte) = raw.as_bytes().get(end).filter(|byte| **byte != b'"') {
+            let length = match (byte, raw.as_bytes().get(end + 1)) {
+                (b'\\', Some(b'u')) => {
+                    let is_first_half = raw.as_bytes().get(end + 2..end + 4).is_some_and(|hex| is_high_surrogate(hex));
+                    if is_first_half { 12 } else { 6 }
+                }
+                (b'\\', _) => 2,
+                _ => 1,
+            };
+            if end - open + length > most && raw.is_char_boundary(end) {
+                cut = cut.or(Some(end));
+            }
+            end = (end + length).min(raw.len());
+        }
+        out.push_str(&raw[from..cut.unwrap_or(end)]);
+        if let Some(cut) = cut {
+            out.push_str(&format!(" … [{} more bytes left out]", end - cut));
+        }
+        out.push('"');
+        from = (end + 1).min(raw.len());
+    }
+    out.push_str(&raw[from..]);
+    out
+}
+
+fn is_high_surrogate(hex: &[u8]) -> bool {
+    matches!(hex, [b'd' | b'D', b'8' | b'9' | b'a' | b'b' | b'A' | b'B'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +164,32 @@ mod tests {
         assert_eq!(tokens("\u{6771}\u{4eac}"), 2);
     }
 
+    // C8
+    #[test]
+    fn json_that_is_too_long_loses_only_the_ends_of_its_long_texts() {
+        let long = "é\\n\\ud83d\\ude00".repeat(40);
+        let raw = format!("{{\"id\": \"call_1\" , \"n\":12345678901234567890123,\"list\":[\"{long}\",\"short \\\"q\\\"\"]}}");
+        assert_eq!(json_within(&raw, raw.len()), raw);
+        let cut = json_within(&raw, 300);
+        let read: serde_json::Value = serde_json::from_str(&cut).unwrap();
+        assert!(cut.len() <= 300 && cut.contains("\"n\":12345678901234567890123") && cut.starts_with("{\"id\": \"call_1\" ,"), "{cut}");
+        assert_eq!((&read["id"], &read["list"][1]), (&"call_1".into(), &"short \"q\"".into()));
+        assert!(read["list"][0].as_str().unwrap().contains(" more bytes left out]"), "{cut}");
+        let numbers = format!("[{}1]", "1,".repeat(400));
+        assert_eq!(json_within(&numbers, 300), "\"[803 bytes of JSON left out]\"");
+    }
+
     proptest! {
+        #[test]
+        fn json_cut_short_is_json(texts in prop::collection::vec("\\PC{0,200}|[\\x00-\\x1f\\\\\"]{0,80}", 0..8), bytes in 64_usize..600) {
+            let raw = serde_json::to_string(&texts).unwrap();
+            let cut = json_within(&raw, bytes);
+            prop_assert!(cut.len() <= bytes);
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&cut).is_ok(), "{}", cut);
+            let ascii: String = raw.chars().map(|c| if c.is_ascii() { c.to_string() } else { let mut two = [0; 2]; c.encode_utf16(&mut two).iter().map(|unit| format!("\\u{unit:04x}")).collect() }).collect();
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&json_within(&ascii, bytes)).is_ok());
+        }
+
         // P7
         #[test]
         fn no_cut_is_too_long_or_inside_a_character(text in "(?s).{0,200}", bytes in 0_usize..220) {

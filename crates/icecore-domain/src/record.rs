@@ -20,6 +20,8 @@ use crate::words::words;
 
 /// The longest text of one record, in bytes; its line, JSON included, stays below what a line may have.
 pub const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
+/// The longest parts of one record, in bytes; long texts within longer ones are cut, and the record says so.
+pub const MAX_PARTS_BYTES: usize = 1024 * 1024;
 /// The longest conversation, session, id or name, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
 
@@ -184,6 +186,8 @@ pub struct SessionStat {
     pub last: Moment,
     /// When the first of them was captured.
     pub captured: Moment,
+    /// The last turn of a chat among them; 0 if they are of none.
+    pub turn: u64,
 }
 
 fn short(hash: Hash) -> Key {
@@ -241,6 +245,17 @@ impl Record {
     /// The session it belongs to.
     pub fn session_key(&self) -> SessionKey {
         SessionKey { day: self.ts.day(), conversation: self.conversation.clone(), session: self.session.clone() }
+    }
+
+    /// The turn of a chat that it belongs to, if it came through the server.
+    pub fn turn(&self) -> Option<u64> {
+        self.number("turn")
+    }
+
+    /// A number among the fields of other programs. No turn is so late that four bytes would not do.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        let (_, raw) = self.extra.iter().find(|(field, _)| field == name)?;
+        raw.trim_matches('"').parse::<u32>().ok().map(u64::from)
     }
 
     /// The file it is kept in.
@@ -644,7 +659,7 @@ pub fn sessions<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Sessio
 impl SessionStat {
     /// A session of which nothing is known but that this record belongs to it.
     pub fn empty(key: SessionKey, record: &Record) -> Self {
-        Self { key, digest: Digest::default(), states: 0, bytes: 0, first: record.ts, last: record.ts, captured: record.captured }
+        Self { key, digest: Digest::default(), states: 0, bytes: 0, first: record.ts, last: record.ts, captured: record.captured, turn: 0 }
     }
 
     /// With one record more.
@@ -652,6 +667,7 @@ impl SessionStat {
         self.digest.add(record.content());
         self.states += u64::from(record.kind == Captured::State);
         self.bytes += record.text.len() as u64;
+        self.turn = self.turn.max(record.turn().unwrap_or(0));
         self.first = self.first.min(record.ts);
         self.last = self.last.max(record.ts);
         self.captured = self.captured.min(record.captured);

@@ -11,9 +11,9 @@ use icecore_domain::event::{Origin, Unfit};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::pause::Pauses;
-use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
+use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
 use icecore_domain::transcript::{self, Shape};
-use icecore_domain::{gate, plain, private, secrets};
+use icecore_domain::{budget, gate, plain, private, secrets};
 use icecore_store::Error as StoreError;
 use jiff::tz::Offset;
 use serde::Serialize;
@@ -58,6 +58,9 @@ pub struct Taken {
     pub withheld: usize,
     /// What could not be taken, and why.
     pub complaints: Vec<String>,
+    /// What was kept, but not all of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<String>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -78,9 +81,13 @@ impl Taken {
         self.withheld += other.withheld;
         let room = MAX_COMPLAINTS.saturating_sub(self.complaints.len());
         self.complaints.extend(other.complaints.into_iter().take(room));
+        let room = MAX_COMPLAINTS.saturating_sub(self.cut.len());
+        self.cut.extend(other.cut.into_iter().take(room));
     }
 }
 
+/// The field that says how many bytes the parts of a record had before they were cut.
+pub const PARTS_CUT: &str = "parts_cut_from_bytes";
 /// So many complaints are kept; more of them say nothing new.
 const MAX_COMPLAINTS: usize = 1_000;
 
@@ -183,6 +190,21 @@ impl Memory {
         let records = self.through_the_gate(said, gaps, self.now(), &pauses, &numbered, &mut taken);
         let records = self.recognised(records, false, &mut taken).await?;
         self.keep(records, &mut taken).await?;
+        Ok(taken)
+    }
+
+    /// Takes in the messages of many at once, with one write: what the gate made of each lot. How much
+    /// of it was new is not told.
+    pub async fn add_lots(&self, lots: Vec<Vec<Said>>) -> Result<Vec<Taken>> {
+        let (now, gaps, pauses) = (self.now(), Gaps::default(), self.pauses().await?);
+        let mut records = Vec::new();
+        let passed = |said| {
+            let mut taken = Taken::default();
+            records.extend(self.through_the_gate(said, &gaps, now, &pauses, &numbered, &mut taken));
+            taken
+        };
+        let taken = lots.into_iter().map(passed).collect();
+        self.keep(records, &mut Taken::default()).await?;
         Ok(taken)
     }
 
@@ -294,7 +316,14 @@ impl Memory {
                 continue;
             };
             match self.record(said, gaps, when, &mut before, taken) {
-                Ok(Some(record)) => records.push(record),
+                Ok(Some(record)) => {
+                    if let Some((_, bytes)) = record.extra.iter().find(|(name, _)| name == PARTS_CUT)
+                        && taken.cut.len() < MAX_COMPLAINTS
+                    {
+                        taken.cut.push(format!("{} has parts of {bytes} bytes; long texts in them were cut", place(at)));
+                    }
+                    records.push(record);
+                }
                 Ok(None) => taken.passed_over += 1,
                 Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("{} {why}", place(at))),
                 Err(_) => {}
@@ -328,7 +357,8 @@ impl Memory {
         let id = short("id", said.id)?;
         let role = said.role.unwrap_or(Role::User);
         let passed = self.gate(&said.text, taken);
-        let parts = said.parts.map(|parts| self.gate_json(parts, taken));
+        let whole = said.parts.map(|parts| self.gate_json(parts, taken));
+        let parts = whole.as_deref().map(|parts| budget::json_within(parts, MAX_PARTS_BYTES).into_owned());
         let silent = passed.text.trim().is_empty() && parts.is_none();
         if silent && (passed.own_bytes > 0 || id.is_none()) {
             return Ok(None);
@@ -357,7 +387,9 @@ impl Memory {
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
         });
-        let extra = said.extra.into_iter().map(|(name, raw)| (name, self.gate_json(raw, taken))).collect();
+        let mut extra: Vec<(String, String)> =
+            said.extra.into_iter().map(|(name, raw)| (name, self.gate_json(raw, taken))).filter(|(name, _)| name != PARTS_CUT).collect();
+        extra.extend(whole.filter(|whole| Some(whole) != parts.as_ref()).map(|whole| (PARTS_CUT.to_owned(), whole.len().to_string())));
         let kind = Captured::Message;
         Ok(Some(Record {
             ts,

@@ -42,7 +42,7 @@ mod views;
 pub use across::{Alike, LookedBack, Trended};
 pub use assemble::{Before, Zoomed};
 pub use attend::{Attended, Begun, Due, Given, Injected, Item, Room, Trouble};
-pub use capture::{Gaps, OWN_CONVERSATION, SessionTaken, StateSaved, TRANSCRIPTS, Taken};
+pub use capture::{Gaps, OWN_CONVERSATION, PARTS_CUT, SessionTaken, StateSaved, TRANSCRIPTS, Taken};
 pub use compact::Compacted;
 pub use consolidate::{Consolidated, NightOutlook};
 pub use curate::Curated;
@@ -64,7 +64,7 @@ pub use tend::{Repairs, Verdict};
 pub use trail::{Because, Step, Story, SummaryTrail, Trail, TrailSource};
 pub use views::Files;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::event::Unfit;
@@ -126,6 +126,8 @@ pub struct Memory {
     clock: Box<dyn Clock>,
     policy: Policy,
     zone: Zone,
+    /// What today has cost, as far as it is known.
+    tally: Mutex<spend::Tally>,
 }
 
 impl Memory {
@@ -133,14 +135,14 @@ impl Memory {
     pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = config::load(store.as_ref()).await?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone })
+        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default() })
     }
 
     /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose settings are broken.
     pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone })
+        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default() })
     }
 
     /// The home.

@@ -4,6 +4,7 @@
 //! written. A question whose answer never came stays reserved: it may have been paid for.
 
 use std::collections::HashMap;
+use std::sync::PoisonError;
 
 use icecore_domain::layout::DocPath;
 use icecore_store::Error as StoreError;
@@ -66,34 +67,55 @@ fn path(day: Date) -> Result<DocPath> {
     Ok(format!("memory/spend/{day}.jsonl").parse().map_err(StoreError::Path)?)
 }
 
-fn add_up(text: &[u8]) -> Spent {
-    // The last line of a question counts.
-    let mut lines: HashMap<String, Line> = HashMap::new();
-    for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
-        lines.insert(line.id.clone(), line);
+/// The day's file, as far as it was read. It grows by two lines a question, and is looked at before each.
+#[derive(Default)]
+pub(crate) struct Tally {
+    read: Vec<u8>,
+    /// The last line of a question counts.
+    lines: HashMap<String, Line>,
+}
+
+impl Tally {
+    /// Reads on where it stopped; from the beginning if it is another day's file, or somebody changed it.
+    fn take(&mut self, text: &[u8]) {
+        if !text.starts_with(&self.read) {
+            *self = Self::default();
+        }
+        let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
+        let new = text.get(self.read.len()..).unwrap_or_default();
+        for line in new.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+            self.lines.insert(line.id.clone(), line);
+        }
+        // A line that has no end yet is read again.
+        self.read.extend_from_slice(text.get(self.read.len()..whole).unwrap_or_default());
     }
-    let mut spent = Spent::default();
-    let mut jobs: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
-    for line in lines.into_values() {
-        spent.asked += 1;
-        let tokens = line.tokens_in + line.tokens_out;
-        *jobs.entry(line.job).or_default() += tokens;
-        match line.state {
-            State::Reserved => spent.reserved += tokens,
-            State::Spent => {
-                spent.tokens_in += line.tokens_in;
-                spent.tokens_out += line.tokens_out;
+
+    fn spent(&self) -> Spent {
+        let mut spent = Spent::default();
+        let mut jobs: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+        for line in self.lines.values() {
+            spent.asked += 1;
+            let tokens = line.tokens_in + line.tokens_out;
+            *jobs.entry(line.job.clone()).or_default() += tokens;
+            match line.state {
+                State::Reserved => spent.reserved += tokens,
+                State::Spent => {
+                    spent.tokens_in += line.tokens_in;
+                    spent.tokens_out += line.tokens_out;
+                }
             }
         }
+        spent.jobs = jobs.into_iter().collect();
+        spent
     }
-    spent.jobs = jobs.into_iter().collect();
-    spent
 }
 
 impl Memory {
     /// What was spent on a day.
     pub async fn spent(&self, day: Date) -> Result<Spent> {
-        Ok(add_up(&self.store.document(&path(day)?).await?.unwrap_or_default()))
+        let mut tally = Tally::default();
+        tally.take(&self.store.document(&path(day)?).await?.unwrap_or_default());
+        Ok(tally.spent())
     }
 
     /// Sets tokens aside, if the day's ceiling leaves so many; else says how many it leaves.
@@ -110,7 +132,11 @@ impl Memory {
         let mut last = StoreError::Moved { what: path.to_string() };
         for _ in 0..ATTEMPTS {
             let so_far = self.store.document(&path).await?.unwrap_or_default();
-            let spent = add_up(&so_far);
+            let spent = {
+                let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+                tally.take(&so_far);
+                tally.spent()
+            };
             let left = ceiling.saturating_sub(spent.total());
             if tokens_in + tokens_out > left {
                 return Ok(Err(left));

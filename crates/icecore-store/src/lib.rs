@@ -25,7 +25,7 @@ use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, LineFault};
-use icecore_domain::record::{BadLine, Key, Record, SessionStat};
+use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
@@ -277,6 +277,10 @@ pub trait Store: passages::Passages {
 
     /// The last records of a conversation, at most so many, each key once in its last wording, in the order they were said.
     async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>>;
+
+    /// What the records of a conversation on these local days come to, as far as those who added them have told. Cheap: whoever
+    /// has read them asks it to know whether somebody else has added to them since.
+    async fn said_in(&self, conversation: &str, days: Days) -> Result<Digest>;
 
     /// Takes the records of a conversation away, all wordings of them, from these local days: the one exception to keeping
     /// everything, for somebody who asks to be forgotten. Returns how many there were.

@@ -13,13 +13,12 @@ use async_trait::async_trait;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
 use icecore_domain::{page, plain};
-use icecore_engine::config;
 use icecore_engine::converse::{self, Chats};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{RwLock, Semaphore, watch};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore, watch};
 
-use crate::http::mind::{Begun, Handle, Heard, Mind, Mode, Placement, Ready, Reply};
+use crate::http::mind::{Begun, Handle, Heard, Mind, Ready, Reply};
 use crate::wire::{self, Models};
 
 /// Where the spaces of end users are, beneath the home vault.
@@ -41,16 +40,19 @@ const NAMED: &str = "space.json";
 pub struct Spaces {
     home: PathBuf,
     models: Arc<Models>,
-    open: Mutex<HashMap<Option<String>, Arc<Chats>>>,
+    /// By their folders.
+    open: Mutex<HashMap<PathBuf, Arc<Chats>>>,
     at_once: Arc<Semaphore>,
     remembering: watch::Sender<usize>,
-    gates: Mutex<HashMap<String, Arc<RwLock<()>>>>,
+    /// Likewise.
+    gates: Mutex<HashMap<PathBuf, Arc<RwLock<()>>>>,
     runtime: Runtime,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// A turn that memory has begun.
 struct Turn {
+    folder: PathBuf,
     chats: Arc<Chats>,
     begun: converse::Begun,
 }
@@ -61,6 +63,16 @@ struct Counted(watch::Sender<usize>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.send_modify(|many| *many -= 1);
+    }
+}
+
+/// The name of a user as their space is known by, if anybody is named.
+fn known_as(user: Option<&str>) -> Result<Option<String>> {
+    match user.map(|user| plain::one_line(user.trim())).filter(|user| !user.is_empty()) {
+        Some(user) if user.len() > MAX_USER_BYTES => {
+            anyhow::bail!("the name of the user has {} bytes, at most {MAX_USER_BYTES} are taken", user.len())
+        }
+        user => Ok(user),
     }
 }
 
@@ -98,26 +110,25 @@ impl Spaces {
 
     /// The conversations of a user; a space that does not exist yet is made.
     pub async fn of(&self, user: Option<&str>) -> Result<Arc<Chats>> {
-        let user = match user.map(|user| plain::one_line(user.trim())).filter(|user| !user.is_empty()) {
-            Some(user) if user.len() > MAX_USER_BYTES => {
-                anyhow::bail!("the name of the user has {} bytes, at most {MAX_USER_BYTES} are taken", user.len())
-            }
-            user => user,
-        };
-        let there = self.has(user.as_deref());
+        let user = known_as(user)?;
+        self.at(&self.folder(user.as_deref()), user.as_deref()).await
+    }
+
+    /// The conversations in a folder: the one way in which a space is opened. One that does not exist is made if a user is named.
+    async fn at(&self, folder: &Path, user: Option<&str>) -> Result<Arc<Chats>> {
+        let there = is_space(folder);
         {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            match open.get(&user) {
+            match open.get(folder) {
                 Some(known) if there => return Ok(known.clone()),
                 // Its folder is gone: it was forgotten, by us or by another process.
-                Some(_) => drop(open.remove(&user)),
+                Some(_) => drop(open.remove(folder)),
                 None => {}
             }
         }
-        let folder = self.folder(user.as_deref());
-        let chats = Arc::new(wire::chats(&folder, user.is_some().then_some(self.home.as_path())).await?);
+        let chats = Arc::new(wire::chats(folder, user.is_some().then_some(self.home.as_path())).await?);
         chats.wait_for_memory(self.models.summarizer.is_some());
-        if let Some(user) = &user {
+        if let Some(user) = user {
             note_name(&chats, user).await?;
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,12 +136,18 @@ impl Spaces {
             open.retain(|_, chats| Arc::strong_count(chats) > 1);
         }
         // Somebody may have been faster; then theirs is the one.
-        Ok(open.entry(user).or_insert(chats).clone())
+        Ok(open.entry(folder.to_owned()).or_insert(chats).clone())
+    }
+
+    /// Whether these are still the conversations of that folder: not if the user was forgotten meanwhile.
+    fn is_current(&self, folder: &Path, chats: &Arc<Chats>) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        is_space(folder) && open.get(folder).is_some_and(|known| Arc::ptr_eq(known, chats))
     }
 
     /// Whether a user has a space.
     pub fn has(&self, user: Option<&str>) -> bool {
-        self.folder(user).join(icecore_domain::layout::CONFIG).is_file()
+        is_space(&self.folder(user))
     }
 
     /// Every space there is: whose it is, if that is known, and the name of its folder.
@@ -139,44 +156,53 @@ impl Spaces {
             let named = std::fs::read(folder.join(NAMED)).ok().and_then(|text| serde_json::from_slice::<Named>(&text).ok());
             (named.map(|named| named.user), folder.file_name().unwrap_or_default().to_string_lossy().into_owned())
         };
-        let mut all: Vec<_> = self.users().into_iter().flatten().map(name).collect();
+        let mut all: Vec<_> = self.users().into_iter().map(name).collect();
         all.sort();
         all
     }
 
     /// Forgets everything of an end user: their whole space.
     pub async fn forget(&self, user: &str) -> Result<bool> {
-        let gate = self.gate(user);
+        let folder = self.folder(Some(user));
+        let gate = self.gate(&folder);
         let _alone = gate.write().await;
-        let gone = wire::forget_space(&self.folder(Some(user)));
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&Some(user.to_owned()));
+        let gone = wire::forget_space(&folder);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&folder);
         gone
     }
 
-    /// Held by whoever works in a user's space, by all together; held alone while the space is taken away.
-    pub fn gate(&self, user: &str) -> Arc<RwLock<()>> {
+    fn gate(&self, folder: &Path) -> Arc<RwLock<()>> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         if gates.len() >= OPEN_SPACES {
             gates.retain(|_, gate| Arc::strong_count(gate) > 1);
         }
-        gates.entry(user.to_owned()).or_default().clone()
+        gates.entry(folder.to_owned()).or_default().clone()
+    }
+
+    /// Held by whoever works in a user's space, by all together; nobody holds it while the space is taken away.
+    pub async fn held(&self, user: Option<&str>) -> OwnedRwLockReadGuard<()> {
+        self.gate(&self.folder(user)).read_owned().await
     }
 
     /// Remembers what waits in a conversation, soon and in the background.
-    fn remember_soon(self: &Arc<Self>, chats: Arc<Chats>, conversation: String) {
+    fn remember_soon(self: &Arc<Self>, turn: Arc<Turn>) {
         let spaces = self.clone();
         spaces.remembering.send_modify(|many| *many += 1);
         let counted = Counted(spaces.remembering.clone());
         self.runtime.spawn(async move {
             let _counted = counted;
             let _place = spaces.at_once.clone().acquire_owned().await;
-            spaces.remember(&chats, &conversation, false).await;
+            spaces.remember(&turn.folder, &turn.chats, &turn.begun.conversation).await;
         });
     }
 
-    async fn remember(self: &Arc<Self>, chats: &Arc<Chats>, conversation: &str, again: bool) {
+    async fn remember(self: &Arc<Self>, folder: &Path, chats: &Arc<Chats>, conversation: &str) {
+        let _held = self.gate(folder).read_owned().await;
+        if !self.is_current(folder, chats) {
+            return;
+        }
         let (chats, name, models) = (chats.clone(), conversation.to_owned(), self.models.clone());
-        let done = blocking(async move { chats.reflect(&name, models.asking().as_ref(), again).await }).await;
+        let done = blocking(async move { chats.reflect(&name, models.asking().as_ref(), false).await }).await;
         match done {
             Ok(reflected) => {
                 for (turn, why) in reflected.raw.iter().filter(|_| self.models.summarizer.is_some()) {
@@ -200,39 +226,24 @@ impl Spaces {
     }
 
     async fn remember_all(self: &Arc<Self>) {
-        for user in self.users() {
-            let chats = match user {
-                None => self.of(None).await,
-                Some(folder) => self.of_folder(&folder).await,
-            };
-            let Ok(chats) = chats else { continue };
+        for folder in std::iter::once(self.home.clone()).chain(self.users()) {
+            let held = self.gate(&folder).read_owned().await;
+            let Ok(chats) = self.at(&folder, None).await else { continue };
             let (looking, has_model) = (chats.clone(), self.models.summarizer.is_some());
             let waiting = blocking(async move { looking.unremembered(REACH_DAYS, has_model).await }).await.unwrap_or_default();
+            drop(held);
             for conversation in waiting {
-                self.remember(&chats, &conversation, false).await;
+                self.remember(&folder, &chats, &conversation).await;
             }
         }
     }
 
-    /// The home, and the folder of every space there is.
-    fn users(&self) -> Vec<Option<PathBuf>> {
+    /// The folder of every user's space there is.
+    fn users(&self) -> Vec<PathBuf> {
         // What is hidden is on its way out.
         let is_seen = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
-        let folders = std::fs::read_dir(self.home.join(SPACES))
-            .map_or_else(|_| Vec::new(), |found| found.flatten().filter(is_seen).map(|entry| entry.path()).collect());
-        std::iter::once(None)
-            .chain(folders.into_iter().filter(|folder: &PathBuf| folder.join(icecore_domain::layout::CONFIG).is_file()).map(Some))
-            .collect()
-    }
-
-    async fn of_folder(&self, folder: &Path) -> Result<Arc<Chats>> {
-        let known = |open: &HashMap<Option<String>, Arc<Chats>>| {
-            open.iter().find(|(user, _)| user.is_some() && self.folder(user.as_deref()) == folder).map(|(_, chats)| chats.clone())
-        };
-        if let Some(chats) = known(&self.open.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(chats);
-        }
-        Ok(Arc::new(wire::chats(folder, None).await?))
+        let found = std::fs::read_dir(self.home.join(SPACES)).map_or_else(|_| Vec::new(), |found| found.flatten().collect());
+        found.iter().filter(|entry| is_seen(entry)).map(std::fs::DirEntry::path).filter(|folder| is_space(folder)).collect()
     }
 
     /// Waits until everything that is being remembered is done, at most so long. What is not stays to be done.
@@ -240,6 +251,10 @@ impl Spaces {
         let mut remembering = self.remembering.subscribe();
         tokio::time::timeout(most, remembering.wait_for(|many| *many == 0)).await.is_ok()
     }
+}
+
+fn is_space(folder: &Path) -> bool {
+    folder.join(icecore_domain::layout::CONFIG).is_file()
 }
 
 /// Whose a space is, as it is kept.
@@ -278,39 +293,33 @@ pub struct Chatting(pub Arc<Spaces>);
 impl Mind for Chatting {
     async fn begin(&self, heard: Heard) -> Result<Begun, String> {
         let spaces = self.0.clone();
+        let user = known_as(heard.user.as_deref()).map_err(|error| error.to_string())?;
+        let held = spaces.held(user.as_deref()).await;
         blocking(async move {
-            let chats = spaces.of(heard.user.as_deref()).await?;
+            let _held = held;
+            let folder = spaces.folder(user.as_deref());
+            let chats = spaces.at(&folder, user.as_deref()).await?;
             let messages = heard.messages.into_iter().map(|told| converse::Message {
                 role: told.role,
                 text: told.text,
                 raw: told.raw,
                 has_tools: told.has_tools,
             });
-            let mode = heard.mode.map(|mode| match mode {
-                Mode::Augment => config::Mode::Augment,
-                Mode::Replace => config::Mode::Replace,
-            });
-            let heard = converse::Heard { conversation: heard.conversation, mode, messages: messages.collect() };
+            let heard = converse::Heard { conversation: heard.conversation, mode: heard.mode, messages: messages.collect() };
             let begun = chats.begin(heard).await?;
             anyhow::Ok(Begun {
                 conversation: begun.conversation.clone(),
                 turn: begun.turn,
                 memory: begun.memory.clone(),
-                placement: match begun.placement {
-                    config::Placement::System => Placement::System,
-                    config::Placement::LastUser => Placement::LastUser,
-                },
-                mode: match begun.mode {
-                    config::Mode::Augment => Mode::Augment,
-                    config::Mode::Replace => Mode::Replace,
-                },
+                placement: begun.placement,
+                mode: begun.mode,
                 window: begun.window.iter().map(|(role, text)| ((*role).to_owned(), text.clone())).collect(),
                 new_from: begun.new_from,
                 injected: begun.injected.clone(),
                 injected_tokens: begun.tokens,
                 left_out: begun.left_out.len(),
                 cost_tokens: begun.cost_tokens,
-                handle: Handle(Some(Arc::new(Turn { chats, begun }))),
+                handle: Handle(Some(Arc::new(Turn { folder, chats, begun }))),
             })
         })
         .await
@@ -320,10 +329,21 @@ impl Mind for Chatting {
         let Some(turn) = begun.handle.0.clone().and_then(|handle| handle.downcast::<Turn>().ok()) else {
             return Err("this turn was not begun here".into());
         };
+        let held = self.0.gate(&turn.folder).read_owned().await;
+        if !self.0.is_current(&turn.folder, &turn.chats) {
+            return Err("the user was forgotten while the reply came, so this exchange is not kept".into());
+        }
         let reply = converse::Reply { text: reply.text, parts: reply.parts, complete: reply.complete };
         let ending = turn.clone();
-        blocking(async move { ending.chats.end(&ending.begun, &reply).await }).await?;
-        self.0.remember_soon(turn.chats.clone(), turn.begun.conversation.clone());
+        let cut = blocking(async move {
+            let _held = held;
+            ending.chats.end(&ending.begun, &reply).await
+        })
+        .await?;
+        for what in cut {
+            (self.0.log)(&format!("an exchange is not kept whole: {what}"));
+        }
+        self.0.remember_soon(turn);
         Ok(())
     }
 }
@@ -332,5 +352,84 @@ impl Mind for Chatting {
 impl Ready for Spaces {
     async fn ready(&self) -> Result<(), String> {
         self.of(None).await.map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::mind::{Dialect, Told};
+    use icecore_engine::settings::Settings;
+
+    fn spaces(folder: &Path) -> Arc<Spaces> {
+        let home = folder.join("home");
+        icecore_store::vault::Vault::create(&home, "zone = \"UTC\"\n").unwrap();
+        let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
+        Spaces::new(home, Arc::new(Models { settings, place: PathBuf::new(), summarizer: None }), Arc::new(|_: &str| {}))
+    }
+
+    fn heard(user: &str) -> Heard {
+        let told = Told { role: "user".into(), text: "hi".into(), raw: r#"{"role":"user","content":"hi"}"#.into(), has_tools: false };
+        Heard {
+            user: Some(user.into()),
+            conversation: Some("app".into()),
+            dialect: Dialect::OpenAi,
+            model: String::new(),
+            mode: None,
+            messages: vec![told],
+        }
+    }
+
+    fn reply() -> Reply {
+        Reply { text: "hello".into(), complete: true, status: 200, ..Reply::default() }
+    }
+
+    // C8
+    #[tokio::test]
+    async fn a_space_is_opened_once_whoever_asks_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let spaces = spaces(folder.path());
+        let chatting = Chatting(spaces.clone());
+        let begun = chatting.begin(heard("ann")).await.unwrap();
+        chatting.end(&begun, reply()).await.unwrap();
+        assert!(spaces.settle(Duration::from_secs(10)).await);
+        drop(begun);
+        // As if the server had been started again.
+        spaces.open.lock().unwrap().clear();
+        spaces.remember_all().await;
+        let known = spaces.open.lock().unwrap().get(&spaces.folder(Some("ann"))).cloned().unwrap();
+        assert!(Arc::ptr_eq(&known, &spaces.of(Some(" ann ")).await.unwrap()));
+    }
+
+    // C14
+    #[tokio::test]
+    async fn who_is_forgotten_while_a_reply_comes_stays_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let spaces = spaces(folder.path());
+        let chatting = Chatting(spaces.clone());
+        let begun = chatting.begin(heard("ann")).await.unwrap();
+        assert!(spaces.forget("ann").await.unwrap());
+        assert!(chatting.end(&begun, reply()).await.unwrap_err().contains("forgotten"));
+        assert!(!spaces.folder(Some("ann")).exists() && spaces.named().is_empty());
+        // Whoever comes while a space is being taken away waits until it is gone, and begins anew.
+        let begun = chatting.begin(heard("ann")).await.unwrap();
+        chatting.end(&begun, reply()).await.unwrap();
+        assert!(spaces.settle(Duration::from_secs(10)).await);
+        let gate = spaces.gate(&spaces.folder(Some("ann")));
+        let taking_away = gate.write().await;
+        let waiting = {
+            let chatting = Chatting(spaces.clone());
+            tokio::spawn(async move { chatting.begin(heard(" ann ")).await })
+        };
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!waiting.is_finished());
+        wire::forget_space(&spaces.folder(Some("ann"))).unwrap();
+        drop(taking_away);
+        assert_eq!(waiting.await.unwrap().unwrap().turn, 1);
+        // Nor does what was to be remembered bring anything back.
+        let chats = spaces.of(Some("ann")).await.unwrap();
+        spaces.forget("ann").await.unwrap();
+        spaces.remember(&spaces.folder(Some("ann")), &chats, "app").await;
+        assert!(!spaces.folder(Some("ann")).exists());
     }
 }

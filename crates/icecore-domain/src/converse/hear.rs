@@ -50,11 +50,23 @@ pub struct New {
     pub goes_on: bool,
 }
 
+impl New {
+    /// Whether the request tells what came before. A client that sends only the newest words may say the same thing twice and
+    /// mean it.
+    pub fn tells_history(&self) -> bool {
+        self.before > 0 || self.goes_on
+    }
+
+    /// Whether it is the exchange once more in which this was asked after so many messages: tools were used in it meanwhile, or
+    /// its reply is asked for again.
+    pub fn is_again(&self, before: usize, asked: &str) -> bool {
+        self.tells_history() && self.before == before && self.asked == asked
+    }
+}
+
 /// What is new in a request: everything after the last reply that ended a turn.
 pub fn new(messages: &[Sent<'_>]) -> New {
-    // The beginning of an answer that the client puts into the model's mouth is not a reply.
-    let end = messages.len() - usize::from(messages.last().is_some_and(Sent::replies));
-    let mut from = messages[..end].iter().rposition(Sent::replies).map_or(0, |at| at + 1);
+    let mut from = told(messages).iter().rposition(Sent::replies).map_or(0, |at| at + 1);
     while from < messages.len() && messages[from].instructs() {
         from += 1;
     }
@@ -68,29 +80,14 @@ pub fn new(messages: &[Sent<'_>]) -> New {
     }
 }
 
+/// The messages without the beginning of an answer that the client puts into the model's mouth: that is not a reply.
+fn told<'a, 'b>(messages: &'a [Sent<'b>]) -> &'a [Sent<'b>] {
+    &messages[..messages.len() - usize::from(messages.last().is_some_and(Sent::replies))]
+}
+
 /// A client's words without what we put among them.
 fn words(text: &str) -> String {
     gate::strip(text).text.trim().to_owned()
-}
-
-/// What is known of the last turn of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastTurn {
-    /// Its number.
-    pub turn: u64,
-    /// How many messages stood before it.
-    pub before: usize,
-    /// What was asked.
-    pub asked: String,
-}
-
-/// The number of the turn that a request asks for.
-pub fn turn(new: &New, last: Option<&LastTurn>) -> u64 {
-    let Some(last) = last else { return 1 };
-    // A client that sends only the newest words may say the same thing twice and mean it.
-    let tells_history = new.before > 0 || new.goes_on;
-    let same = tells_history && last.asked == new.asked && last.before == new.before;
-    last.turn + u64::from(!same)
 }
 
 /// The name of a conversation, fit to be kept; `None` if nothing of it is left.
@@ -106,9 +103,9 @@ pub fn opening(messages: &[Sent<'_>]) -> String {
     Hash::of(b"opening").then(first.as_bytes()).short()
 }
 
-/// The first reply that stands in a request, as a hash.
+/// What the assistant first said in a request, be it a call of a tool, as a hash.
 pub fn first_reply(messages: &[Sent<'_>]) -> Option<String> {
-    messages.iter().find(|sent| sent.replies()).map(|sent| reply_hash(sent.text))
+    told(messages).iter().find(|sent| sent.role == "assistant").map(|sent| reply_hash(sent.text))
 }
 
 /// The hash of a reply, by which a conversation is known again.
@@ -166,21 +163,18 @@ mod tests {
     // C1
     #[test]
     fn the_same_turn_is_known_again() {
-        let last = LastTurn { turn: 4, before: 6, asked: "go on".into() };
         let asks = |before, asked: &str, goes_on| New { from: 0, before, asked: asked.into(), goes_on };
-        for (new, number) in [
-            (asks(6, "go on", false), 4),
-            (asks(8, "go on", false), 5),
-            (asks(6, "go on, please", false), 5),
-            (asks(0, "go on", false), 5),
-            (asks(6, "go on", true), 4),
+        for (new, before, is_again) in [
+            (asks(6, "go on", false), 6, true),
+            (asks(8, "go on", false), 6, false),
+            (asks(6, "go on, please", false), 6, false),
+            (asks(0, "go on", false), 6, false),
+            (asks(6, "go on", true), 6, true),
+            (asks(0, "go on", false), 0, false),
+            (asks(0, "go on", true), 0, true),
         ] {
-            assert_eq!(turn(&new, Some(&last)), number, "{new:?}");
+            assert_eq!(new.is_again(before, "go on"), is_again, "{new:?}");
         }
-        let bare = LastTurn { before: 0, ..last };
-        assert_eq!(turn(&asks(0, "go on", false), Some(&bare)), 5);
-        assert_eq!(turn(&asks(0, "go on", true), Some(&bare)), 4);
-        assert_eq!(turn(&asks(0, "hi", false), None), 1);
     }
 
     // C1, C3
@@ -193,7 +187,9 @@ mod tests {
         assert_eq!(opening(&messages), opening(&sent(&["u hi"])));
         assert_ne!(opening(&messages), opening(&sent(&["u ho"])));
         assert_eq!(unsent(&["hi", "ho"], &messages), [false, true]);
-        assert_eq!(first_reply(&sent(&["u a", "c x", "r y", "a b", "a c"])), Some(reply_hash("b ")));
+        assert_eq!(first_reply(&sent(&["u a", "a b", "u c", "a d", "u e"])), Some(reply_hash("b ")));
+        assert_eq!(first_reply(&sent(&["u a", "c", "r y", "a b", "u c"])), Some(reply_hash("")));
+        assert_eq!(first_reply(&sent(&["u a", "a {"])), None);
     }
 
     #[test]

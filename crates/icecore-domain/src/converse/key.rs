@@ -78,11 +78,6 @@ pub fn meant_surely<T: AsRef<str>>(facts: &[T], text: &str, way: Way) -> (Meant,
     }
 }
 
-/// Whether a text names this very fact: by its exact key, or by near-identical words.
-pub fn names_clearly(fact: &str, text: &str, way: Way) -> bool {
-    matches!(meant_surely(&[fact], text, way), (Meant::One(_), Some(sure)) if sure >= Sure::Clearly)
-}
-
 /// Whether two statements are about the same key, so that only one of them can stand.
 pub fn same_key(one: &str, other: &str) -> bool {
     let (one, other) = (Reading::of(one), Reading::of(other));

@@ -714,39 +714,11 @@ pub fn compare(older: &[Fact], newer: &[Fact]) -> Compared {
     compared
 }
 
-/// The base truth as it was after a turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The turn.
-    pub turn: u64,
-    /// When it was taken.
-    pub ts: Moment,
-    /// The facts.
-    pub facts: Vec<Fact>,
-}
-
 /// A snapshot as JSON, one line per fact, so that two of them can be held side by side.
 pub fn snapshot(facts: &[Fact], turn: u64, ts: Moment) -> String {
     let lines: Vec<String> = facts.iter().filter_map(|fact| serde_json::to_string(fact).ok()).map(|line| format!("    {line}")).collect();
     let facts = if lines.is_empty() { "[]".to_owned() } else { format!("[\n{}\n  ]", lines.join(",\n")) };
     format!("{{\n  \"turn\": {turn},\n  \"ts\": \"{ts}\",\n  \"facts\": {facts}\n}}\n")
-}
-
-/// Reads a snapshot; nothing if it is none.
-pub fn read_snapshot(text: &str) -> Option<Snapshot> {
-    let value: Value = serde_json::from_str(text).ok()?;
-    let moment = |value: &Value| Some(Moment::read(value.as_str()?)?.moment);
-    let fact = |value: &Value| {
-        Some(Fact {
-            id: value.get("id")?.as_str()?.parse().ok()?,
-            text: value.get("text")?.as_str()?.to_owned(),
-            hard: value.get("hard").and_then(Value::as_bool).unwrap_or_default(),
-            since: moment(value.get("since")?)?,
-            turn: value.get("turn").and_then(Value::as_u64),
-        })
-    };
-    let facts: Option<Vec<Fact>> = value.get("facts")?.as_array()?.iter().map(fact).collect();
-    Some(Snapshot { turn: value.get("turn")?.as_u64()?, ts: moment(value.get("ts")?)?, facts: facts? })
 }
 
 /// Whether two facts of one list have the same key; such a list must not be.

@@ -97,6 +97,16 @@ impl TurnLine {
         }
     }
 
+    /// A turn of which nothing was kept: its request failed while a later one went through.
+    pub fn nothing(turn: u64, ts: Moment) -> Self {
+        Self { why: Some("nothing was kept of it: its request failed".into()), ..Self::new(turn, ts, State::Short, "", "") }
+    }
+
+    /// Whether it tells nothing.
+    pub fn is_empty(&self) -> bool {
+        self.user_summary.is_empty() && self.assistant_summary.is_empty()
+    }
+
     /// As a line of the log, with its line break.
     pub fn line(&self) -> String {
         #[derive(Serialize)]

@@ -19,15 +19,36 @@ use icecore_domain::{page, plain};
 use icecore_store::Error as StoreError;
 use serde::{Deserialize, Serialize};
 
-use super::{Begun, Chats, PROMOTED, Reply, exchanges, last_turn};
+use super::{Begun, Chats, PROMOTED, Reply, last_turn};
 use crate::{ATTEMPTS, Error, Result};
 
 /// Where conversations are.
 pub const CONVERSATIONS: &str = "conversations";
-/// So many conversations may have begun with the same words.
-const MOST_ALIKE: usize = 10_000;
+/// Where it stands which conversation began how, beneath them.
+const OPENINGS: &str = "openings";
 /// So many bytes of artifacts are told word for word when somebody asks for one.
 const MOST_RECALLED_BYTES: usize = 48 * 1024;
+
+/// How a conversation without a name began.
+#[derive(Debug, Clone)]
+pub(super) struct Opening {
+    /// A hash of the first words.
+    asked: String,
+    /// A hash of the first reply, if the request tells it.
+    reply: Option<String>,
+}
+
+impl Opening {
+    pub(super) fn of(sent: &[Sent<'_>]) -> Self {
+        Self { asked: hear::opening(sent), reply: hear::first_reply(sent) }
+    }
+
+    /// The words and the reply, which may have come only now, as one.
+    fn how(&self, reply: Option<&str>) -> Option<String> {
+        let reply = self.reply.clone().or_else(|| reply.map(hear::reply_hash))?;
+        Some(format!("{}-{reply}", self.asked))
+    }
+}
 
 /// Where the files of a conversation are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,12 +102,14 @@ pub(super) struct About {
     pub(super) id: String,
     /// When it began.
     begun: String,
-    /// A hash of the first words.
-    #[serde(default)]
-    opening: String,
-    /// A hash of the first reply, by which one without a name is known again.
-    #[serde(default)]
-    reply: String,
+    /// How it began, by which one without a name is known again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    opening: Option<String>,
+}
+
+/// Where the name of the conversation stands that began like this.
+fn opening_place(opening: &str) -> Result<DocPath> {
+    path(&format!("{CONVERSATIONS}/{OPENINGS}/{opening}.txt"))
 }
 
 /// A conversation in a list.
@@ -106,22 +129,6 @@ pub struct Conversation {
     pub first: Moment,
     /// When the last was said.
     pub last: Moment,
-}
-
-/// A fact in a list.
-#[derive(Debug, Clone, Serialize)]
-pub struct FactLine {
-    /// Its event.
-    pub id: String,
-    /// What it says.
-    pub text: String,
-    /// Whether it is a hard exception.
-    pub hard: bool,
-    /// Since when.
-    pub since: Moment,
-    /// Since which turn.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub turn: Option<u64>,
 }
 
 /// A version of an artifact.
@@ -207,33 +214,28 @@ impl Chats {
         Ok(serde_json::from_slice(&self.read(&self.folder(conversation).about()).await?).ok())
     }
 
-    /// The conversation that a request without a name belongs to: known by its first words and the first reply. One that begins
-    /// gets a name of its own.
-    pub(super) async fn by_opening(&self, sent: &[Sent<'_>]) -> Result<String> {
-        let opening = hear::opening(sent);
-        let reply = hear::first_reply(sent);
-        for number in 1..=MOST_ALIKE {
-            let name = if number == 1 { format!("chat-{opening}") } else { format!("chat-{opening}-{number}") };
-            match (self.about(&name).await?, &reply) {
-                (None, _) => return Ok(name),
-                (Some(about), Some(reply)) if about.reply == *reply => return Ok(name),
-                _ => {}
+    /// The conversation that a request without a name belongs to: the last that began with these words and this reply. One that
+    /// begins, or that nobody has heard of, gets a name of its own.
+    pub(super) async fn by_opening(&self, opening: &Opening) -> Result<String> {
+        if let Some(how) = opening.how(None) {
+            let known = self.memory.store.document(&opening_place(&how)?).await?;
+            if let Some(name) = known.and_then(|name| hear::name(&String::from_utf8_lossy(&name))) {
+                return Ok(name);
             }
         }
-        Err(Error::TooMuch("too many conversations began with these words; name yours with the header X-Icecore-Conversation".into()))
+        Ok(format!("chat-{}-{}", opening.asked, self.unique()))
     }
 
     /// Writes down that there is a conversation now.
     pub(super) async fn introduce(&self, conversation: &str, begun: &Begun, reply: &Reply) -> Result<()> {
-        let said = begun.said.iter().map(|message| Sent { role: &message.role, text: &message.text, has_tools: message.has_tools });
-        let about = About {
-            id: conversation.to_owned(),
-            begun: self.memory.now().to_string(),
-            opening: hear::opening(&said.collect::<Vec<_>>()),
-            reply: hear::reply_hash(&self.memory.gate_text(&reply.text)),
-        };
+        let opening = begun.opening.as_ref().and_then(|opening| opening.how(Some(&self.memory.gate_text(&reply.text))));
+        let about = About { id: conversation.to_owned(), begun: self.memory.now().to_string(), opening };
         let text = serde_json::to_string_pretty(&about).unwrap_or_default() + "\n";
-        Ok(self.memory.store.put(&path(&self.folder(conversation).about())?, text.as_bytes()).await?)
+        self.memory.store.put(&path(&self.folder(conversation).about())?, text.as_bytes()).await?;
+        match &about.opening {
+            Some(opening) => Ok(self.memory.store.put(&opening_place(opening)?, format!("{conversation}\n").as_bytes()).await?),
+            None => Ok(()),
+        }
     }
 
     /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is asked again if somebody else
@@ -291,17 +293,14 @@ impl Chats {
                 last: stat.last,
             });
             entry.messages += stat.digest.records;
+            entry.turns = entry.turns.max(stat.turn);
             entry.first = entry.first.min(stat.first);
             entry.last = entry.last.max(stat.last);
         }
-        for entry in found.values_mut() {
-            let folder = self.folder(&entry.conversation);
-            let log = turn::read(&self.read(&folder.turns()).await?);
-            if self.about(&entry.conversation).await?.is_none() {
-                continue;
-            }
-            let last = exchanges(&self.memory.store.last_said(&entry.conversation, 20).await?).last().map_or(0, |exchange| exchange.turn);
-            entry.turns = last.max(last_turn(&log));
+        // Only those that went through the server have a log and facts.
+        for entry in found.values_mut().filter(|entry| entry.turns > 0) {
+            let log = turn::read(&self.read(&self.folder(&entry.conversation).turns()).await?);
+            entry.turns = entry.turns.max(last_turn(&log));
             entry.unsummarized = turn::pending(&log, entry.turns).len();
             entry.facts = self.facts_now(&entry.conversation).await?.len();
         }
@@ -310,7 +309,7 @@ impl Chats {
         Ok(found)
     }
 
-    async fn facts_now(&self, conversation: &str) -> Result<Vec<Fact>> {
+    pub(super) async fn facts_now(&self, conversation: &str) -> Result<Vec<Fact>> {
         Ok(truth::facts(&Ledger::read(&self.read(&self.folder(conversation).events()).await?, None), conversation))
     }
 
@@ -341,8 +340,7 @@ impl Chats {
     pub async fn said(&self, conversation: &str, turn: u64) -> Result<Vec<Record>> {
         self.known(conversation).await?;
         let mut records = self.memory.store.last_said(conversation, usize::MAX).await?;
-        let of = |record: &Record| record.extra.iter().any(|(name, raw)| name == "turn" && raw.trim_matches('"') == turn.to_string());
-        records.retain(of);
+        records.retain(|record| record.turn() == Some(turn));
         if records.is_empty() {
             return Err(Error::Nothing(format!("there is no turn {turn} in {}", plain::one_line(conversation))));
         }
@@ -473,7 +471,13 @@ impl Chats {
         for day in days {
             self.memory.store.forget_records(Days { first: day, last: day }, conversation).await?;
         }
-        let files = self.memory.store.documents(&self.folder(conversation).0).await?;
+        let mut files = self.memory.store.documents(&self.folder(conversation).0).await?;
+        if let Some(opening) = self.about(conversation).await?.and_then(|about| about.opening) {
+            // Another may have begun the same way since.
+            let place = opening_place(&opening)?;
+            let named = self.memory.store.document(&place).await?.unwrap_or_default();
+            files.extend((named.trim_ascii() == conversation.as_bytes()).then_some(place));
+        }
         for place in &files {
             self.memory.store.remove(place).await?;
         }

@@ -7,34 +7,38 @@
 mod folder;
 mod reflect;
 
-pub use folder::{Conversation, FactLine, Forgotten, Kept};
+pub use folder::{Conversation, Forgotten, Kept};
 pub use reflect::Reflected;
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use folder::Opening;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use icecore_domain::budget::{self, LeftOut};
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::converse::hear::{self, LastTurn, New, Sent};
+use icecore_domain::converse::hear::{self, New, Sent};
 use icecore_domain::converse::truth::{self, Fact};
-use icecore_domain::converse::turn::{self, TurnLog};
+use icecore_domain::converse::turn::{self, TurnLine, TurnLog};
 use icecore_domain::event::{Kind, Priority, Scope};
 use icecore_domain::gate;
+use icecore_domain::hash::Hash;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::packs::Pack;
 use icecore_domain::packs::chat::{self, Line, Material, Told};
 use icecore_domain::plain;
-use icecore_domain::record::{MAX_TEXT_BYTES, Record, Role, Said};
+use icecore_domain::record::{Digest, MAX_TEXT_BYTES, Record, Role, Said};
 use icecore_domain::summary::{SummaryQuery, Tier};
 use icecore_store::Position;
 use tokio::sync::{Mutex, oneshot, watch};
 
 use crate::config::{Mode, Placement};
 use crate::prompts::Prompts;
-use crate::{Error, Gaps, Memory, Result};
+use crate::{Error, Memory, Result};
 
 /// So many records of a conversation are read when it is opened: a turn with tools has more than two.
 const RECENT_RECORDS: usize = 200;
@@ -44,6 +48,8 @@ const EVERYWHERE: usize = 60;
 const OPEN_ROOMS: usize = 10_000;
 /// After so many more turns it is looked up what older stretches came to.
 const LOOK_AT_OLDER: usize = 40;
+/// The field that says how many bytes a text had before it was cut.
+pub const CUT: &str = "cut_from_bytes";
 /// The tag of what was lifted from a conversation to everywhere.
 pub const PROMOTED: &str = "promoted";
 
@@ -100,6 +106,14 @@ pub struct Begun {
     said: Vec<Message>,
     /// The last turn that was kept when this one began.
     after: u64,
+    /// What tells this exchange from others that get the same number.
+    mark: String,
+    /// The exchange that is gone on with or asked for again.
+    again: Option<String>,
+    /// How the conversation began, if it has no name of its own.
+    opening: Option<Opening>,
+    /// Its number, unless it is that of an earlier exchange.
+    number: Option<Arc<Number>>,
 }
 
 /// What the model replied.
@@ -116,7 +130,11 @@ pub struct Reply {
 /// One exchange, word for word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exchange {
+    /// What the ids of its records begin with. Two processes may give the same number to two exchanges; they are two all the same.
+    pub(crate) id: String,
     pub(crate) turn: u64,
+    /// How many records it has.
+    pub(crate) records: usize,
     pub(crate) ts: Moment,
     pub(crate) before: usize,
     pub(crate) asked: String,
@@ -128,6 +146,8 @@ pub(crate) struct Exchange {
 struct State {
     /// The last exchanges, oldest first.
     recent: Vec<Exchange>,
+    /// What the records of which days came to when these were read; none if they must be read again.
+    said: Option<(Days, Digest)>,
     /// The conversation's ledger, folded into facts, and how many bytes it had.
     facts: Vec<Fact>,
     ledger_bytes: usize,
@@ -147,6 +167,49 @@ struct Room {
     reflecting: Mutex<()>,
     /// The last turn that waits to be remembered; 0 if none does.
     waiting: watch::Sender<u64>,
+    /// The numbers of turns that have begun and are not over.
+    under_way: StdMutex<BTreeSet<u64>>,
+}
+
+impl Room {
+    fn under_way(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The number of a turn that is under way: nobody else gets it until it is over.
+struct Number {
+    room: Arc<Room>,
+    turn: u64,
+    is_over: AtomicBool,
+}
+
+impl Number {
+    /// The next one after what is kept and what is under way.
+    fn next(room: &Arc<Room>, kept: u64) -> Self {
+        let mut under_way = room.under_way();
+        let turn = under_way.last().copied().unwrap_or(0).max(kept) + 1;
+        under_way.insert(turn);
+        Self { room: room.clone(), turn, is_over: AtomicBool::new(false) }
+    }
+
+    fn end(&self) {
+        if !self.is_over.swap(true, Ordering::Relaxed) {
+            self.room.under_way().remove(&self.turn);
+        }
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Number({})", self.turn)
+    }
 }
 
 /// The conversations of one memory.
@@ -160,7 +223,13 @@ pub struct Chats {
     queue: StdMutex<Vec<(Vec<Said>, Waiting)>>,
     writing: Mutex<()>,
     waits: AtomicBool,
+    /// A seed that no other has, and how often it was used.
+    seed: Hash,
+    marks: AtomicU64,
 }
+
+/// How often conversations were opened in this process.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// What holds in every conversation.
 #[derive(Debug, Clone, Default)]
@@ -170,14 +239,18 @@ struct Everywhere {
 }
 
 /// Who waits for messages to be written.
-type Waiting = oneshot::Sender<std::result::Result<(), String>>;
+type Waiting = oneshot::Sender<std::result::Result<Vec<String>, String>>;
 
 impl Chats {
     /// The conversations of this memory. The prompts are read once.
     pub async fn open(memory: Arc<Memory>) -> Result<Self> {
         let prompts = Prompts::load(memory.store.as_ref()).await?;
+        let (process, opened) = (std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
+        let seed = Hash::of(format!("{} {process} {opened}", memory.now().at()).as_bytes());
         Ok(Self {
             memory,
+            seed,
+            marks: AtomicU64::new(0),
             prompts,
             rooms: StdMutex::default(),
             everywhere: StdMutex::default(),
@@ -198,13 +271,30 @@ impl Chats {
             // One that nobody is in can be opened again.
             rooms.retain(|_, room| Arc::strong_count(room) > 1);
         }
-        let new = || Arc::new(Room { state: Mutex::default(), reflecting: Mutex::default(), waiting: watch::Sender::new(0) });
+        let new = || {
+            Arc::new(Room {
+                state: Mutex::default(),
+                reflecting: Mutex::default(),
+                waiting: watch::Sender::new(0),
+                under_way: StdMutex::default(),
+            })
+        };
         rooms.entry(conversation.to_owned()).or_insert_with(new).clone()
     }
 
-    /// How many conversations are open.
-    pub fn open_rooms(&self) -> usize {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner).len()
+    /// A word that nobody else has.
+    fn unique(&self) -> String {
+        self.seed.then(&self.marks.fetch_add(1, Ordering::Relaxed).to_be_bytes()).short()
+    }
+
+    /// What tells an exchange from others of the same number: what is asked after what. The same request gives the same, so that
+    /// asking again revises; who sends only the newest words may say the same twice and mean it.
+    fn mark(&self, new: &New, sent: &[Sent<'_>]) -> String {
+        if !new.tells_history() {
+            return self.unique();
+        }
+        let before = sent[..new.from].last().map_or("", |sent| sent.text);
+        Hash::of(b"exchange").then(&new.before.to_be_bytes()).then(before.as_bytes()).then(new.asked.as_bytes()).short()
     }
 
     /// Puts together what the model is told. Waits a little if the last turn is still being remembered.
@@ -218,9 +308,12 @@ impl Chats {
             .map(|(message, text)| Sent { role: &message.role, text, has_tools: message.has_tools })
             .collect();
         let named = heard.conversation.as_deref().and_then(hear::name);
-        let conversation = match named {
-            Some(name) => name,
-            None => self.by_opening(&sent).await?,
+        let (conversation, opening) = match named {
+            Some(name) => (name, None),
+            None => {
+                let opening = Opening::of(&sent);
+                (self.by_opening(&opening).await?, Some(opening))
+            }
         };
         let room = self.room(&conversation);
         let mut waiting = room.waiting.subscribe();
@@ -229,13 +322,21 @@ impl Chats {
         let mut state = room.state.lock().await;
         let state = self.fresh(&conversation, &mut state).await?;
         let new = hear::new(&sent);
-        let last = state.recent.last().map(|last| LastTurn { turn: last.turn, before: last.before, asked: last.asked.clone() });
-        let known = last.as_ref().map_or_else(|| last_turn(&state.log), |last| last.turn.max(last_turn(&state.log)));
-        let turn = hear::turn(&new, last.as_ref()).max(if last.is_none() { known + 1 } else { 1 });
+        let mark = self.mark(&new, &sent);
+        let again = asked_again(&new, &state.recent).cloned();
+        let known = state.recent.last().map_or(0, |last| last.turn).max(last_turn(&state.log));
+        let (turn, again, number) = match again {
+            Some(exchange) => (exchange.turn, Some(exchange.id), None),
+            None => {
+                let number = Number::next(&room, known);
+                (number.turn, None, Some(Arc::new(number)))
+            }
+        };
         let mode = heard.mode.unwrap_or_else(|| policy.mode());
 
-        // Raw turns are those before this one.
-        let before: Vec<&Exchange> = state.recent.iter().filter(|exchange| exchange.turn < turn).collect();
+        // Raw turns are those before this one in which both sides said something.
+        let before: Vec<&Exchange> =
+            state.recent.iter().filter(|exchange| exchange.turn <= turn && Some(&exchange.id) != again.as_ref()).collect();
         let raw = self.raw_window(&before);
         let asked: Vec<&str> = raw.iter().map(|exchange| exchange.asked.as_str()).collect();
         let shown = match mode {
@@ -245,12 +346,11 @@ impl Chats {
         let window: Vec<(&'static str, String)> = raw
             .iter()
             .zip(shown)
-            .filter(|(exchange, shown)| *shown && !exchange.asked.is_empty() && !exchange.replied.is_empty())
+            .filter(|(_, shown)| *shown)
             .flat_map(|(exchange, _)| [("user", exchange.asked.clone()), ("assistant", exchange.replied.clone())])
             .collect();
 
-        let first_raw = raw.first().map_or(turn, |exchange| exchange.turn);
-        let material = self.material(state, first_raw).await?;
+        let material = self.material(state, &before, &raw, turn).await?;
         let chosen = chat::choose(&material, policy.memory_tokens);
         // What the person asks for, and what the model marked in its last reply.
         let marked = before.last().map_or("", |last| last.replied.as_str());
@@ -278,6 +378,10 @@ impl Chats {
             left_out: chosen.left_out,
             cost_tokens: state.log.turns.values().map(|line| line.tokens_in + line.tokens_out).sum(),
             after: known,
+            mark,
+            again,
+            opening,
+            number,
             new,
             said,
         })
@@ -291,18 +395,16 @@ impl Chats {
         Ok(chat::pack(self.memory.now().day(), &block, &begun.window, begun.injected, begun.left_out))
     }
 
-    /// Keeps an exchange. It is on the disk when this returns; it waits to be remembered until [`Chats::reflect`] has run.
-    pub async fn end(&self, begun: &Begun, reply: &Reply) -> Result<()> {
+    /// Keeps an exchange, and says what of it was too long to be kept whole. It is on the disk when this returns; it waits to be
+    /// remembered until [`Chats::reflect`] has run.
+    pub async fn end(&self, begun: &Begun, reply: &Reply) -> Result<Vec<String>> {
         let conversation = &begun.conversation;
         let now = self.memory.now();
         let room = self.room(conversation);
         let mut state = room.state.lock().await;
-        // Whoever spoke at the same time may have been given the same number and have ended first; two exchanges under one number
-        // would be taken for one that was sent twice.
-        let last = state.as_ref().and_then(|state| state.recent.last()).filter(|last| begun.turn > begun.after && last.turn >= begun.turn);
-        let turn = last.map_or(begun.turn, |last| {
-            hear::turn(&begun.new, Some(&LastTurn { turn: last.turn, before: last.before, asked: last.asked.clone() }))
-        });
+        let state = self.recent(conversation, &mut state).await?;
+        let (turn, id) = place(begun, &state.recent, &room);
+        let known = state.recent.iter().find(|exchange| exchange.id == id).cloned();
         let field = |name: &str, value: String| (name.to_owned(), value);
         let mut said: Vec<Said> = Vec::new();
         for (at, message) in begun.said.iter().enumerate() {
@@ -312,56 +414,68 @@ impl Chats {
             if at == 0 {
                 extra.push(field("before", begun.new.before.to_string()));
             }
-            let id = Some(format!("turn-{turn}.{at}"));
+            let id = Some(format!("{id}.{at}"));
             said.push(Said { ts: Some(now), id, role: Some(role), text: message.text.clone(), parts, extra, ..Said::default() });
         }
         let mut extra = vec![field("turn", turn.to_string())];
         if !reply.complete {
             extra.push(field("complete", "false".into()));
         }
-        let id = Some(format!("turn-{turn}.{}", begun.said.len()));
         said.push(Said {
             ts: Some(now),
-            id,
+            id: Some(format!("{id}.{}", begun.said.len())),
             role: Some(Role::Assistant),
             text: reply.text.clone(),
             parts: reply.parts.clone(),
             extra,
             ..Said::default()
         });
-        for one in &mut said {
+        let mut cut = Vec::new();
+        for (at, one) in said.iter_mut().enumerate() {
             one.conversation = Some(conversation.clone());
             if one.text.len() > MAX_TEXT_BYTES {
-                one.extra.push(field("cut_from_bytes", one.text.len().to_string()));
+                cut.push(format!("message {} has {} bytes, of which {MAX_TEXT_BYTES} are kept", at + 1, one.text.len()));
+                one.extra.push(field(CUT, one.text.len().to_string()));
                 one.text.truncate(one.text.floor_char_boundary(MAX_TEXT_BYTES));
             }
         }
         if begun.after == 0 {
             self.introduce(conversation, begun, reply).await?;
         }
-        self.keep(said).await?;
-        if let Some(state) = state.as_mut() {
-            let exchange = Exchange {
-                turn,
-                ts: now,
-                before: begun.new.before,
-                asked: begun.new.asked.clone(),
-                replied: self.memory.gate_text(&reply.text).trim().to_owned(),
-            };
-            state.recent.retain(|known| known.turn != exchange.turn);
-            state.recent.push(exchange);
-            let most = self.memory.policy.chat.window_turns + self.memory.policy.chat.long_extra_turns;
-            let surplus = state.recent.len().saturating_sub(most + 1);
-            state.recent.drain(..surplus);
+        let records = said.len();
+        cut.extend(self.keep(said).await?);
+        let replied = self.memory.gate_text(&reply.text).trim().to_owned();
+        state.recent.retain(|exchange| exchange.id != id);
+        state.recent.push(Exchange {
+            id,
+            turn,
+            records,
+            ts: now,
+            before: begun.new.before,
+            asked: begun.new.asked.clone(),
+            // A call of a tool without words does not take away what was said before it.
+            replied: if replied.is_empty() { known.as_ref().map_or(replied, |known| known.replied.clone()) } else { replied },
+        });
+        state.recent.sort_by_key(|exchange| exchange.turn);
+        let most = self.memory.policy.chat.window_turns + self.memory.policy.chat.long_extra_turns;
+        let surplus = state.recent.len().saturating_sub(most + 1);
+        state.recent.drain(..surplus);
+        if let Some(number) = &begun.number {
+            number.end();
         }
+        // If there is more than this exchange has added, somebody else has spoken; then it is read again.
+        let new = records.saturating_sub(known.map_or(0, |known| known.records)) as u64;
+        let before = state.said.take();
+        let is_ours = |said: &(Days, Digest)| before.is_some_and(|before| said.0 == before.0 && said.1.records == before.1.records + new);
+        state.said = self.said_lately(conversation).await.ok().filter(is_ours);
         if self.waits.load(Ordering::Relaxed) {
             room.waiting.send_modify(|waiting| *waiting = turn);
         }
-        Ok(())
+        Ok(cut)
     }
 
     /// Keeps messages. What others hand in while one is writing is written together: a disk takes many as quickly as one.
-    async fn keep(&self, said: Vec<Said>) -> Result<()> {
+    async fn keep(&self, said: Vec<Said>) -> Result<Vec<String>> {
         let (done, kept) = oneshot::channel();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((said, done));
         {
@@ -369,19 +483,20 @@ impl Chats {
             let batch = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
             let (said, waiting): (Vec<Vec<Said>>, Vec<_>) = batch.into_iter().unzip();
             if !said.is_empty() {
-                let taken = self.memory.add_messages(said.concat(), &Gaps::default()).await;
-                let outcome = match taken {
-                    Ok(taken) if taken.complaints.is_empty() => Ok(()),
-                    Ok(taken) => Err(taken.complaints.join("; ")),
-                    Err(error) => Err(error.to_string()),
+                let outcomes = match self.memory.add_lots(said).await {
+                    Ok(lots) => lots
+                        .into_iter()
+                        .map(|taken| if taken.complaints.is_empty() { Ok(taken.cut) } else { Err(taken.complaints.join("; ")) })
+                        .collect(),
+                    Err(error) => vec![Err(error.to_string()); waiting.len()],
                 };
-                for done in waiting {
-                    let _ = done.send(outcome.clone());
+                for (done, outcome) in waiting.into_iter().zip(outcomes) {
+                    let _ = done.send(outcome);
                 }
             }
         }
         match kept.await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(cut)) => Ok(cut),
             Ok(Err(why)) => Err(Error::Busy(format!("the exchange was not kept: {why}"))),
             Err(_) => Err(Error::Busy("the exchange was not kept: writing broke off".into())),
         }
@@ -396,14 +511,16 @@ impl Chats {
     /// The turns that stand word for word: the last ones, and a long reply a little longer.
     fn raw_window<'a>(&self, before: &[&'a Exchange]) -> Vec<&'a Exchange> {
         let policy = &self.memory.policy.chat;
+        let has_both_sides = |exchange: &&&Exchange| !exchange.asked.is_empty() && !exchange.replied.is_empty();
+        let before: Vec<&Exchange> = before.iter().filter(has_both_sides).copied().collect();
         let from = before.len().saturating_sub(policy.window_turns);
         let longer = before.len().saturating_sub(policy.window_turns + policy.long_extra_turns);
         let is_long = |exchange: &&&Exchange| budget::words(&exchange.replied) > policy.long_words;
         before[longer..from].iter().filter(is_long).chain(&before[from..]).copied().collect()
     }
 
-    /// All that could be told of a conversation, but for the turns that stand word for word.
-    async fn material(&self, state: &State, first_raw: u64) -> Result<Material> {
+    /// All that could be told of a conversation before a turn, but for what stands word for word.
+    async fn material(&self, state: &State, before: &[&Exchange], raw: &[&Exchange], turn: u64) -> Result<Material> {
         let line = |fact: &Fact| Line { id: fact.id.to_string(), text: plain::one_line(&fact.text) };
         let (hard, facts): (Vec<&Fact>, Vec<&Fact>) = state.facts.iter().partition(|fact| fact.hard);
         let mut material = Material {
@@ -415,13 +532,19 @@ impl Chats {
         let everywhere = self.everywhere().await?;
         material.hard.splice(0..0, everywhere.hard);
         material.everywhere = everywhere.others;
-        for summary in state.log.turns.values().filter(|line| line.turn < first_raw) {
-            material.turns.push(Told {
-                turn: summary.turn,
-                user: summary.user_summary.clone(),
-                assistant: summary.assistant_summary.clone(),
-            });
+        let is_raw = |exchange: &&&Exchange| raw.iter().any(|raw| raw.id == exchange.id);
+        let (shown, hidden): (Vec<&Exchange>, Vec<&Exchange>) = before.iter().partition(is_raw);
+        let stands = |turn: u64| shown.iter().any(|exchange| exchange.turn == turn) && !hidden.iter().any(|other| other.turn == turn);
+        let mut told: BTreeMap<u64, Told> = BTreeMap::new();
+        for line in state.log.turns.values().filter(|line| line.turn < turn && !stands(line.turn) && !line.is_empty()) {
+            told.insert(line.turn, Told { turn: line.turn, user: line.user_summary.clone(), assistant: line.assistant_summary.clone() });
         }
+        // A turn that is not in the log yet is told by its first words.
+        for exchange in hidden.iter().filter(|exchange| !state.log.turns.contains_key(&exchange.turn)) {
+            let line = TurnLine::raw(exchange.turn, exchange.ts, &exchange.asked, &exchange.replied, "");
+            told.insert(line.turn, Told { turn: line.turn, user: line.user_summary, assistant: line.assistant_summary });
+        }
+        material.turns = told.into_values().collect();
         material.older.clone_from(&state.older);
         Ok(material)
     }
@@ -466,15 +589,29 @@ impl Chats {
         Ok(own.map(|summary| Line { id: summary.period.to_string(), text: plain::one_line(&summary.headline) }).collect())
     }
 
-    /// The state of a conversation as it is now: read when it is first needed, and again where its files have grown.
+    /// What the records of a conversation come to on the days on which somebody may be speaking in it now.
+    async fn said_lately(&self, conversation: &str) -> Result<(Days, Digest)> {
+        let today = self.memory.now().day();
+        let days = Days { first: today.yesterday().unwrap_or(today), last: today };
+        Ok((days, self.memory.store.said_in(conversation, days).await?))
+    }
+
+    /// The last exchanges of a conversation as they are now: read when they are first needed, and again if another process has
+    /// added to them.
+    async fn recent<'a>(&self, conversation: &str, state: &'a mut Option<State>) -> Result<&'a mut State> {
+        // Asked before it is read: what comes in between is seen the next time.
+        let said = self.said_lately(conversation).await?;
+        let state = state.get_or_insert_default();
+        if state.said != Some(said) {
+            state.recent = exchanges(&self.memory.store.last_said(conversation, RECENT_RECORDS).await?);
+            state.said = Some(said);
+        }
+        Ok(state)
+    }
+
+    /// The state of a conversation as it is now, with its files, which are read again where they have grown.
     async fn fresh<'a>(&self, conversation: &str, state: &'a mut Option<State>) -> Result<&'a mut State> {
-        let state = match state {
-            Some(state) => state,
-            None => {
-                let records = self.memory.store.last_said(conversation, RECENT_RECORDS).await?;
-                state.insert(State { recent: exchanges(&records), ..State::default() })
-            }
-        };
+        let state = self.recent(conversation, state).await?;
         let folder = self.folder(conversation);
         let ledger = self.read(&folder.events()).await?;
         if ledger.len() != state.ledger_bytes {
@@ -504,28 +641,69 @@ fn last_turn(log: &TurnLog) -> u64 {
     log.turns.keys().next_back().copied().unwrap_or(0)
 }
 
-fn number(record: &Record, name: &str) -> Option<u64> {
-    record.extra.iter().find(|(field, _)| field == name).and_then(|(_, raw)| raw.trim_matches('"').parse().ok())
+/// The number under which an exchange is kept, and what the ids of its records begin with.
+fn place(begun: &Begun, recent: &[Exchange], room: &Room) -> (u64, String) {
+    let id = |turn: u64| format!("turn-{turn}-{}", begun.mark);
+    if let Some(id) = &begun.again {
+        return (begun.turn, id.clone());
+    }
+    // Somebody may have asked for the same meanwhile, or this very exchange was kept, and only saying so failed.
+    let known = asked_again(&begun.new, recent).or_else(|| recent.iter().rev().find(|exchange| exchange.id == id(exchange.turn)));
+    if let Some(known) = known {
+        return (known.turn, known.id.clone());
+    }
+    let last = recent.last().map_or(0, |last| last.turn).max(begun.after);
+    let under_way = room.under_way();
+    let turn = if recent.iter().any(|exchange| exchange.turn == begun.turn) {
+        // Another process has given the same number.
+        under_way.last().copied().unwrap_or(0).max(last) + 1
+    } else if begun.turn > last && under_way.range(last + 1..begun.turn).next().is_none() {
+        // Whoever had the numbers before this one has failed.
+        last + 1
+    } else {
+        begun.turn
+    };
+    (turn, id(turn))
 }
 
-/// The turn that a record belongs to, if it came through the server.
-fn turn_of(record: &Record) -> Option<u64> {
-    number(record, "turn")
+/// The exchange of the last turn that a request goes on with or asks for again.
+fn asked_again<'a>(new: &New, recent: &'a [Exchange]) -> Option<&'a Exchange> {
+    let last = recent.last()?.turn;
+    let mut of_last_turn = recent.iter().rev().take_while(|exchange| exchange.turn == last);
+    of_last_turn.find(|exchange| new.is_again(exchange.before, &exchange.asked))
+}
+
+/// One exchange for each turn, for what has one line for each: where two have the same number, both are told in it.
+pub(crate) fn by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
+    let mut found: Vec<Exchange> = Vec::new();
+    for exchange in exchanges {
+        match found.last_mut().filter(|last| last.turn == exchange.turn) {
+            Some(last) => {
+                for (text, more) in [(&mut last.asked, &exchange.asked), (&mut last.replied, &exchange.replied)] {
+                    *text = [text.as_str(), more].iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("\n\n");
+                }
+            }
+            None => found.push(exchange),
+        }
+    }
+    found
 }
 
 /// The exchanges of records: turn by turn, what was asked and what was replied.
 pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
     let mut found: Vec<Exchange> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for record in records {
-        let Some(turn) = turn_of(record) else { continue };
-        let known = found.iter().position(|exchange| exchange.turn == turn);
-        let at = known.unwrap_or_else(|| {
+        let Some(turn) = record.turn() else { continue };
+        let id = record.id.rsplit_once('.').map_or(record.id.as_str(), |(exchange, _)| exchange);
+        let at = *places.entry(id).or_insert_with(|| {
             let (asked, replied) = (String::new(), String::new());
-            found.push(Exchange { turn, ts: record.ts, before: 0, asked, replied });
+            found.push(Exchange { id: id.to_owned(), turn, records: 0, ts: record.ts, before: 0, asked, replied });
             found.len() - 1
         });
         let exchange = &mut found[at];
-        if let Some(before) = number(record, "before") {
+        exchange.records += 1;
+        if let Some(before) = record.number("before") {
             exchange.before = before as usize;
         }
         let text = record.text.trim();

@@ -3,7 +3,7 @@
 //! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or talks nonsense leaves a line
 //! with the raw words in the log; the turn counts as unsummarised and is tried again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use icecore_domain::budget;
@@ -17,7 +17,6 @@ use icecore_domain::converse::truth::{self, Diff, Fact, Whence};
 use icecore_domain::converse::turn::{self, State, TurnLine, TurnLog, TurnSummary};
 use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
-use icecore_domain::ledger::Ledger;
 use icecore_domain::plain;
 use icecore_domain::record::Record;
 use icecore_domain::summary::Cost;
@@ -25,7 +24,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::folder::path;
-use super::{Chats, Exchange, exchanges, last_turn, turn_of};
+use super::{Chats, Exchange, by_turn, exchanges, last_turn};
 use crate::llm::{Ask, Schema, reply};
 use crate::prompts::Exchanged;
 use crate::rollup::{Asking, Question};
@@ -90,18 +89,23 @@ impl Chats {
         let mut said = {
             let room = self.room(conversation);
             let mut state = room.state.lock().await;
-            self.fresh(conversation, &mut state).await?.recent.clone()
+            by_turn(self.fresh(conversation, &mut state).await?.recent.clone())
         };
         let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
         let mut pending = turn::pending(&log, last);
-        let grown = said.last().filter(|exchange| has_grown(&log, exchange)).map(|exchange| exchange.turn);
-        pending.extend(grown.filter(|turn| !pending.contains(turn)));
+        // Of the oldest that is at hand a part may be missing, if there is more than one.
+        let whole = said.get(usize::from(said.len() > 1)..).unwrap_or_default();
+        let grown: BTreeSet<u64> = whole.iter().filter(|exchange| has_grown(&log, exchange)).map(|exchange| exchange.turn).collect();
+        pending.extend(grown.iter().filter(|turn| !pending.contains(turn)).collect::<Vec<_>>());
         if pending.first().is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first)) {
-            said = exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?);
+            said = by_turn(exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?));
         }
         for turn in pending {
-            let Some(exchange) = said.iter().find(|exchange| exchange.turn == turn) else { continue };
-            if !again && Some(turn) != grown && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
+            let Some(exchange) = said.iter().find(|exchange| exchange.turn == turn) else {
+                self.close_gap(conversation, turn, &log).await?;
+                continue;
+            };
+            if !again && !grown.contains(&turn) && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
                 continue;
             }
             self.reflect_turn(conversation, exchange, log.turns.get(&turn), asking, &mut reflected).await?;
@@ -109,6 +113,18 @@ impl Chats {
         self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
         self.write_truth(conversation, last, &reflected).await?;
         Ok(reflected)
+    }
+
+    /// Notes that there is nothing to remember of a number that nobody has any more, so that nobody looks for it again. Should it
+    /// be another process's, its exchange will not have the reply that is noted here, and counts as grown.
+    async fn close_gap(&self, conversation: &str, turn: u64, log: &TurnLog) -> Result<()> {
+        if log.turns.contains_key(&turn) || self.room(conversation).under_way().contains(&turn) {
+            return Ok(());
+        }
+        let mut line = TurnLine::nothing(turn, self.memory.now());
+        line.extra.insert(REPLY.into(), hear::reply_hash("").into());
+        let text = line.line();
+        self.grow(&self.folder(conversation).turns(), |_| text.clone()).await.map(|_| ())
     }
 
     /// Whether a turn that failed is to be tried again: later and later.
@@ -134,7 +150,7 @@ impl Chats {
         reflected.artifacts += self.keep_artifacts(conversation, exchange).await?;
         let depth =
             depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
-        let facts = self.facts_of(conversation).await?;
+        let facts = self.facts_now(conversation).await?;
         let asked = match asking {
             Some(asking) => self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?,
             None => Asked::Answered(extracted(exchange), Cost::default()),
@@ -200,10 +216,6 @@ impl Chats {
         let text = line.line();
         self.grow(&self.folder(conversation).turns(), |_| text.clone()).await?;
         Ok(())
-    }
-
-    async fn facts_of(&self, conversation: &str) -> Result<Vec<Fact>> {
-        Ok(truth::facts(&Ledger::read(&self.read(&self.folder(conversation).events()).await?, None), conversation))
     }
 
     /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
@@ -291,7 +303,7 @@ impl Chats {
         if !reflected.summarized.iter().any(|turn| turn % every == 0) {
             return Ok(());
         }
-        let facts = self.facts_of(conversation).await?;
+        let facts = self.facts_now(conversation).await?;
         if facts.len() < WORTH_CONSOLIDATING {
             return Ok(());
         }
@@ -356,7 +368,7 @@ impl Chats {
         if reflected.changes == 0 && !is_due {
             return Ok(());
         }
-        let facts = self.facts_of(conversation).await?;
+        let facts = self.facts_now(conversation).await?;
         if reflected.changes > 0 {
             let text = truth::snapshot(&facts, last, self.memory.now());
             self.memory.store.put(&path(&self.folder(conversation).base_truth())?, text.as_bytes()).await?;
@@ -376,7 +388,7 @@ impl Chats {
         let mut last: BTreeMap<String, (u64, Vec<Record>)> = BTreeMap::new();
         for day in (Days { first, last: today }).iter() {
             for record in self.memory.store.records(Days { first: day, last: day }).await? {
-                let Some(turn) = turn_of(&record) else { continue };
+                let Some(turn) = record.turn() else { continue };
                 let (known, records) = last.entry(record.conversation.clone()).or_default();
                 if turn > *known {
                     *known = turn;
@@ -391,7 +403,7 @@ impl Chats {
         for (name, (turn, records)) in last {
             let log = turn::read(&self.read(&self.folder(&name).turns()).await?);
             let waits = |turn: &u64| has_model || !log.turns.contains_key(turn);
-            let grown = exchanges(&records).last().is_some_and(|exchange| has_grown(&log, exchange));
+            let grown = by_turn(exchanges(&records)).last().is_some_and(|exchange| has_grown(&log, exchange));
             if grown || turn::pending(&log, turn.max(last_turn(&log))).iter().any(waits) {
                 found.push(name);
             }

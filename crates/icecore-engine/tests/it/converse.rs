@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use icecore_domain::converse::turn::State;
+use icecore_domain::record::{Role, Said};
 use icecore_engine::config::Mode;
 use icecore_engine::converse::{Begun, Chats, Heard, Message, Reply};
 use icecore_engine::llm::{Answer, Ask, Finish, Llm, Probe, Trouble};
-use icecore_engine::{Asking, Memory};
+use icecore_engine::{Asking, Gaps, Memory};
 use serde_json::{Value, json};
 
 use crate::Home;
@@ -393,4 +394,251 @@ fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
         });
     }
     assert!((1..12).contains(&acknowledged), "{acknowledged}");
+}
+
+fn words(records: &[icecore_domain::record::Record]) -> Vec<String> {
+    records.iter().map(|record| record.text.clone()).collect()
+}
+
+/// A process that has not seen what another one writes, as far as a file shows it.
+async fn unseen(home: &Home, exchange: &str, turn: u64, asked: &str, replied: &str) {
+    let said = |at: usize, role, text: &str| Said {
+        conversation: Some("app".into()),
+        id: Some(format!("{exchange}.{at}")),
+        role: Some(role),
+        text: text.into(),
+        extra: vec![("turn".into(), turn.to_string())],
+        ..Said::default()
+    };
+    let both = vec![said(0, Role::User, asked), said(1, Role::Assistant, replied)];
+    home.at(NOON).add_messages(both, &Gaps::default()).await.unwrap();
+}
+
+// C1, C8
+#[test]
+fn two_processes_in_one_conversation_lose_no_words() {
+    let home = hasty();
+    run(async {
+        let (a, b) = (chats(&home, NOON).await, chats(&home, NOON).await);
+        let mut all = Vec::new();
+        for at in 0..4 {
+            for (who, chats) in [("a", &a), ("b", &b)] {
+                let (asked, replied) = (format!("{who} asks {at}"), format!("{who} hears {at}"));
+                let begun = turn(chats, "app", &asked, &replied).await;
+                all.extend([asked, replied]);
+                assert_eq!(begun.turn, all.len() as u64 / 2, "each sees what the other has kept");
+            }
+        }
+        // At the same time, in other words and in the same.
+        for asked in [["one", "two"], ["go on", "go on"]] {
+            let begun = [
+                a.begin(heard("app", vec![message("user", asked[0])])).await.unwrap(),
+                b.begin(heard("app", vec![message("user", asked[1])])).await.unwrap(),
+            ];
+            for ((chats, begun), asked) in [&a, &b].into_iter().zip(&begun).zip(asked) {
+                let replied = format!("{asked}, then {}", all.len());
+                chats.end(begun, &reply(&replied)).await.unwrap();
+                all.extend([asked.to_owned(), replied]);
+            }
+        }
+        let third = chats(&home, LATER).await;
+        let exported = third.export("app").await.unwrap();
+        let kept: Vec<&str> = exported["messages"].as_array().unwrap().iter().filter_map(|one| one["text"].as_str()).collect();
+        assert_eq!(kept, all);
+        let window = |begun: Begun| begun.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+        let now = || heard("app", vec![message("user", "and now?")]);
+        for chats in [&a, &b, &third] {
+            assert_eq!(window(chats.begin(now()).await.unwrap()), all[all.len() - 12..], "the last six, whoever said them");
+        }
+    });
+}
+
+// C1, C8
+#[test]
+fn two_exchanges_under_one_number_are_both_told_and_remembered() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        turn(&chats, "app", "hello", "hi").await;
+        unseen(&home, "turn-2-aaaaaaaa", 2, "Never use tabs.", "noted").await;
+        chats.reflect("app", None, false).await.unwrap();
+        unseen(&home, "turn-2-bbbbbbbb", 2, "We must always use UTC.", "noted too").await;
+        assert_eq!(chats.unremembered(7, false).await.unwrap(), ["app"]);
+        let begun = chats.begin(heard("app", vec![message("user", "go on")])).await.unwrap();
+        let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!((begun.turn, told), (3, vec!["hello", "hi", "Never use tabs.", "noted", "We must always use UTC.", "noted too"]));
+        assert_eq!(chats.said("app", 2).await.unwrap().len(), 4);
+        chats.reflect("app", None, false).await.unwrap();
+        let facts: Vec<String> = chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
+        assert!(facts.len() == 2 && facts.iter().any(|fact| fact.contains("UTC")), "{facts:?}");
+        assert!(chats.unremembered(7, false).await.unwrap().is_empty());
+    });
+}
+
+// C1, C7
+#[test]
+fn no_turn_vanishes_between_the_window_and_the_log() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        for n in 1..=12 {
+            // The long reply stays word for word a little longer; the next turn, of which only one side spoke, does not.
+            let replied = if n == 5 { "word ".repeat(300) } else { format!("answer {n}") };
+            turn(&chats, "app", &format!("number {n}"), if n == 6 { "" } else { &replied }).await;
+            if n < 12 {
+                chats.reflect("app", None, false).await.unwrap();
+            }
+        }
+        let begun = chats.begin(heard("app", vec![message("user", "and now?")])).await.unwrap();
+        let told = begun.memory.unwrap();
+        for n in 1..=12 {
+            let in_log = told.contains(&format!("Turn {n}:"));
+            let in_window = begun.window.iter().any(|(_, text)| *text == format!("number {n}"));
+            assert!(in_log != in_window, "turn {n} stands in the log ({in_log}) or in the window ({in_window})\n{told}");
+        }
+        assert!(told.contains("Turn 6:") && begun.window.iter().any(|(_, text)| text == "number 5"), "{told}");
+    });
+}
+
+// C3
+#[test]
+fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let unnamed = |messages: &[Message]| Heard { messages: messages.to_vec(), ..Heard::default() };
+        let hi = message("user", "hi");
+        // Both begin before either has an answer.
+        let begun = [chats.begin(unnamed(&[hi.clone()])).await.unwrap(), chats.begin(unnamed(&[hi.clone()])).await.unwrap()];
+        assert_ne!(begun[0].conversation, begun[1].conversation);
+        for (at, begun) in begun.iter().enumerate() {
+            chats.end(begun, &reply(&format!("hello {at}"))).await.unwrap();
+        }
+        for (at, first) in begun.iter().enumerate() {
+            let history = [hi.clone(), message("assistant", &format!("hello {at}")), message("user", "go on")];
+            let begun = chats.begin(unnamed(&history)).await.unwrap();
+            assert_eq!((&begun.conversation, begun.turn), (&first.conversation, 2));
+        }
+        // A conversation that was begun elsewhere goes on as one.
+        let mut history = vec![message("user", "elsewhere"), message("assistant", "yes?"), message("user", "one")];
+        let first = chats.begin(unnamed(&history)).await.unwrap();
+        chats.end(&first, &reply("1")).await.unwrap();
+        history.extend([message("assistant", "1"), message("user", "two")]);
+        let second = chats.begin(unnamed(&history)).await.unwrap();
+        assert_eq!((&second.conversation, second.turn), (&first.conversation, 2));
+        // So does one whose first reply is a call.
+        let mut history = vec![message("user", "weather?")];
+        let first = chats.begin(unnamed(&history)).await.unwrap();
+        chats.end(&first, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") }).await.unwrap();
+        history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
+        let second = chats.begin(unnamed(&history)).await.unwrap();
+        assert_eq!((&second.conversation, second.turn), (&first.conversation, 1));
+        // What is taken away is not found again.
+        chats.forget(&first.conversation).await.unwrap();
+        assert_ne!(chats.begin(unnamed(&history)).await.unwrap().conversation, first.conversation);
+    });
+}
+
+// C8
+#[test]
+fn what_is_too_long_is_kept_and_says_what_is_missing() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let text = "0123456789".repeat(500_000);
+        let raw = json!({ "role": "tool", "tool_call_id": "call_1", "content": text }).to_string();
+        let tool = Message { role: "tool".into(), text: text.clone(), raw, has_tools: true };
+        let begun = chats.begin(heard("app", vec![message("user", "look"), with_tools("assistant", ""), tool])).await.unwrap();
+        let cut = chats.end(&begun, &reply("a lot")).await.unwrap();
+        assert_eq!(cut.len(), 2, "{cut:?}");
+        let said = chats.said("app", 1).await.unwrap();
+        assert_eq!(said.len(), 4);
+        let number = |name: &str| said[2].extra.iter().find(|(field, _)| field == name).map(|(_, raw)| raw.parse::<usize>().unwrap());
+        assert_eq!(number("cut_from_bytes"), Some(5_000_000));
+        assert!(number("parts_cut_from_bytes").unwrap() > 5_000_000);
+        let parts: Value = serde_json::from_str(said[2].parts.as_deref().unwrap()).unwrap();
+        assert_eq!(parts["tool_call_id"], "call_1");
+        assert!(parts["content"].as_str().unwrap().ends_with("more bytes left out]"));
+        assert!(said.iter().all(|record| record.line().len() < 4 << 20));
+        // The same again is the same.
+        assert_eq!(home.files().iter().filter(|(path, _)| path.starts_with("memory/messages/")).count(), 1);
+        let before = home.files();
+        chats.end(&begun, &reply("a lot")).await.unwrap();
+        assert_eq!(before, home.files());
+    });
+}
+
+// C8
+#[test]
+fn a_complaint_about_one_exchange_is_its_own() {
+    let home = hasty();
+    run(async {
+        let memory = home.at(NOON);
+        let said = |text: String| vec![Said { conversation: Some("app".into()), text, ..Said::default() }];
+        let taken = memory.add_lots(vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())]).await.unwrap();
+        let complaints: Vec<usize> = taken.iter().map(|taken| taken.complaints.len()).collect();
+        assert_eq!(complaints, [0, 1, 0]);
+        assert_eq!(words(&memory.store().last_said("app", 9).await.unwrap()), ["one", "two"]);
+    });
+}
+
+// C1
+#[test]
+fn turns_at_the_same_time_have_numbers_of_their_own() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let begin = async |asked: &str| chats.begin(heard("app", vec![message("user", asked)])).await.unwrap();
+        let (one, two, three) = (begin("one").await, begin("two").await, begin("three").await);
+        assert_eq!([one.turn, two.turn, three.turn], [1, 2, 3]);
+        // Whoever ends first, each is kept under the number that was told; what fails leaves none behind, and to end twice is to
+        // end once.
+        chats.end(&two, &reply("2")).await.unwrap();
+        for _ in 0..2 {
+            chats.end(&one, &reply("1")).await.unwrap();
+        }
+        assert_eq!(words(&chats.said("app", 1).await.unwrap()), ["one", "1"]);
+        assert_eq!(words(&chats.said("app", 2).await.unwrap()), ["two", "2"]);
+        let four = begin("four").await;
+        assert_eq!(four.turn, 4);
+        drop(three);
+        chats.end(&four, &reply("4")).await.unwrap();
+        assert_eq!(words(&chats.said("app", 3).await.unwrap()), ["four", "4"]);
+        // One that fails after a later one has ended is not looked for again and again.
+        let (lost, five) = (begin("lost").await, begin("five").await);
+        chats.end(&five, &reply("5")).await.unwrap();
+        drop(lost);
+        chats.reflect("app", None, false).await.unwrap();
+        assert!(chats.unremembered(7, false).await.unwrap().is_empty());
+        let begun = begin("and now?").await;
+        assert_eq!((five.turn, begun.turn, begun.window.len()), (5, 6, 8));
+        assert!(begun.memory.is_none_or(|told| !told.contains("Turn 4")));
+    });
+}
+
+// C14
+#[test]
+fn a_list_of_conversations_counts_their_turns() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        for n in 1..=3 {
+            turn(&chats, "app", &format!("We must never do thing {n}."), "noted").await;
+        }
+        home.at(NOON)
+            .add_messages(vec![Said { conversation: Some("notes".into()), text: "x".into(), ..Said::default() }], &Gaps::default())
+            .await
+            .unwrap();
+        let listed = async || -> Vec<(String, u64, u64, usize, usize)> {
+            let one =
+                |one: icecore_engine::converse::Conversation| (one.conversation, one.messages, one.turns, one.unsummarized, one.facts);
+            let mut all: Vec<_> = chats.conversations().await.unwrap().into_iter().map(one).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(listed().await, [("app".into(), 6, 3, 3, 0), ("notes".into(), 1, 0, 0, 0)]);
+        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked never to do a thing", &[], &[], &[])));
+        chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
+        assert_eq!(listed().await[0].3, 0);
+    });
 }

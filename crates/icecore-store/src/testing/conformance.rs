@@ -394,6 +394,17 @@ async fn records(store: &dyn Store) {
     assert_eq!(last(&own, 1).await, ["two"]);
     assert_eq!(last("state", 9).await, ["saved"]);
     assert!(last("nobody", 9).await.is_empty() && last(&own, 0).await.is_empty());
+    // What they come to changes with every word, and only with theirs.
+    let digest = async |conversation: &str, first, last| store.said_in(conversation, days(first, last)).await.unwrap();
+    let both = digest(&own, "2026-02-13", "2026-02-14").await;
+    assert_eq!(both, digest(&own, "2026-02-13", "2026-02-13").await.with(digest(&own, "2026-02-14", "2026-02-14").await));
+    assert_eq!((both.records, digest("nobody", "2026-02-13", "2026-02-14").await.records), (2, 0));
+    store.add_records(vec![said("b", SATURDAY, "two!"), Record { conversation: "other".into(), ..said("y", FRIDAY, "") }]).await.unwrap();
+    let revised = digest(&own, "2026-02-13", "2026-02-14").await;
+    assert!(revised.records == 2 && revised != both);
+    store.add_records(vec![said("b", SATURDAY, "two")]).await.unwrap();
+    assert_eq!(digest(&own, "2026-02-13", "2026-02-14").await, both);
+    store.forget_records(days("2026-02-13", "2026-02-13"), "other").await.unwrap();
     // Who asks to be forgotten is forgotten, in all wordings; the others stay.
     let other = |text: &str| Record { conversation: "other".into(), ..said("x", FRIDAY, text) };
     store.add_records(vec![other("theirs"), other("theirs, again")]).await.unwrap();
@@ -412,11 +423,14 @@ async fn records(store: &dyn Store) {
 
 async fn sessions(store: &dyn Store) {
     let named = |id: &str, session: &str| Record { session: Some(session.into()), ..said(id, FRIDAY, id) };
-    let all = vec![named("a", "x"), named("b", "y"), named("c", "x"), said("d", FRIDAY, "d"), said("e", SATURDAY, "e")];
+    let mut all = vec![named("a", "x"), named("b", "y"), named("c", "x"), said("d", FRIDAY, "d"), said("e", SATURDAY, "e")];
+    all[0].extra.push(("turn".into(), "7".into()));
+    all[2].extra.push(("turn".into(), "6".into()));
     store.add_records(all[3..].to_vec()).await.unwrap();
     store.add_records(all[..3].to_vec()).await.unwrap();
     let found = store.sessions(None).await.unwrap();
     assert_eq!(found, record::sessions(&all));
+    assert_eq!(found.iter().map(|stat| stat.turn).collect::<Vec<_>>(), [0, 7, 0, 0]);
     let friday = store.sessions(Some(days("2026-02-13", "2026-02-13"))).await.unwrap();
     assert_eq!(friday.len(), 3);
     store.add_records(vec![Record { text: "another d".into(), ..all[3].clone() }]).await.unwrap();

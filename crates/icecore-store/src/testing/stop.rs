@@ -16,7 +16,7 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::rank::corpus::Corpus;
 use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::vector::{Packed, Signs};
-use icecore_domain::record::{BadLine, Key, Record, SessionStat};
+use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
@@ -222,6 +222,10 @@ impl<S: Store> Store for StopAfter<S> {
 
     async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
         self.inner.last_said(conversation, most).await
+    }
+
+    async fn said_in(&self, conversation: &str, days: Days) -> Result<Digest> {
+        self.inner.said_in(conversation, days).await
     }
 
     async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize> {

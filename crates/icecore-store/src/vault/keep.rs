@@ -14,7 +14,7 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger;
 use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
-use icecore_domain::record::{self, BadLine, Captured, Key, Record, SessionStat};
+use icecore_domain::record::{self, BadLine, Captured, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 use memchr::memmem;
@@ -390,6 +390,18 @@ impl Vault {
             found = told;
         }
         Ok(found.split_off(found.len().saturating_sub(most)))
+    }
+
+    pub(super) fn digest_of(&self, conversation: &str, days: Days) -> Result<Digest> {
+        // Whoever writes tells the index. To compare it with the files here would mean reading a day anew whenever somebody is
+        // between the two; who writes next does that under the lock.
+        if let Some(digest) = self.ask(|index| index.digest_of(conversation, days))? {
+            return Ok(digest);
+        }
+        let mut digest = Digest::default();
+        let theirs = self.records_of(days)?.into_iter().filter(|record| record.conversation == conversation);
+        theirs.for_each(|record| digest.add(record.content()));
+        Ok(digest)
     }
 
     pub(super) fn take_records_away(&self, days: Days, conversation: &str) -> Result<usize> {

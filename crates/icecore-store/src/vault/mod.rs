@@ -24,7 +24,7 @@ use icecore_domain::ledger::conflict::{self, Claim};
 use icecore_domain::ledger::integrity::{self, Check, Finding};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
-use icecore_domain::record::{BadLine, Key, Record, SessionStat};
+use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
@@ -581,6 +581,10 @@ impl Store for Vault {
 
     async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
         self.last_records_of(conversation, most)
+    }
+
+    async fn said_in(&self, conversation: &str, days: Days) -> Result<Digest> {
+        self.digest_of(conversation, days)
     }
 
     async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize> {

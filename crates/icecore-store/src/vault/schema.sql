@@ -137,7 +137,7 @@ CREATE TABLE record (
 
 CREATE INDEX record_file ON record (file);
 
--- What the records of a file come to, session by session. `session` is empty for those without one.
+-- What the records of a file come to, session by session. `session` is empty for those without one, `turn` the last of a chat.
 CREATE TABLE session (
     day          TEXT    NOT NULL,
     conversation TEXT    NOT NULL,
@@ -150,6 +150,7 @@ CREATE TABLE session (
     first        TEXT    NOT NULL,
     last         TEXT    NOT NULL,
     captured     TEXT    NOT NULL,
+    turn         INTEGER NOT NULL,
     PRIMARY KEY (day, conversation, session, file)
 ) STRICT, WITHOUT ROWID;
 

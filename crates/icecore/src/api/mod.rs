@@ -108,7 +108,9 @@ async fn answer(
     let body = match body {
         Ok(body) => body,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            return http::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", "the body is too large; send less at once");
+            let most = http::Limits::default().body_bytes >> 20;
+            let message = format!("the body is too large: at most {most} MiB are taken; send less at once");
+            return http::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &message);
         }
         Err(_) => return http::own_refusal(StatusCode::BAD_REQUEST, "usage", "the body broke off; send it again"),
     };
@@ -116,9 +118,8 @@ async fn answer(
     let work = move || async move {
         let call = Call::read(api.clone(), &route, path, &uri, &headers, &body)?;
         // Nobody's space is taken away under their hands.
-        let gate = call.user.as_deref().map(|user| api.spaces.gate(user));
-        let _held = match &gate {
-            Some(gate) => Some(gate.read().await),
+        let _held = match call.user.as_deref() {
+            Some(user) => Some(api.spaces.held(Some(user)).await),
             None => None,
         };
         (route.does)(call).await

@@ -43,7 +43,7 @@ fn text(routes: &[Route]) -> String {
         env!("CARGO_PKG_VERSION"),
         document::PATH
     );
-    page.push_str("<p>Send the server's token as <code>Authorization: Bearer …</code>. <code>X-Icecore-User</code> chooses an end user's space; without it, it is the home vault. An error is <code>{\"error\":{\"kind\",\"message\",\"status\"}}</code> and says what now.</p>\n<nav><ul>\n");
+    page.push_str("<p>Send the server's token as <code>Authorization: Bearer …</code>: it is what you set as <code>ICECORE_TOKEN</code>, or stands in the file that <code>icecore serve</code> names when it starts. <code>X-Icecore-User</code> chooses an end user's space; without it, it is the home vault. Bodies are JSON. Names in a path are percent-encoded, so that <code>a/b</code> is <code>a%2Fb</code>. An error is <code>{\"error\":{\"kind\",\"message\",\"status\"}}</code> and says what now. Chat clients use <code>/v1</code> of the same server.</p>\n<nav><ul>\n");
     for group in &groups {
         let _ = writeln!(page, "<li><a href=\"#{}\">{}</a></li>", anchor(group), escaped(group));
     }

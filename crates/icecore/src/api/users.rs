@@ -35,8 +35,7 @@ fn list(call: Call) -> Doing {
 fn export(call: Call) -> Doing {
     Box::pin(async move {
         let user = user_name(call.path("name"))?;
-        let gate = call.api.spaces.gate(&user);
-        let _held = gate.read().await;
+        let _held = call.api.spaces.held(Some(&user)).await;
         if !call.api.spaces.has(Some(&user)) {
             return Err(no_user(&user));
         }

@@ -156,6 +156,9 @@ pub fn tell(taken: &Taken, out: &mut Out) {
             if taken.revised.len() > 5 { ", …" } else { "" }
         ));
     }
+    for cut in taken.cut.iter().take(10) {
+        out.warn(cut);
+    }
     for complaint in taken.complaints.iter().take(10) {
         out.warn(complaint);
     }

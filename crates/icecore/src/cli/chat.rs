@@ -8,8 +8,10 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use clap::Args;
 use futures_util::StreamExt as _;
+use icecore_domain::converse::{artifact, hear};
 use icecore_domain::plain;
 use icecore_engine::clock::SystemClock;
+use icecore_engine::converse::Chats;
 use icecore_engine::settings::Provider;
 use serde_json::{Value, json};
 
@@ -52,7 +54,66 @@ struct Told {
     memory: Option<String>,
 }
 
+/// A reply on its way to the screen: the mark of an artifact is shown as the artifact. To other clients replies go as they are.
+#[derive(Default)]
+struct Screen(String);
+
+/// A piece of a reply.
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    /// Words as they are.
+    Words(String),
+    /// The mark of an artifact.
+    Mark(String),
+}
+
+impl Screen {
+    /// Takes more words, and says what can be shown now; the beginning of what may be a mark waits.
+    fn take(&mut self, words: &str) -> Vec<Piece> {
+        self.0.push_str(words);
+        let mut pieces = Vec::new();
+        loop {
+            let held = std::mem::take(&mut self.0);
+            let Some(at) = held.find("[[") else {
+                let end = held.strip_suffix('[').map_or(held.len(), str::len);
+                self.0 = held[end..].to_owned();
+                pieces.extend((end > 0).then(|| Piece::Words(held[..end].to_owned())));
+                return pieces;
+            };
+            pieces.extend((at > 0).then(|| Piece::Words(held[..at].to_owned())));
+            let rest = &held[at..];
+            if let Some((range, _)) = artifact::markers(rest).into_iter().find(|(range, _)| range.start == 0) {
+                pieces.push(Piece::Mark(rest[range.clone()].to_owned()));
+                self.0 = rest[range.end..].to_owned();
+            } else if may_be_a_mark(rest) {
+                self.0 = rest.to_owned();
+                return pieces;
+            } else {
+                pieces.push(Piece::Words("[".to_owned()));
+                self.0 = rest[1..].to_owned();
+            }
+        }
+    }
+
+    /// What is left when nothing more comes.
+    fn rest(&mut self) -> Vec<Piece> {
+        let rest = std::mem::take(&mut self.0);
+        if rest.is_empty() { Vec::new() } else { vec![Piece::Words(rest)] }
+    }
+}
+
+/// Whether what begins with `[[` may still become a mark.
+fn may_be_a_mark(text: &str) -> bool {
+    const KEY: &str = "artifact:";
+    const LONGEST: usize = 200;
+    let inner = text[2..].trim_start().to_ascii_lowercase();
+    let begins = inner.starts_with(KEY) || KEY.starts_with(inner.as_str());
+    begins && text.len() < LONGEST && !text.contains("]]") && !text.contains('\n')
+}
+
 struct Client {
+    /// Where artifacts are looked up.
+    chats: Arc<Chats>,
     http: reqwest::Client,
     address: String,
     token: String,
@@ -91,6 +152,7 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
     };
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), Router::new()).await?;
     let client = Client {
+        chats: spaces.of(chat.user.as_deref()).await?,
         http: reqwest::Client::builder().no_proxy().build()?,
         address: format!("http://{}", running.addr()),
         token,
@@ -182,7 +244,7 @@ impl Client {
             let message = format!("the model's server answered {}: {}", status.as_u16(), plain::one_line(&said));
             return Err(Stop::new(Exit::Failure, message).into());
         }
-        let (mut reply, mut buffer) = (String::new(), Vec::new());
+        let (mut reply, mut buffer, mut screen) = (String::new(), Vec::new(), Screen::default());
         let mut stream = response.bytes_stream();
         while let Some(piece) = stream.next().await {
             buffer.extend_from_slice(&piece.context("the reply broke off")?);
@@ -191,14 +253,14 @@ impl Client {
                 let Some(words) = words_of(&String::from_utf8_lossy(&line)) else { continue };
                 reply.push_str(&words);
                 if !out.is_json() {
-                    out.raw(&plain::visible(&words))?;
-                    out.flush()?;
+                    self.show(screen.take(&words), chat, out).await?;
                 }
             }
         }
         if out.is_json() {
             return out.json(&json!({ "reply": reply, "told": told }));
         }
+        self.show(screen.rest(), chat, out).await?;
         out.line("")?;
         let injected = told.injected.as_deref().unwrap_or_default().split(',').filter(|id| !id.is_empty()).count();
         let left = told
@@ -218,6 +280,26 @@ impl Client {
     }
 }
 
+impl Client {
+    async fn show(&self, pieces: Vec<Piece>, chat: &Chat, out: &mut Out) -> Result<()> {
+        for piece in pieces {
+            let text = match piece {
+                Piece::Words(words) => words,
+                Piece::Mark(mark) => self.marked(&mark, chat).await.unwrap_or(mark),
+            };
+            out.raw(&plain::visible(&text))?;
+        }
+        out.flush()
+    }
+
+    /// The text of the artifact that a mark names, if there is one.
+    async fn marked(&self, mark: &str, chat: &Chat) -> Option<String> {
+        let which = mark.strip_suffix("]]")?.split_once(':')?.1;
+        let name = hear::name(&chat.conversation)?;
+        self.chats.artifact(&name, which).await.ok().map(|(_, text)| text.trim_end_matches('\n').to_owned())
+    }
+}
+
 /// The words in one line of a stream, of either kind of server.
 fn words_of(line: &str) -> Option<String> {
     let data: Value = serde_json::from_str(line.trim().strip_prefix("data:")?.trim()).ok()?;
@@ -234,4 +316,36 @@ fn random_token() -> Result<String> {
     let mut random = [0_u8; 24];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // C11
+    #[test]
+    fn marks_are_found_however_a_reply_is_cut() {
+        let text = "As in [[artifact:sort.py@turn-3]]: a[[0]] and [[Artifact: b.py@v2]]; [[artifact of nobody]] [[artifact:x\ny]] [";
+        let words = |pieces: Vec<Piece>| {
+            let shown = |piece| match piece {
+                Piece::Words(words) => words,
+                Piece::Mark(mark) => format!("<{mark}>"),
+            };
+            pieces.into_iter().map(shown).collect::<String>()
+        };
+        let whole = text
+            .replace("[[artifact:sort.py@turn-3]]", "<[[artifact:sort.py@turn-3]]>")
+            .replace("[[Artifact: b.py@v2]]", "<[[Artifact: b.py@v2]]>");
+        for length in 1..=text.len() {
+            let mut screen = Screen::default();
+            let mut shown = String::new();
+            for piece in text.as_bytes().chunks(length) {
+                shown.push_str(&words(screen.take(&String::from_utf8_lossy(piece))));
+            }
+            shown.push_str(&words(screen.rest()));
+            assert_eq!(shown, whole, "in pieces of {length}");
+        }
+        // What cannot be a mark is not held back.
+        assert_eq!(words(Screen::default().take("see [[1, 2]")), "see [[1, 2]");
+    }
 }

@@ -7,7 +7,8 @@ use icecore_domain::converse::artifact;
 use icecore_domain::converse::truth::Fact;
 use icecore_domain::id::EventId;
 use icecore_domain::plain;
-use icecore_engine::converse::Chats;
+use icecore_engine::PARTS_CUT;
+use icecore_engine::converse::{CUT, Chats};
 use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
@@ -266,6 +267,11 @@ async fn said(chats: &Chats, name: &str, turn: u64, out: &mut Out) -> Result<()>
     for record in records {
         out.line(format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", record.role, record.ts))?;
         out.line(plain::visible(record.text.trim_end()))?;
+        for (field, what) in [(CUT, "text"), (PARTS_CUT, "tool calls and results")] {
+            if let Some(bytes) = record.number(field) {
+                out.line(format!("{YELLOW}(its {what} had {bytes} bytes, too many to keep all){YELLOW:#}"))?;
+            }
+        }
         out.line("")?;
     }
     Ok(())

@@ -109,12 +109,14 @@ fn tell(out: &mut Out, addr: &SocketAddr, home: &std::path::Path, token: &Source
     let chat = &models.settings.chat;
     match chat.provider {
         Provider::None | Provider::Command => {
-            out.say("  model    none: set [chat] in your config.toml, or there is nothing to pass requests on to");
+            let place = models.place.display();
+            out.say(format!("  model    none: set [chat] in {place} and start again, or there is nothing to pass chats on to"));
         }
         Provider::OpenAi | Provider::Anthropic => out.say(format!("  model    {} at {}", chat.model, chat.base_url)),
     }
     if models.summarizer.is_none() {
-        out.say("  memory is kept, and remembered by rules alone: [summarizer] of your config.toml names a model that does it better");
+        out.say("  memory is kept, and remembered by rules alone: [summarizer] there names a model that does it better");
     }
+    out.say(format!("  routes   http://{addr}/api shows them"));
     Ok(())
 }

@@ -2,8 +2,10 @@
 
 use serde_json::value::RawValue;
 
+use icecore_engine::config::{Mode, Placement};
+
 use super::body::{self, Body, Edits, Object, Unfit};
-use super::mind::{Begun, Dialect, Mode, Placement, Told};
+use super::mind::{Begun, Dialect, Told};
 use super::{anthropic, openai};
 
 /// The messages of a body, by their places in it.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use icecore_engine::config::{Mode, Placement};
 
 /// Memory, as a chat sees it.
 #[async_trait]
@@ -36,24 +37,6 @@ pub enum Dialect {
     OpenAi,
     /// `/v1/messages`.
     Anthropic,
-}
-
-/// What becomes of the history that the client sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// It stays, and memory is added.
-    Augment,
-    /// What came before the new turn gives way to the window.
-    Replace,
-}
-
-/// Where the memory block goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
-    /// At the end of the system prompt.
-    System,
-    /// At the end of the turn's last message of the user.
-    LastUser,
 }
 
 /// A request, as far as memory cares.

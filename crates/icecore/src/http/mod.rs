@@ -282,7 +282,7 @@ async fn nowhere(request: Request) -> Response {
     if path == "/" && (request.method() == Method::GET || request.method() == Method::HEAD) {
         return plain(StatusCode::OK, "icecore\n");
     }
-    let said = "there is nothing here; chat clients use /v1 of this server, and GET /api shows its memory's routes";
+    let said = "there is nothing here; chat clients use /v1 of this server, and GET /api shows its memory's routes (in a path, the slash of a name is %2F)";
     let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", said);
     refusal.answer(path, refuse::dialect(path, request.headers()))
 }

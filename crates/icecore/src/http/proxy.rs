@@ -14,13 +14,14 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, stream};
+use icecore_engine::config::Mode;
 use tokio::time::timeout;
 
 use super::House;
 use super::body::{self, Unfit};
 use super::guard;
 use super::messages::{self, Messages};
-use super::mind::{Begun, Dialect, Heard, Mode, Told};
+use super::mind::{Begun, Dialect, Heard, Told};
 use super::refuse::{self, Refusal};
 use super::tap::{Gather, Tap};
 use super::upstream::{self, Unsent, Upstream};
@@ -72,9 +73,10 @@ impl Wish {
         match named(headers, "x-icecore-memory")?.map(|word| word.to_ascii_lowercase()).as_deref() {
             None | Some("on") => Ok(Self::On(None)),
             Some("off") => Ok(Self::Off),
-            Some("augment") => Ok(Self::On(Some(Mode::Augment))),
-            Some("replace") => Ok(Self::On(Some(Mode::Replace))),
-            Some(_) => Err(bad("X-Icecore-Memory is off, augment or replace; leave it out for what is set".into())),
+            Some(word) => match Mode::of(word) {
+                None => Err(bad("X-Icecore-Memory is off, augment or replace; leave it out for what is set".into())),
+                mode => Ok(Self::On(mode)),
+            },
         }
     }
 }

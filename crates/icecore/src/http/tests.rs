@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::mind::{Begun, Dialect, Heard, Mode, Placement, Reply};
+use icecore_engine::config::{Mode, Placement};
+
+use super::mind::{Begun, Dialect, Heard, Reply};
 use super::*;
 
 const SECRET: &str = "a-token-of-some-length";

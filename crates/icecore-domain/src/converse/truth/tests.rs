@@ -260,9 +260,7 @@ fn snapshots_are_compared() {
     assert_eq!(compare(&older, &older), Compared::default());
     let text = snapshot(&older, 12, moment());
     assert_eq!(text.lines().filter(|line| line.contains("EVT-")).count(), 4);
-    assert_eq!(read_snapshot(&text), Some(Snapshot { turn: 12, ts: moment(), facts: older }));
     assert_eq!(snapshot(&[], 0, moment()), "{\n  \"turn\": 0,\n  \"ts\": \"2026-02-13T09:30:00+01:00\",\n  \"facts\": []\n}\n");
-    assert_eq!((read_snapshot("{}"), read_snapshot("no")), (None, None));
 }
 
 const SUBJECTS: &[&str] = &["Editor", "Shell", "Python version", "User name", "User nickname", "API port", "API host", "Theme", "Budget"];
@@ -359,7 +357,8 @@ proptest! {
     // C14
     #[test]
     fn a_snapshot_comes_back(facts in base(), turn in 0_u64..1_000) {
-        let read = read_snapshot(&snapshot(&facts, turn, moment())).unwrap();
-        prop_assert_eq!((read.turn, read.facts), (turn, facts));
+        let read: serde_json::Value = serde_json::from_str(&snapshot(&facts, turn, moment())).unwrap();
+        prop_assert_eq!(&read["turn"], turn);
+        prop_assert_eq!(&read["facts"], &serde_json::to_value(&facts).unwrap());
     }
 }

@@ -142,6 +142,18 @@ impl Index {
         Ok(found)
     }
 
+    /// What the records of a conversation on these days come to.
+    pub fn digest_of(&self, conversation: &str, days: Days) -> Outcome<Digest> {
+        let mut query =
+            self.connection.prepare_cached("SELECT records, sum FROM session WHERE conversation = ?1 AND day BETWEEN ?2 AND ?3")?;
+        let among = params![conversation, days.first.to_string(), days.last.to_string()];
+        let mut digest = Digest::default();
+        for part in query.query_map(among, |row| Ok(Digest::from_parts(row.get(0)?, key_of(row, 1)?)))? {
+            digest = digest.with(part?);
+        }
+        Ok(digest)
+    }
+
     /// The days on which something was said in a conversation, in order.
     pub fn days_of(&self, conversation: &str) -> Outcome<Vec<Date>> {
         let mut query = self.connection.prepare_cached("SELECT DISTINCT day FROM session WHERE conversation = ?1 ORDER BY day")?;
@@ -322,7 +334,8 @@ fn session_text(key: &SessionKey) -> &str {
 }
 
 fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStat) -> Outcome<()> {
-    let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+    let mut put =
+        transaction.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
     put.execute(params![
         stat.key.day.to_string(),
         stat.key.conversation,
@@ -335,6 +348,7 @@ fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStat) -> 
         stat.first.to_string(),
         stat.last.to_string(),
         stat.captured.to_string(),
+        stat.turn,
     ])?;
     Ok(())
 }
@@ -354,6 +368,7 @@ fn session_stat(row: &SqlRow<'_>) -> Outcome<SessionStat> {
         first: moment(8)?,
         last: moment(9)?,
         captured: moment(10)?,
+        turn: row.get(11)?,
     })
 }
 
@@ -364,6 +379,7 @@ fn merged(mut one: SessionStat, other: &SessionStat) -> SessionStat {
     one.first = one.first.min(other.first);
     one.last = one.last.max(other.last);
     one.captured = one.captured.min(other.captured);
+    one.turn = one.turn.max(other.turn);
     one
 }
 
