@@ -51,6 +51,9 @@ pub struct Taken {
     pub own_bytes: usize,
     /// Messages that were nothing but that, or empty.
     pub passed_over: usize,
+    /// Messages that hold what was forgotten; they came in without it, or not at all.
+    #[serde(skip_serializing_if = "is_none")]
+    pub forgotten: usize,
     /// What could not be taken, and why.
     pub complaints: Vec<String>,
 }
@@ -66,9 +69,15 @@ impl Taken {
         }
         self.own_bytes += other.own_bytes;
         self.passed_over += other.passed_over;
+        self.forgotten += other.forgotten;
         let room = MAX_COMPLAINTS.saturating_sub(self.complaints.len());
         self.complaints.extend(other.complaints.into_iter().take(room));
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn is_none(number: &usize) -> bool {
+    *number == 0
 }
 
 /// So many complaints are kept; more of them say nothing new.
@@ -119,6 +128,7 @@ struct Passed {
 impl Memory {
     /// Takes in messages.
     pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
+        self.renew_tombstones().await?;
         let mut taken = Taken::default();
         let records = self.through_the_gate(said, gaps, self.now(), &mut taken);
         self.keep(records, &mut taken).await?;
@@ -155,7 +165,7 @@ impl Memory {
 
     /// A text through the gate, where nobody asks what became of it.
     pub(crate) fn gate_text(&self, text: &str) -> String {
-        self.gate(text, &mut Taken::default()).text
+        self.unless_forgotten(self.gate(text, &mut Taken::default()).text)
     }
 
     /// Raw JSON through the gate: it must still be JSON afterwards.
@@ -174,7 +184,7 @@ impl Memory {
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
         for (at, said) in said.into_iter().enumerate() {
             match self.record(said, gaps, when, &mut before, taken) {
-                Ok(Some(record)) => records.push(record),
+                Ok(Some(record)) => records.extend(self.record_unless_forgotten(record, taken)),
                 Ok(None) => taken.passed_over += 1,
                 Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("message {} {why}", at + 1)),
                 Err(_) => {}
@@ -256,6 +266,7 @@ impl Memory {
 
     /// Takes in lines of a bulk import; `first` is the number of the first line.
     pub async fn import(&self, lines: &[String], first: usize, gaps: &Gaps) -> Result<Taken> {
+        self.renew_tombstones().await?;
         let mut taken = Taken::default();
         let mut said = Vec::with_capacity(lines.len());
         for (at, line) in lines.iter().enumerate() {
@@ -276,6 +287,7 @@ impl Memory {
 
     /// Takes in a transcript. `name` is what it is called, such as the name of its file.
     pub async fn add_session(&self, text: &str, name: &str, shape: Option<Shape>, at: Option<Moment>, gaps: &Gaps) -> Result<SessionTaken> {
+        self.renew_tombstones().await?;
         let now = at.unwrap_or_else(|| self.now());
         let offset = self.zone.offset(now.at());
         let read = transcript::read(text, shape, now.day(), offset);
@@ -318,10 +330,12 @@ impl Memory {
     /// Saves an assistant's state: as a snapshot for good, as the state to load next time, and as an entry of `24hr.md`
     /// unless it says nothing new (K1, K2).
     pub async fn save_state(&self, text: &str, title: Option<&str>, origin: Origin) -> Result<StateSaved> {
+        self.renew_tombstones().await?;
         let now = self.now();
         let mut taken = Taken::default();
         let passed = self.gate(text, &mut taken);
-        let text = plain::clean(&passed.text).text;
+        let text = self.unless_forgotten(plain::clean(&passed.text).text);
+        self.refuse_forgotten(&text)?;
         if text.is_empty() {
             return Err(Unfit::Empty.into());
         }
@@ -329,7 +343,7 @@ impl Memory {
             return Err(Error::TooMuch(format!("the state has {} bytes, at most {MAX_TEXT_BYTES} are kept", text.len())));
         }
         let title = title
-            .map(|title| plain::one_line(&self.gate(title, &mut taken).text))
+            .map(|title| plain::one_line(&self.unless_forgotten(self.gate(title, &mut taken).text)))
             .map(|title| title.trim().to_owned())
             .filter(|title| !title.is_empty());
         let record = Record {

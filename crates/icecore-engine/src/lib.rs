@@ -21,6 +21,7 @@ pub mod converse;
 mod curate;
 mod distil;
 mod find;
+mod forget;
 mod history;
 mod jobs;
 mod log;
@@ -43,6 +44,7 @@ pub use consolidate::{Consolidated, NightOutlook};
 pub use curate::Curated;
 pub use distil::Distilled;
 pub use find::{Answer, EMBED_IN_A_NIGHT, EMBED_IN_A_ROUND, Finder, Hit, Looking};
+pub use forget::{Forget, Forgetting, Forgot, Place};
 pub use history::{Undone, UndoneFile};
 pub use jobs::{Ran, Run};
 pub use log::{Logged, Noticed, TakenIn};
@@ -61,6 +63,7 @@ use std::sync::Arc;
 
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::event::Unfit;
+use icecore_domain::forget::Tombstones;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::Refusal;
 use icecore_store::{History, Store};
@@ -119,6 +122,8 @@ pub struct Memory {
     clock: Box<dyn Clock>,
     policy: Policy,
     zone: Zone,
+    /// What must not come in again, and how long the file was that says so.
+    stones: std::sync::RwLock<(usize, Arc<Tombstones>)>,
 }
 
 impl Memory {
@@ -126,14 +131,16 @@ impl Memory {
     pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = config::load(store.as_ref()).await?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone })
+        let memory = Self { store, history, clock, policy, zone, stones: Default::default() };
+        memory.renew_tombstones().await?;
+        Ok(memory)
     }
 
     /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose settings are broken.
     pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone })
+        Ok(Self { store, history, clock, policy, zone, stones: Default::default() })
     }
 
     /// The home.

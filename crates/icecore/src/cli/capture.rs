@@ -171,6 +171,9 @@ fn tell(taken: &Taken, out: &mut Out) {
     if taken.own_bytes > 0 {
         out.say(format!("{} bytes were icecore's own text coming back; they were left out", taken.own_bytes));
     }
+    if taken.forgotten > 0 {
+        out.say(format!("{} messages hold what was forgotten; they came in without it, or not at all", taken.forgotten));
+    }
     if taken.passed_over > 0 {
         out.say(format!("{} empty messages were passed over", taken.passed_over));
     }
@@ -334,7 +337,7 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
     }
     bar.finish_and_clear();
     let seconds = begun.seconds();
-    if number > 0 && all.new + all.same + all.revised.len() + all.passed_over == 0 {
+    if number > 0 && all.new + all.same + all.revised.len() + all.passed_over + all.forgotten == 0 {
         let why = all.complaints.first().cloned().unwrap_or_default();
         return Err(Stop::new(Exit::Usage, format!("nothing was imported from {}: {why}", import.file.display())).into());
     }
