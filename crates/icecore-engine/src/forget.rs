@@ -35,15 +35,13 @@ const CONVERSATION: &str = "conversation/";
 /// So often what was found leads to more.
 const MOST_ROUNDS: usize = 8;
 
-/// What is to be forgotten.
+/// What is to be forgotten; what an earlier run began and could not finish is always added.
 #[derive(Debug, Clone, Default)]
 pub struct Forget {
     /// Events, records, memories or `conversation/NAME`.
     pub ids: Vec<String>,
     /// Words, wherever they stand.
     pub matching: Vec<String>,
-    /// Only what an earlier run began and could not finish.
-    pub unfinished: bool,
     /// Also in every snapshot.
     pub history: bool,
     /// Why.
@@ -119,6 +117,8 @@ struct Found {
     days: BTreeSet<Date>,
     sessions: BTreeSet<SessionKey>,
     turns: BTreeMap<String, BTreeSet<u64>>,
+    /// Conversations that are called so.
+    called: BTreeSet<String>,
 }
 
 fn path(text: &str) -> Result<DocPath> {
@@ -264,6 +264,12 @@ impl Memory {
             self.append_line(&path(layout::FORGOTTEN)?, &forget::done(&stone.id, &self.now().to_string())).await?;
         }
         self.renew_tombstones().await?;
+        for name in &found.called {
+            let name = plain::one_line(name);
+            forgot.notes.push(format!(
+                "a conversation is called `{name}`; `icecore forget conversation/{name}` takes it away, with all its messages"
+            ));
+        }
         if !gone.by_id_only.is_empty() {
             forgot.notes.push(format!(
                 "events of fewer than {FEWEST_WORDS} words were forgotten by their ids alone; `forget --matching` finds such words elsewhere"
@@ -296,8 +302,7 @@ impl Memory {
         let now = self.now();
         let entries = self.anywhere(&ids).await?;
         let holds = entries.iter().filter(|entry| entry.event.is_statement() && !matches!(entry.standing, Standing::Retracted { .. }));
-        let draft =
-            |event: &Event| Draft { origin: Origin::User, ..Draft::upon(event, Act::Retract, now, format!("{FORGOTTEN} {}", event.id)) };
+        let draft = |event: &Event| Draft { origin: Origin::User, ..Draft::upon(event, Act::Retract, now, FORGOTTEN) };
         let drafts: Vec<Draft> = holds.map(|entry| draft(&entry.event)).collect();
         if !drafts.is_empty() {
             self.store.append(drafts, None).await?;
@@ -452,6 +457,9 @@ impl Memory {
         let mut keys = std::collections::HashSet::new();
         self.each_record(|place, record| {
             let key = record.key();
+            if !scrub.conversations.contains(&record.conversation) && scrub.needles.is_in(&record.conversation) {
+                found.called.insert(record.conversation.clone());
+            }
             let erased = scrub.records.contains(&key);
             if erased {
                 sources.insert(format!("{place}#{}", record.id));

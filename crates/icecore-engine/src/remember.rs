@@ -75,6 +75,7 @@ impl Memory {
         for text in names.chain(said.tags.iter().map(String::as_str)).chain([said.text.as_str()]) {
             self.refuse_forgotten(&self.unless_forgotten(text.to_owned()))?;
         }
+        let said = Remember { text: self.unless_forgotten(said.text), ..said };
         // What replaces something is like it in all that is not said.
         let model = match said.supersedes.first() {
             Some(&id) => self.anywhere(&[id]).await?.pop().map(|entry| entry.event),

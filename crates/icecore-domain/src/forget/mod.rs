@@ -303,9 +303,9 @@ impl Scrub {
 
     /// Whether a file is called after what is to go. Only where names are made of what files say.
     pub fn has_forgotten_name(&self, path: &str) -> bool {
-        let named = path.starts_with("knowledge/") || path.starts_with(layout::MEMORIES) || path.contains("/artifacts/");
-        let name = path.rsplit('/').next().unwrap_or(path);
-        named && self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem))
+        let made = ["knowledge/", layout::MEMORIES].iter().find_map(|folder| path.strip_prefix(folder));
+        let Some(names) = made.or_else(|| path.split_once("/artifacts/").map(|(_, rest)| rest)) else { return false };
+        names.split('/').any(|name| self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem)))
     }
 
     /// Whether a file shows a summary in a version that goes.
@@ -527,8 +527,9 @@ pub fn conversation_folder(path: &str) -> Option<&str> {
 
 fn named(scope: &Scope) -> Option<&str> {
     match scope {
-        Scope::Everywhere => None,
-        Scope::Project(name) | Scope::Conversation(name) => Some(name),
+        // What a conversation is called is what it is known by, like its folder.
+        Scope::Everywhere | Scope::Conversation(_) => None,
+        Scope::Project(name) => Some(name),
     }
 }
 

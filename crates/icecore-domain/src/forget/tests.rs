@@ -60,7 +60,8 @@ fn files_that_are_called_after_it_go() {
     let scrub = scrub();
     check(&scrub, "knowledge/entities/launch-code-seven-alpha.md", "x", Some(""));
     check(&scrub, "memory/memories/20260213-launch-code-seven-alpha-is.md", "x", Some(""));
-    check(&scrub, "conversations/a-1/artifacts/launch_code_seven_alpha.py/v1", "x", None);
+    check(&scrub, "conversations/a-1/artifacts/launch_code_seven_alpha/v1.py", "x", Some(""));
+    check(&scrub, "conversations/launch-code-seven-alpha-1/conversation.json", "{}", None);
     check(&scrub, "recall/pack.md", "whatever", Some(""));
     check(&scrub, "memory/summaries/2026.md", "whatever", Some(""));
     check(&scrub, "memory/summaries/24hr.md", "whatever", None);

@@ -6,7 +6,6 @@ use anyhow::Result;
 use clap::Args;
 use icecore_domain::plain;
 use icecore_engine::{Forget as Wish, Forgetting, Forgot};
-use serde_json::json;
 
 use super::out::{BOLD, DIM, GREEN, Out, YELLOW};
 use crate::error::{Exit, Stop};
@@ -44,7 +43,6 @@ pub async fn forget(open: &Open, forget: &Forget, out: &mut Out) -> Result<()> {
     let wish = Wish {
         ids: forget.ids.clone(),
         matching: forget.matching.clone(),
-        unfinished: forget.unfinished,
         history: forget.history,
         reason: forget.reason.clone(),
         by: "command line".into(),
@@ -52,7 +50,7 @@ pub async fn forget(open: &Open, forget: &Forget, out: &mut Out) -> Result<()> {
     if forget.dry_run {
         let would = open.memory.would_forget(&wish).await?;
         if out.is_json() {
-            return out.json(&json!({ "dry_run": true, "forgetting": would }));
+            return out.json(&would);
         }
         return tell(&would, true, out);
     }

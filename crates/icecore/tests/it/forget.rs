@@ -284,11 +284,8 @@ fn fifty_canaries_are_forgotten_everywhere() {
     let words: Vec<String> = (0..CANARIES).map(canary).collect();
     let all: Vec<&str> = ["forget"].into_iter().chain(words.iter().flat_map(|words| ["--matching", words])).collect();
     let would = vault.json(&[&all[..], &["--dry-run"]].concat());
-    assert!(
-        would["forgetting"]["records"].as_u64().unwrap() > 15 && would["forgetting"]["events"].as_array().unwrap().len() > 15,
-        "{would}"
-    );
-    assert!(!would.to_string().contains(MARK) || would["forgetting"]["places"].to_string().contains(MARK), "{would}");
+    assert!(would["records"].as_u64().unwrap() > 15 && would["events"].as_array().unwrap().len() > 15, "{would}");
+    assert!(!would.to_string().contains(MARK) || would["places"].to_string().contains(MARK), "{would}");
     assert_eq!(vault.run(&all).code, Some(2), "it is not done unasked");
     assert!(!places_of(&vault, MARK).is_empty());
 
