@@ -37,6 +37,8 @@ pub const IMPORTS: &str = "memory/imports.jsonl";
 pub const MARKS: &str = "memory/marks.jsonl";
 /// Summaries that were refused and wait for a person, and what became of them.
 pub const REVIEW: &str = "memory/review.jsonl";
+/// That something was forgotten, and hashes by which it is known if it comes again.
+pub const FORGOTTEN: &str = "memory/forgotten.jsonl";
 /// The state an assistant saved last.
 pub const STATE: &str = "memory/state/assistant-state.md";
 /// The states of the last days, in full.

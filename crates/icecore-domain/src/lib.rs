@@ -12,6 +12,7 @@ pub mod converse;
 pub mod distil;
 pub mod event;
 pub mod extract;
+pub mod forget;
 pub mod format;
 pub mod gate;
 pub mod hash;

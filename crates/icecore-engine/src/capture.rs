@@ -56,6 +56,9 @@ pub struct Taken {
     /// Messages that a person wants to be kept out: paused, or private.
     #[serde(skip_serializing_if = "is_zero")]
     pub withheld: usize,
+    /// Messages that hold what was forgotten; they came in without it, or not at all.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub forgotten: usize,
     /// What could not be taken, and why.
     pub complaints: Vec<String>,
     /// What was kept, but not all of it.
@@ -79,6 +82,7 @@ impl Taken {
         self.own_bytes += other.own_bytes;
         self.passed_over += other.passed_over;
         self.withheld += other.withheld;
+        self.forgotten += other.forgotten;
         let room = MAX_COMPLAINTS.saturating_sub(self.complaints.len());
         self.complaints.extend(other.complaints.into_iter().take(room));
         let room = MAX_COMPLAINTS.saturating_sub(self.cut.len());
@@ -185,6 +189,7 @@ impl Withholding<'_> {
 impl Memory {
     /// Takes in messages.
     pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
+        self.renew_tombstones().await?;
         let mut taken = Taken::default();
         let pauses = self.pauses().await?;
         let records = self.through_the_gate(said, gaps, self.now(), &pauses, &numbered, &mut taken);
@@ -196,6 +201,7 @@ impl Memory {
     /// Takes in the messages of many at once, with one write: what the gate made of each lot. How much
     /// of it was new is not told.
     pub async fn add_lots(&self, lots: Vec<Vec<Said>>) -> Result<Vec<Taken>> {
+        self.renew_tombstones().await?;
         let (now, gaps, pauses) = (self.now(), Gaps::default(), self.pauses().await?);
         let mut records = Vec::new();
         let passed = |said| {
@@ -277,14 +283,14 @@ impl Memory {
 
     /// A text through the gate, where nobody asks what became of it.
     pub fn gate_text(&self, text: &str) -> String {
-        self.gate(text, &mut Taken::default()).text
+        self.unless_forgotten(self.gate(text, &mut Taken::default()).text)
     }
 
     /// A text through the gate, and the secrets that were replaced in it, by kind.
-    pub(crate) fn gated(&self, text: &str) -> (String, BTreeMap<String, usize>) {
+    pub(crate) fn gate_told(&self, text: &str) -> (String, BTreeMap<String, usize>) {
         let mut taken = Taken::default();
         let passed = self.gate(text, &mut taken);
-        (passed.text, taken.secrets)
+        (self.unless_forgotten(passed.text), taken.secrets)
     }
 
     /// Raw JSON through the gate: it must still be JSON afterwards.
@@ -322,7 +328,7 @@ impl Memory {
                     {
                         taken.cut.push(format!("{} has parts of {bytes} bytes; long texts in them were cut", place(at)));
                     }
-                    records.push(record);
+                    records.extend(self.record_unless_forgotten(record, taken));
                 }
                 Ok(None) => taken.passed_over += 1,
                 Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("{} {why}", place(at))),
@@ -410,6 +416,7 @@ impl Memory {
 
     /// Takes in lines of a bulk import; `first` is the number of the first line.
     pub async fn import(&self, lines: &[String], first: usize, gaps: &Gaps) -> Result<Taken> {
+        self.renew_tombstones().await?;
         let mut taken = Taken::default();
         let mut said = Vec::with_capacity(lines.len());
         for (at, line) in lines.iter().enumerate() {
@@ -444,6 +451,7 @@ impl Memory {
         gaps: &Gaps,
         live: bool,
     ) -> Result<SessionTaken> {
+        self.renew_tombstones().await?;
         let now = at.unwrap_or_else(|| self.now());
         let offset = self.zone.offset(now.at());
         let read = transcript::read(text, shape, now.day(), offset);
@@ -488,10 +496,12 @@ impl Memory {
     /// Saves an assistant's state: as a snapshot for good, as the state to load next time, and as an entry of `24hr.md`
     /// unless it says nothing new (K1, K2).
     pub async fn save_state(&self, text: &str, title: Option<&str>, origin: Origin) -> Result<StateSaved> {
+        self.renew_tombstones().await?;
         let now = self.now();
         let mut taken = Taken::default();
         let passed = self.gate(text, &mut taken);
-        let text = plain::clean(&passed.text).text;
+        let text = self.unless_forgotten(plain::clean(&passed.text).text);
+        self.refuse_forgotten(&text)?;
         if text.is_empty() {
             return Err(Unfit::Empty.into());
         }
@@ -499,7 +509,7 @@ impl Memory {
             return Err(Error::TooMuch(format!("the state has {} bytes, at most {MAX_TEXT_BYTES} are kept", text.len())));
         }
         let title = title
-            .map(|title| plain::one_line(&self.gate(title, &mut taken).text))
+            .map(|title| plain::one_line(&self.unless_forgotten(self.gate(title, &mut taken).text)))
             .map(|title| title.trim().to_owned())
             .filter(|title| !title.is_empty());
         let record = Record {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use icecore_domain::event::{Draft, Event, Kind, Origin, Priority};
+use icecore_domain::forget::is_forgotten;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::query::EventQuery;
@@ -32,7 +33,7 @@ pub struct Curated {
     pub learnt: Vec<EventId>,
     /// Pages that stay as they are, because something in them could not be taken over.
     #[serde(skip)]
-    held: BTreeSet<DocPath>,
+    pub(crate) held: BTreeSet<DocPath>,
     /// What pages and memory files looked like when they were taken over.
     #[serde(skip)]
     taken: BTreeMap<DocPath, Stamp>,
@@ -211,6 +212,9 @@ impl Memory {
             };
             let mut draft = one.draft(key, entity, target, self.now());
             draft.content = self.gate_text(&draft.content);
+            if is_forgotten(&draft.content) {
+                continue;
+            }
             match draft.cleaned() {
                 Ok((draft, _)) => drafts.push(draft),
                 Err(unfit) => curated.complaints.push(format!("{place}: {unfit}")),
@@ -296,9 +300,9 @@ impl Memory {
             }
         };
         let mut written = None;
-        if let Some(mut draft) = draft {
+        let draft = draft.map(|draft| Draft { content: self.gate_text(&draft.content), ..draft });
+        if let Some(mut draft) = draft.filter(|draft| !is_forgotten(&draft.content)) {
             self.keep_known_ids(std::slice::from_mut(&mut draft)).await?;
-            draft.content = self.gate_text(&draft.content);
             match draft.cleaned() {
                 Ok((draft, _)) => {
                     let event = self.store.append(vec![draft], None).await?.remove(0);

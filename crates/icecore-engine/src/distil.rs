@@ -133,6 +133,7 @@ impl Memory {
                     let text = self.store.document(&DocPath::log(*day)).await?.unwrap_or_default();
                     let mut lines = log_lines(*day, &text, *from, self.now());
                     lines.iter_mut().for_each(|line| line.text = self.gate_text(&line.text));
+                    lines.retain(|line| !icecore_domain::forget::is_forgotten(&line.text));
                     (Vec::new(), lines)
                 }
             };

@@ -75,6 +75,7 @@ impl Memory {
     /// Goes back to the last snapshot, or to `to`. The state before is kept as a snapshot, so nothing is lost on the
     /// way and a second undo comes back. `None` if nothing has changed since.
     pub async fn undo(&self, to: Option<&str>) -> Result<Option<Undone>> {
+        self.renew_tombstones().await?;
         let snapshots = self.history.snapshots(1_000).await?;
         let named =
             |id: &str| snapshots.iter().find(|snapshot| id.len() >= 4 && snapshot.id.starts_with(&id.to_ascii_lowercase())).cloned();
@@ -146,6 +147,7 @@ impl Memory {
         let text = self.store.ledger().await?;
         let mut plan = Plan { files: Vec::new(), position: text.position, ledger_then: None, retracts: false };
         for (path, then) in self.history.changes_since(&target.id).await? {
+            let Some(then) = self.then_without_forgotten(&path, then) else { continue };
             let is_ledger = path.as_str() == layout::LEDGER;
             let now = if is_ledger { Some(text.bytes.clone()) } else { self.readable(&path).await? };
             let step = undo::step(path.nature(), then.as_deref(), now.as_deref());

@@ -78,6 +78,7 @@ pub struct Facts {
 impl Memory {
     /// Lets what was said through the gate. `place` says where the one at a position came from.
     pub async fn gated(&self, said: Vec<Said>, gaps: &Gaps, place: &dyn Fn(usize) -> String) -> Result<Gated> {
+        self.renew_tombstones().await?;
         let mut gated = Gated::default();
         let pauses = self.pauses().await?;
         let records = self.through_the_gate(said, gaps, self.now(), &pauses, place, &mut gated.taken);

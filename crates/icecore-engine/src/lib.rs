@@ -22,6 +22,7 @@ pub mod converse;
 mod curate;
 mod distil;
 mod find;
+mod forget;
 mod history;
 mod import;
 mod jobs;
@@ -48,6 +49,7 @@ pub use consolidate::{Consolidated, NightOutlook};
 pub use curate::Curated;
 pub use distil::Distilled;
 pub use find::{Answer, EMBED_IN_A_NIGHT, EMBED_IN_A_ROUND, Finder, Hit, Looking};
+pub use forget::{Forget, Forgetting, Forgot, Place};
 pub use history::{Undone, UndoneFile};
 pub use import::{Facts, Gated, KnownFacts, ReadSoFar};
 pub use jobs::{Ran, Run};
@@ -68,6 +70,7 @@ use std::sync::{Arc, Mutex};
 
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::event::Unfit;
+use icecore_domain::forget::Tombstones;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::Refusal;
 use icecore_store::{History, Store};
@@ -128,6 +131,8 @@ pub struct Memory {
     zone: Zone,
     /// What today has cost, as far as it is known.
     tally: Mutex<spend::Tally>,
+    /// What must not come in again, and how long the file was that says so.
+    stones: std::sync::RwLock<(usize, Arc<Tombstones>)>,
 }
 
 impl Memory {
@@ -135,14 +140,16 @@ impl Memory {
     pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = config::load(store.as_ref()).await?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default() })
+        let memory = Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default() };
+        memory.renew_tombstones().await?;
+        Ok(memory)
     }
 
     /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose settings are broken.
     pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default() })
+        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default() })
     }
 
     /// The home.

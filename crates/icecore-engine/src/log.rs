@@ -2,6 +2,7 @@
 
 use icecore_domain::event::{Event, Unfit};
 use icecore_domain::extract;
+use icecore_domain::forget::is_forgotten;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{DocPath, Nature};
 use icecore_domain::ledger::Entry;
@@ -51,7 +52,10 @@ pub struct TakenIn {
 impl Memory {
     /// Adds a line, with the time, to today's log.
     pub async fn log(&self, text: &str) -> Result<Logged> {
-        let cleaned = plain::clean(text);
+        self.renew_tombstones().await?;
+        let mut cleaned = plain::clean(text);
+        cleaned.text = self.unless_forgotten(cleaned.text);
+        self.refuse_forgotten(&cleaned.text)?;
         if cleaned.text.is_empty() {
             return Err(Unfit::Empty.into());
         }
@@ -152,6 +156,7 @@ impl Memory {
         let now = self.now();
         let mut found = read.found;
         found.iter_mut().for_each(|extract| extract.text = self.gate_text(&extract.text));
+        found.retain(|extract| !is_forgotten(&extract.text));
         found.retain(|extract| {
             let fit = extract::Taking { extract: extract.clone(), replaces: None }.draft(path, now).cleaned();
             complaints.extend(fit.as_ref().err().map(|unfit| format!("{path}:{} was not taken: {unfit}", extract.line)));

@@ -70,6 +70,12 @@ pub struct Acted {
 impl Memory {
     /// Writes down something learnt.
     pub async fn remember(&self, said: Remember) -> Result<Remembered> {
+        self.renew_tombstones().await?;
+        let names = [said.entity.as_deref(), said.waiting_on.as_deref(), said.session.as_deref()].into_iter().flatten();
+        for text in names.chain(said.tags.iter().map(String::as_str)).chain([said.text.as_str()]) {
+            self.refuse_forgotten(&self.unless_forgotten(text.to_owned()))?;
+        }
+        let said = Remember { text: self.unless_forgotten(said.text), ..said };
         // What replaces something is like it in all that is not said.
         let model = match said.supersedes.first() {
             Some(&id) => self.anywhere(&[id]).await?.pop().map(|entry| entry.event),

@@ -484,6 +484,8 @@ impl Memory {
         let mut records = self.store.records(Days { first: key.day, last: key.day }).await?;
         let until = self.horizon();
         records.retain(|record| record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until));
+        // That something was forgotten is nothing to tell.
+        records.iter_mut().for_each(|record| record.text = icecore_domain::forget::without_marks(&record.text));
         Ok(records)
     }
 

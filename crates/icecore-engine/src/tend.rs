@@ -107,6 +107,7 @@ impl Memory {
 
     /// Runs every check and writes down the result.
     pub async fn verify(&self) -> Result<Verdict> {
+        self.renew_tombstones().await?;
         let noticed = self.notice_all().await?;
         let mut findings = self.store.inspect().await?;
         let text = self.store.ledger().await?;
@@ -145,6 +146,10 @@ impl Memory {
             );
             findings.push(Finding::failure(Check::Unchanged, what).about(*first));
         }
+        if self.tombstones().unfinished().next().is_some() {
+            let what = "something was to be forgotten, and that was cut short. `icecore forget --unfinished` finishes it";
+            findings.push(Finding::failure(Check::Unchanged, what));
+        }
         if known.unreadable {
             findings.push(Finding::oddity(Check::Unchanged, format!("{} could not be read; it was made anew", layout::INTEGRITY)));
         }
@@ -181,6 +186,7 @@ impl Memory {
 
     /// Mends what can be mended without losing anything: broken lines are set aside, what is derived is made anew.
     pub async fn mend(&self) -> Result<Repairs> {
+        self.renew_tombstones().await?;
         let mut done = self.store.mended().await;
         if let Ok(repaired) = self.history.repair(self.clock.now()).await {
             done.extend(repaired);
@@ -302,7 +308,8 @@ impl Memory {
     async fn ledger_at(&self, snapshot: &Snapshot, now: &[u8]) -> Option<Vec<u8>> {
         let changes = self.history.changes_since(&snapshot.id).await.ok()?;
         match changes.into_iter().find(|(path, _)| path.as_str() == layout::LEDGER) {
-            Some((_, then)) => then,
+            // What was forgotten since is not looked for, and never brought back.
+            Some((path, then)) => self.then_without_forgotten(&path, then).flatten(),
             None => Some(now.to_vec()),
         }
     }

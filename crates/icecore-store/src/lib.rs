@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use icecore_domain::calendar::Days;
 use icecore_domain::event::{Draft, Event, Kind, Priority};
+use icecore_domain::forget::Scrub;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{DocPath, NotAPath};
@@ -175,6 +176,35 @@ pub struct Added {
     pub revised: Vec<String>,
 }
 
+/// What forgetting did to a file, or would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// The file, as seen from the home.
+    pub path: String,
+    /// What became of it.
+    pub what: Became,
+}
+
+/// What became of a file in which something was to be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Became {
+    /// So many of its lines say nothing any more.
+    Changed(usize),
+    /// It is gone.
+    Gone,
+    /// It is not the home's to change, and still says it.
+    Left,
+}
+
+/// What became of the snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rewritten {
+    /// How many snapshots there are.
+    pub snapshots: usize,
+    /// How many files of them were changed.
+    pub files: usize,
+}
+
 /// The right to be the only one at some work, while it is held.
 pub struct Claimed(pub Box<dyn Send + Sync>);
 
@@ -286,6 +316,10 @@ pub trait Store: passages::Passages {
     /// everything, for somebody who asks to be forgotten. Returns how many there were.
     async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize>;
 
+    /// Takes out of every file what is to be forgotten, and takes away whatever was derived from it and can be made anew; with
+    /// `dry`, only says what that would change. Where it was cut short, the same call finishes it.
+    async fn scrub(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>>;
+
     /// Every session that has records, or those of these days, by day, conversation and name.
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>>;
 
@@ -376,6 +410,12 @@ pub trait History: Send + Sync {
     /// The files of a snapshot that differ from the files now, with what they were then. `None` as bytes: the
     /// file was not there.
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>>;
+
+    /// In how many snapshots what is to be forgotten stands, and how many there are.
+    async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)>;
+
+    /// Makes every snapshot anew without what is to be forgotten. Their ids change.
+    async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten>;
 
     /// Mends the safety net itself, as far as that is safe, and says what it did.
     async fn repair(&self, now: jiff::Timestamp) -> Result<Vec<String>>;

@@ -161,6 +161,11 @@ impl Spaces {
         all
     }
 
+    /// Lets go of what is held of a space in memory; whoever comes next opens it again.
+    pub fn close(&self, user: Option<&str>) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&user.map(str::to_owned));
+    }
+
     /// Forgets everything of an end user: their whole space.
     pub async fn forget(&self, user: &str) -> Result<bool> {
         let folder = self.folder(Some(user));

@@ -64,7 +64,7 @@ pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
     for (at, entry) in ledger.entries().iter().enumerate() {
         let event = &entry.event;
         let own = matches!(&event.scope, Scope::Conversation(id) if id == conversation);
-        if !own || !event.is_statement() {
+        if !own || !event.is_statement() || event.content == crate::forget::FORGOTTEN {
             continue;
         }
         let place = event.supersedes.iter().filter_map(|id| places.get(id)).min().copied().unwrap_or(at);

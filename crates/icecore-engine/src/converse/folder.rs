@@ -95,6 +95,11 @@ impl Folder {
     }
 }
 
+/// The folder of a conversation.
+pub(crate) fn folder_of(conversation: &str) -> String {
+    Folder::of(conversation).0
+}
+
 /// What a conversation's own file says of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct About {

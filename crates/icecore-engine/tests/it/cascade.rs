@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::cascade::coverage;
 use icecore_domain::event::{Act, Kind, Origin, Priority};
+use icecore_domain::forget::Scrub;
 use icecore_domain::layout::DocPath;
 use icecore_domain::record::{Role, Said};
 use icecore_domain::summary::{Head, Importance, Period, SummaryQuery, Tier};
@@ -15,7 +16,7 @@ use icecore_engine::clock::FixedClock;
 use icecore_engine::{Before, Error, Gaps, Memory, Remember, Settle, Wish};
 use icecore_store::testing::StopAfter;
 use icecore_store::vault::Vault;
-use icecore_store::{Error as StoreError, History, Snapshot, Store};
+use icecore_store::{Error as StoreError, History, Rewritten, Snapshot, Store};
 use jiff::civil::{Date, Time, date};
 use jiff::{Timestamp, ToSpan};
 use pollster::block_on;
@@ -40,6 +41,14 @@ impl History for NoHistory {
 
     async fn changes_since(&self, _: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn stands_in(&self, _: &Scrub) -> Result<(usize, usize), StoreError> {
+        Ok((0, 0))
+    }
+
+    async fn rewrite(&self, _: &Scrub) -> Result<Rewritten, StoreError> {
+        Ok(Rewritten::default())
     }
 
     async fn repair(&self, _: Timestamp) -> Result<Vec<String>, StoreError> {

@@ -95,6 +95,53 @@ fn noticing_takes_every_extract_exactly_once() {
     );
 }
 
+// C.1 row 17
+#[test]
+fn forgetting_is_finished_by_the_next_run() {
+    let furnished = |home: &Home| {
+        furnish(home);
+        let memory = home.at(MORNING);
+        let said = |text: &str| icecore_domain::record::Said { text: text.into(), id: Some(text[..3].into()), ..Default::default() };
+        let told = vec![said("The budget is 500 EUR\nand tea is green"), said("Tea is green")];
+        block_on(memory.add_messages(told, &icecore_engine::Gaps::default())).unwrap();
+        block_on(memory.notice_all()).unwrap();
+        block_on(memory.consolidate(None, &|_, _, _| {})).unwrap();
+    };
+    let forget = |memory: &Memory| {
+        let wish = icecore_engine::Forget { matching: vec!["budget is 500".into()], by: "test".into(), ..Default::default() };
+        block_on(memory.forget(&wish, None, &|_, _, _| {}))
+    };
+    let end = |home: &Home| -> Vec<(String, String)> {
+        // Which runs it took is told by the tombstones.
+        let apart = |path: &str| ["memory/integrity-log.md", icecore_domain::layout::FORGOTTEN].contains(&path);
+        home.files().into_iter().filter(|(path, _)| !apart(path)).collect()
+    };
+    let whole = Home::new();
+    furnished(&whole);
+    assert!(end(&whole).iter().any(|(_, text)| text.contains("500 EUR")));
+    let forgot = forget(&whole.at(MORNING)).unwrap();
+    assert!(forgot.gone.records == 1 && forgot.gone.events.len() == 1, "{forgot:?}");
+    assert!(
+        end(&whole).iter().all(|(_, text)| !text.contains("500 EUR"))
+            && end(&whole).iter().any(|(_, text)| text.contains("and tea is green"))
+    );
+    let mut stops = 0;
+    for writes in 0.. {
+        let home = Home::new();
+        furnished(&home);
+        match forget(&home.stopping(writes)) {
+            Ok(_) => break,
+            Err(Error::Store(icecore_store::Error::Stopped(_))) => stops += 1,
+            Err(other) => panic!("stopped after {writes}: {other}"),
+        }
+        assert!(stops < 100, "forgetting never ends");
+        forget(&home.at(MORNING)).unwrap_or_else(|error| panic!("again after {writes}: {error}"));
+        assert_eq!(end(&home), end(&whole), "stopped after {writes} and run again");
+        assert!(block_on(home.at(MORNING).verify()).unwrap().ok, "stopped after {writes}");
+    }
+    assert!(stops >= 4, "{stops} writes");
+}
+
 // L10, L12
 #[test]
 fn tending_is_finished_by_the_next_run() {

@@ -8,6 +8,7 @@ use std::pin::Pin;
 
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::event::{Act, Draft, Kind, Origin, Priority};
+use icecore_domain::forget::{Needles, Scrub};
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
@@ -18,7 +19,7 @@ use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
 use icecore_domain::record::{self, Captured, Record, Role};
 use icecore_domain::summary::{Cost, Importance, Maker, Summary, SummaryQuery, Tier};
 
-use crate::{Error, Position, Store};
+use crate::{Became, Error, Position, Store};
 
 type Answer<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 type Question = for<'a> fn(&'a dyn Store) -> Answer<'a>;
@@ -43,6 +44,7 @@ pub const QUESTIONS: &[(&str, Question)] = &[
     ("notes are kept apart, and those that grow stay small", |store| Box::pin(notes(store))),
     ("whatever is kept can be found, in its last wording", |store| Box::pin(passages(store))),
     ("vectors stay with their words", |store| Box::pin(vectors(store))),
+    ("what is forgotten is in nothing that is given", |store| Box::pin(forgetting(store))),
     ("what is derived can be made anew and agrees", |store| Box::pin(derived(store))),
 ];
 
@@ -370,6 +372,39 @@ fn days(first: &str, last: &str) -> Days {
 }
 
 // Y1
+async fn forgetting(store: &dyn Store) {
+    let mut scrub = Scrub { needles: Needles::of(&["launch code"]), ..Scrub::default() };
+    let events = store.append(vec![fact(FRIDAY, "The Launch  code is 7"), fact(FRIDAY, "Tea is green")], None).await.unwrap();
+    store
+        .add_records(vec![said("a", FRIDAY, "one\nlaunch code\nthree"), said("b", FRIDAY, "two"), said("c", FRIDAY, "three")])
+        .await
+        .unwrap();
+    scrub.records.insert(said("b", FRIDAY, "").key());
+    let (page, other): (DocPath, DocPath) = ("knowledge/x.md".parse().unwrap(), "knowledge/y.md".parse().unwrap());
+    store.put(&page, b"a\nlaunch code\nb\n").await.unwrap();
+    store.put(&other, b"a\nb\n").await.unwrap();
+    store.keep_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
+    store.take_in(false, &|_, _| {}).await.unwrap();
+    // A dry run says the same and changes nothing.
+    let would = store.scrub(&scrub, true).await.unwrap();
+    assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(&b"a\nlaunch code\nb\n"[..]));
+    assert_eq!(store.scrub(&scrub, false).await.unwrap(), would);
+    assert!(would.iter().any(|one| one.path == page.as_str() && one.what == Became::Changed(1)), "{would:?}");
+    assert!(would.iter().all(|one| one.path != other.as_str()), "{would:?}");
+    assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(&b"a\n[forgotten]\nb\n"[..]));
+    let told: Vec<String> =
+        store.events(&EventQuery::everything()).await.unwrap().entries.into_iter().map(|entry| entry.event.draft.content).collect();
+    assert_eq!(told, ["[forgotten]", "Tea is green"]);
+    assert_eq!((events.len(), store.lost().await.unwrap(), store.faults().await.unwrap()), (2, vec![], vec![]));
+    let friday = store.records(days("2026-02-13", "2026-02-13")).await.unwrap();
+    assert_eq!(friday.iter().map(|record| record.text.as_str()).collect::<Vec<_>>(), ["one\n[forgotten]\nthree", "[forgotten]", "three"]);
+    assert_eq!(store.answer(Hash::of(b"q")).await.unwrap(), None);
+    store.take_in(false, &|_, _| {}).await.unwrap();
+    assert!(store.terms_with("launch", 10).await.unwrap().is_empty());
+    assert!(store.inspect().await.unwrap().iter().all(|finding| !finding.fails));
+    assert_eq!(store.scrub(&scrub, true).await.unwrap(), []);
+}
+
 async fn records(store: &dyn Store) {
     let state = Record { kind: Captured::State, title: Some("t".into()), conversation: "state".into(), ..said("s", FRIDAY, "saved") };
     let batch = vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two"), said("a", FRIDAY, "one"), state];

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use icecore_domain::calendar::Days;
 use icecore_domain::event::{Draft, Event};
+use icecore_domain::forget::Scrub;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
@@ -21,7 +22,7 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
 use crate::passages::{Embedded, Passages, Placed, TakenIn};
-use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
+use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Scrubbed, Stamp, Store};
 
 /// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes
 /// in turn and run again must come to the same end as one that was never stopped.
@@ -231,6 +232,13 @@ impl<S: Store> Store for StopAfter<S> {
     async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize> {
         self.write()?;
         self.inner.forget_records(days, conversation).await
+    }
+
+    async fn scrub(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>> {
+        if !dry {
+            self.write()?;
+        }
+        self.inner.scrub(scrub, dry).await
     }
 
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {

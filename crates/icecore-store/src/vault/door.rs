@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use icecore_domain::hash::Hash;
-use icecore_domain::layout::{DocPath, PRIVATE};
+use icecore_domain::layout::{CONFIG, DocPath, PRIVATE};
 use rustix::fs::OFlags;
 
 use crate::{Error, Result};
@@ -833,6 +833,87 @@ impl Door {
         Ok(found)
     }
 
+    /// Every file of the vault, hidden and private ones included, with its bytes' place; sorted. Links are not followed, and
+    /// another vault or repository within is not ours.
+    pub fn everything(&self) -> Result<Vec<(String, PathBuf)>> {
+        let mut found = Vec::new();
+        let mut folders = vec![(String::new(), self.root.clone())];
+        while let Some((name, place)) = folders.pop() {
+            let entries = match fs::read_dir(&place) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(fault("reading", &place, error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(|error| fault("reading", &place, error))?;
+                let file = entry.file_name().to_string_lossy().into_owned();
+                let path = if name.is_empty() { file.clone() } else { format!("{name}/{file}") };
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() && file != ".git" && !entry.path().join(CONFIG).exists() => {
+                        folders.push((path, entry.path()))
+                    }
+                    Ok(kind) if kind.is_file() => found.push((path, entry.path())),
+                    _ => {}
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// The bytes of a file that `everything` named.
+    pub fn read_place(&self, place: &Path) -> Result<Vec<u8>> {
+        fs::read(place).map_err(|error| fault("reading", place, error))
+    }
+
+    /// Puts other bytes in its place, whole.
+    pub fn replace_place(&self, held: &Held, place: &Path, bytes: &[u8]) -> Result<()> {
+        refuse_link(place)?;
+        self.put_file(held, place, bytes)
+    }
+
+    /// Takes it away, with its folder if nothing is left there; folders at the top stay.
+    pub fn remove_place(&self, _held: &Held, place: &Path) -> Result<()> {
+        match fs::remove_file(place) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault("removing", place, error)),
+            _ => {}
+        }
+        let above = place
+            .ancestors()
+            .skip(1)
+            .take_while(|folder| folder.parent().is_some_and(|parent| parent != self.root && *folder != self.root));
+        let mut last = place.parent().unwrap_or(&self.root);
+        for folder in above {
+            self.safe.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+            last = folder.parent().unwrap_or(&self.root);
+        }
+        flushed(last)
+    }
+
+    /// Puts a repository that was made apart in place of the one that is there, at once where the system can; the old one is
+    /// then where the new one was. What a person put beside it goes along.
+    pub fn exchange_repository(&self, made: &Path) -> Result<()> {
+        let place = self.root.join(".git");
+        for name in ["config", "description"] {
+            let _ = fs::copy(place.join(name), made.join(name));
+        }
+        for name in ["hooks", "info"] {
+            let own = place.join(name);
+            if own.is_dir() {
+                let _ = fs::remove_dir_all(made.join(name));
+                let _ = fs::rename(&own, made.join(name));
+            }
+        }
+        if !exchange(made, &place) {
+            let aside = made.with_extension("old");
+            fs::rename(&place, &aside).and_then(|()| fs::rename(made, &place)).map_err(|error| fault("making", &place, error))?;
+        }
+        flushed(&self.root)
+    }
+
     /// Makes the folder of a vault that does not exist yet.
     pub fn make_root(&self) -> Result<()> {
         self.make_folder(&self.root)
@@ -860,6 +941,20 @@ impl Door {
                 _ => Err(fault("making the folder", folder, error)),
             },
         }
+    }
+}
+
+/// Lets two folders change places at once; false if the system cannot.
+fn exchange(one: &Path, other: &Path) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).is_ok()
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
+    {
+        let _ = (one, other);
+        false
     }
 }
 

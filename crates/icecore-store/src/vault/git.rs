@@ -5,17 +5,20 @@
 //! refused; then git runs with hooks, pagers, filters and every other way to start a program switched off.
 //! A commit is a point to go back to, not a durability point: the files themselves are flushed already.
 
+mod past;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use async_trait::async_trait;
+use icecore_domain::forget::Scrub;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::plain;
 use jiff::Timestamp;
 
 use super::Vault;
 use super::door::Door;
-use crate::{Error, History, Result, Snapshot};
+use crate::{Error, History, Result, Rewritten, Snapshot};
 
 /// Settings that cannot make git run a program or leave the vault.
 const HARMLESS: &[&str] = &[
@@ -41,6 +44,9 @@ const HARMLESS: &[&str] = &[
 const HARMLESS_OF: &[(&str, &[&str])] = &[("remote.", &["url", "pushurl", "fetch"]), ("branch.", &["remote", "merge", "rebase"])];
 /// Marks a repository that `icecore init` made; no other is ever committed into.
 const MADE_BY_US: &str = "icecore.vault";
+
+/// Where a repository is made before it is put into its place.
+const APART: &str = "new-repository";
 
 /// Settings that override whatever the repository says.
 const NEUTRAL: &[&str] = &[
@@ -91,16 +97,22 @@ fn command(root: &Path) -> Command {
 
 /// Runs git in the repository of `root`, neutralised.
 fn run(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Output> {
-    let mut git = command(root);
-    git.env("GIT_DIR", root.join(".git")).env("GIT_WORK_TREE", root);
+    let mut git = neutral(root, &root.join(".git"));
     if let Some(at) = at {
         let date = format!("@{} +0000", at.as_second());
         git.env("GIT_AUTHOR_DATE", &date).env("GIT_COMMITTER_DATE", &date);
     }
+    output(git.args(arguments), arguments)
+}
+
+/// git with the repository at `folder`, neutralised.
+fn neutral(root: &Path, folder: &Path) -> Command {
+    let mut git = command(root);
+    git.env("GIT_DIR", folder).env("GIT_WORK_TREE", root);
     for setting in NEUTRAL {
         git.args(["-c", setting]);
     }
-    output(git.args(arguments), arguments)
+    git
 }
 
 fn output(git: &mut Command, arguments: &[&str]) -> Result<Output> {
@@ -134,25 +146,27 @@ pub(super) fn make_repository(door: &Door) -> Result<()> {
     if root.join(".git").symlink_metadata().is_ok() {
         return Err(Error::NotOurs("the folder is a git repository already; icecore leaves committing there to you".into()));
     }
-    let apart = door.private("new-repository");
-    door.discard(&apart);
-    door.make_folder(&apart)?;
-    let made = (|| {
-        let git = apart.join(".git");
-        for arguments in [
-            &["init", "--quiet", "--template=", "--initial-branch=main", "."][..],
-            &["config", "--local", "core.fsync", "all"],
-            &["config", "--local", MADE_BY_US, "true"],
-        ] {
-            let output = output(command(&apart).args(arguments), arguments)?;
-            if !output.status.success() {
-                return Err(Error::Git { what: arguments[0].into(), why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()) });
-            }
-        }
-        door.install_repository(&git)
-    })();
+    let apart = door.private(APART);
+    let made = new_repository(door, &apart).and_then(|git| door.install_repository(&git));
     door.discard(&apart);
     made
+}
+
+/// Makes a repository of ours in a folder of its own, and says where.
+fn new_repository(door: &Door, apart: &Path) -> Result<PathBuf> {
+    door.discard(apart);
+    door.make_folder(apart)?;
+    for arguments in [
+        &["init", "--quiet", "--template=", "--initial-branch=main", "."][..],
+        &["config", "--local", "core.fsync", "all"],
+        &["config", "--local", MADE_BY_US, "true"],
+    ] {
+        let output = output(command(apart).args(arguments), arguments)?;
+        if !output.status.success() {
+            return Err(Error::Git { what: arguments[0].into(), why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()) });
+        }
+    }
+    Ok(apart.join(".git"))
 }
 
 /// Whether there is a repository in the vault itself.
@@ -321,6 +335,17 @@ impl History for Vault {
             found.push((document, then));
         }
         Ok(found)
+    }
+
+    async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)> {
+        vet(self.root())?;
+        past::stands_in(self.root(), scrub)
+    }
+
+    async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten> {
+        vet(self.root())?;
+        let _held = self.door.lock()?;
+        past::rewrite(&self.door, scrub)
     }
 
     async fn repair(&self, now: Timestamp) -> Result<Vec<String>> {

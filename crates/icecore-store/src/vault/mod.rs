@@ -7,6 +7,7 @@ pub(crate) mod door;
 mod git;
 mod index;
 mod keep;
+mod scrub;
 mod search;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::event::{Draft, Event};
+use icecore_domain::forget::Scrub;
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::{EventId, MAX_NUMBER};
@@ -29,7 +31,7 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
 use self::index::{Current, Index, Outcome, Row};
-use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Stamp, Store};
+use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Scrubbed, Stamp, Store};
 
 /// How many rows a page has when only the newest are wanted.
 const PIECES: usize = 200;
@@ -589,6 +591,10 @@ impl Store for Vault {
 
     async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize> {
         self.take_records_away(days, conversation)
+    }
+
+    async fn scrub(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>> {
+        self.scrub_files(scrub, dry)
     }
 
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {

@@ -504,6 +504,13 @@ impl Vault {
         self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Throws the search index away; the next search makes it anew.
+    pub(super) fn drop_search(&self) {
+        let mut shelf = self.shelf();
+        *shelf = None;
+        self.door.remove_index(&self.door.private("search.db"));
+    }
+
     /// Asks the search index. One that turns out to be damaged is made anew and asked again; where none can be written, one in
     /// memory stands in.
     fn look_up<T>(&self, question: impl Fn(&mut Search) -> Outcome<T>) -> Result<T> {

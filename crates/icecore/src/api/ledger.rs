@@ -5,7 +5,7 @@ use icecore_domain::id::EventId;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::plain;
-use icecore_engine::Remember;
+use icecore_engine::{Forget, Remember};
 
 use super::call::{Answer, Call, wrong};
 use super::route::{Body, Doing, Field, Form, Route, Whose};
@@ -79,6 +79,21 @@ pub const ROUTES: &[Route] = &[
     Route::post("/api/events/{id}/retract", GROUP, "Take something back", "Acts", retract)
         .body(ON_AN_EVENT)
         .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
+    Route::post(
+        "/api/forget",
+        GROUP,
+        "Forget something for good, with everything that goes back to it; `dry_run` only looks",
+        "Forgot",
+        forget,
+    )
+    .body(Body::One(&[
+        Field::text("ids", "Events, ids of messages, names of memories, or conversation/NAME").many(),
+        Field::text("matching", "Every line with these words, wherever it stands").many(),
+        Field::new("dry_run", Form::Yes, "Only say what would go"),
+        Field::new("history", Form::Yes, "Also from every snapshot; their ids change"),
+        Field::text("reason", "Why; kept with the tombstone"),
+    ]))
+    .example("/api/forget", Some(r#"{"matching":["the door code is 4711"],"dry_run":true}"#)),
     Route::get("/api/commitments", GROUP, "What is open, oldest first", "Commitments", commitments),
     Route::get("/api/conflicts", GROUP, "Statements that cannot both be true, and the commands that settle it", "Conflicts", conflicts),
     Route::get("/api/why", GROUP, "Where something comes from, to the words", "Why", why)
@@ -179,6 +194,30 @@ fn act(call: Call, act: Act) -> Doing {
         let origin = said.read("origin", str::parse::<Origin>)?.unwrap_or(Origin::User);
         let acted = call.memory().await?.act(act, vec![id], said.text("note"), origin, said.text("session")).await?;
         Answer::named("acts", &acted)
+    })
+}
+
+fn forget(call: Call) -> Doing {
+    Box::pin(async move {
+        let said = call.body()?;
+        let wish = Forget {
+            ids: said.all("ids").to_vec(),
+            matching: said.all("matching").to_vec(),
+            history: said.yes("history"),
+            reason: said.text("reason"),
+            by: "api".into(),
+        };
+        if wish.ids.is_empty() && wish.matching.is_empty() {
+            return Err(wrong("`ids` or `matching` is missing: what is to be forgotten"));
+        }
+        let memory = call.memory().await?;
+        if said.yes("dry_run") {
+            return Answer::of(&memory.would_forget(&wish).await?);
+        }
+        let forgot = memory.forget(&wish, call.api.spaces.models().asking().as_ref(), &|_, _, _| {}).await?;
+        // Open conversations hold their last turns in memory; opened again, they read what is left.
+        call.api.spaces.close(call.user.as_deref());
+        Answer::of(&forgot)
     })
 }
 

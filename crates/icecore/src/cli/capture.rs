@@ -144,6 +144,9 @@ pub fn tell(taken: &Taken, out: &mut Out) {
     if taken.own_bytes > 0 {
         out.say(format!("{} bytes were icecore's own text coming back; they were left out", taken.own_bytes));
     }
+    if taken.forgotten > 0 {
+        out.say(format!("{} messages hold what was forgotten; they came in without it, or not at all", taken.forgotten));
+    }
     if taken.passed_over > 0 {
         out.say(format!("{} empty messages were passed over", taken.passed_over));
     }

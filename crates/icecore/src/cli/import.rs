@@ -113,7 +113,14 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
     }
     let (complaints, links) = (std::mem::take(&mut report.taken.complaints), found.complaints);
     report.taken.complaints = links.into_iter().chain(complaints).collect();
-    let idle = report.messages + report.learnt + report.facts_known + report.unchanged + report.taken.passed_over == 0;
+    let idle = report.messages
+        + report.learnt
+        + report.facts_known
+        + report.unchanged
+        + report.taken.passed_over
+        + report.taken.forgotten
+        + report.taken.withheld
+        == 0;
     if idle && refused.is_empty() && (report.broken > 0 || report.files.is_empty()) {
         let why = report.taken.complaints.first().cloned().unwrap_or_else(|| told_as_list(&report.skipped, 3));
         let places: Vec<String> = named.iter().map(|(path, _)| path.display().to_string()).collect();

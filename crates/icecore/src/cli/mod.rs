@@ -7,6 +7,7 @@ mod chat;
 mod converse;
 mod demo;
 mod find;
+mod forget;
 mod hooks;
 mod import;
 mod install;
@@ -327,6 +328,11 @@ enum Command {
         after_help = "Examples:\n  icecore undo\n  icecore undo --to 1a2b3c4d\n\nPages and settings come back as they were. The ledger only grows: what was recorded since is taken back by new events."
     )]
     Undo(care::Undo),
+    /// Forget something for good: words, events, messages, a conversation; and everything that goes back to them
+    #[command(
+        after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   what would go, and from where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              also from every snapshot\n\nWhole words count, whatever their case and spacing; a line that holds them goes. A tombstone keeps when, who and a hash, so that\na later import does not bring them back. Backups and other clones are out of reach: docs/forgetting.md."
+    )]
+    Forget(forget::Forget),
     /// Make a sample vault in a temporary folder and show a day and ninety days with icecore
     Demo,
     /// Print shell completions
@@ -450,6 +456,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Config(config) => care::config(&open, config, out),
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,
+        Command::Forget(forget) => forget::forget(&open, forget, out).await,
         Command::Init(_)
         | Command::Demo
         | Command::Completions { .. }

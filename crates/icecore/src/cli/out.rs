@@ -83,6 +83,11 @@ impl Out {
         }
     }
 
+    /// Whether everything is to be told.
+    pub fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// Whether the caller is a machine.
     pub fn is_json(&self) -> bool {
         self.json

@@ -25,7 +25,7 @@ const NODES: [&str; 3] = [SESSION, "2026-02-03", "2026-W06"];
 const MODEL: &str = "model openai:tiny";
 
 /// What a server does with a question.
-enum Reply {
+pub enum Reply {
     /// Streams this as the model's words, and says that it was done.
     Says(String),
     /// A status with headers and a body.
@@ -39,18 +39,18 @@ enum Reply {
 }
 
 /// Answers the nth question, from 0.
-type Script = fn(&Value, usize) -> Reply;
+pub type Script = fn(&Value, usize) -> Reply;
 
 /// A model's server on loopback that plays a script and remembers what it was asked.
-struct Server {
-    address: SocketAddr,
+pub struct Server {
+    pub address: SocketAddr,
     asked: Arc<Mutex<Vec<Value>>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    fn play(script: Script) -> Self {
+    pub fn play(script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (asked, over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -149,7 +149,7 @@ fn tier(question: &Value) -> &'static str {
 }
 
 /// A good answer: the first line of the first source, and what must be kept, in the sources' own words.
-fn good(question: &Value) -> Value {
+pub fn good(question: &Value) -> Value {
     let user = part(question, "user");
     let is_fence = |line: &&str| line.starts_with("=== ");
     let kept: Vec<&str> = user.lines().take_while(|line| !is_fence(line)).filter(|line| line.starts_with("- [")).collect();
@@ -170,7 +170,7 @@ fn says(headline: &str, body: &str) -> Reply {
 }
 
 /// Runs the program with that server as its model.
-fn ask(vault: &Vault, address: SocketAddr, more: &[(&str, &str)], arguments: &[&str]) -> Said {
+pub fn ask(vault: &Vault, address: SocketAddr, more: &[(&str, &str)], arguments: &[&str]) -> Said {
     let mut command = vault.command(arguments);
     command
         .env("ICECORE_SUMMARIZER_BASE_URL", format!("http://{address}/v1"))

@@ -7,6 +7,7 @@ mod cli;
 mod clients;
 mod crowd;
 mod faults;
+mod forget;
 mod hooks;
 mod import;
 mod install;

@@ -1,0 +1,576 @@
+//! Forgetting: what a file is without what is to be forgotten.
+//!
+//! One function serves the files of a vault and every file of every snapshot: a [`Scrub`] says what is to go, and
+//! [`Scrub::fate`] what becomes of a file. Words are found whatever their case, spacing and escaping, and take their line with
+//! them; events, records, summaries and turns that go back to them lose what they say and keep when it was. Nothing that
+//! could be read before becomes unreadable, and what has nothing to do with it keeps every byte.
+
+mod json;
+mod tombstone;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use memchr::memmem;
+use serde_json::{Value, json};
+
+pub use self::tombstone::{Tombstone, Tombstones, done};
+pub use self::words::count as count_words;
+use self::words::{Folded, Hashed, fold, phrase};
+use crate::event::{COMPACTS, Draft, Event, SAID, Scope};
+use crate::format::line;
+use crate::hash::Hash;
+use crate::id::EventId;
+use crate::layout::{self, DocPath};
+use crate::record::{self, Key, Record};
+use crate::summary::{Maker, Period, Summary};
+
+/// What stands where forgotten words stood.
+pub const FORGOTTEN: &str = "[forgotten]";
+/// The fewest words of an event that are looked for everywhere; fewer are everybody's.
+pub const FEWEST_WORDS: usize = 4;
+/// The fewest letters and digits that can be looked for.
+pub const FEWEST_LETTERS: usize = 3;
+/// The field with the turn that an event of a conversation comes from.
+const TURN: &str = "turn";
+
+/// Words that are to go: as they are, or only by their hashes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needles {
+    phrases: BTreeSet<String>,
+    hashed: Hashed,
+}
+
+/// A text without the forgotten words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redacted {
+    /// What is left, with a mark for what is gone.
+    pub text: String,
+    /// How many lines went.
+    pub lines: usize,
+}
+
+impl Needles {
+    /// These texts.
+    pub fn of(texts: &[&str]) -> Self {
+        let mut needles = Self::default();
+        for text in texts {
+            needles.add(text);
+        }
+        needles
+    }
+
+    /// One text more; whether it is new and has any words.
+    pub fn add(&mut self, text: &str) -> bool {
+        let phrase = phrase(text);
+        !phrase.is_empty() && self.phrases.insert(phrase)
+    }
+
+    /// These, and those.
+    pub fn merge(&mut self, others: &Self) {
+        self.phrases.extend(others.phrases.iter().cloned());
+        self.hashed.merge(&others.hashed);
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.phrases.is_empty() && self.hashed.is_empty()
+    }
+
+    /// The phrases that are known by their words.
+    pub fn phrases(&self) -> impl Iterator<Item = &str> {
+        self.phrases.iter().map(String::as_str)
+    }
+
+    /// Whether a look is worth its while: plain ASCII without the longest word of any phrase has none of them.
+    fn may_be_in(&self, bytes: &[u8]) -> bool {
+        if !self.hashed.is_empty() || !bytes.is_ascii() || memmem::find(bytes, b"\\u").is_some() {
+            return !self.is_empty();
+        }
+        let lower = bytes.to_ascii_lowercase();
+        self.phrases.iter().any(|phrase| {
+            let longest = phrase.split(' ').max_by_key(|word| word.len()).unwrap_or_default();
+            memmem::find(&lower, longest.as_bytes()).is_some()
+        })
+    }
+
+    fn spans(&self, folded: &Folded) -> Vec<(usize, usize)> {
+        let mut found: Vec<(usize, usize)> = self.phrases.iter().flat_map(|phrase| folded.find(phrase)).collect();
+        if !self.hashed.is_empty() {
+            found.extend(folded.find_hashed(&self.hashed));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Whether any of them is in the text.
+    pub fn is_in(&self, text: &str) -> bool {
+        self.may_be_in(text.as_bytes()) && !self.spans(&fold(text)).is_empty()
+    }
+
+    /// The text with every line gone that any of them touches; `None` if none does.
+    pub fn redact(&self, text: &str) -> Option<Redacted> {
+        if !self.may_be_in(text.as_bytes()) {
+            return None;
+        }
+        let spans = self.spans(&fold(text));
+        (!spans.is_empty()).then(|| redact_lines(text, &spans, |_, _| false))
+    }
+}
+
+/// Takes lines out of a text: those that a span touches, and those that `also` says. Lines next to each other leave one mark.
+fn redact_lines(text: &str, spans: &[(usize, usize)], also: impl Fn(usize, &str) -> bool) -> Redacted {
+    let (mut out, mut lines, mut start) = (String::with_capacity(text.len()), 0, 0);
+    let mut marked = false;
+    let mut header = text.starts_with("---\n");
+    let mut spans = spans.iter().peekable();
+    for (at, line) in text.split_inclusive('\n').enumerate() {
+        let end = start + line.len();
+        let bare = line.trim_end_matches(['\n', '\r']);
+        while spans.next_if(|(_, to)| *to <= start).is_some() {}
+        // Spans may lie within each other, so all that begin before the end count.
+        let touched = spans.clone().take_while(|(from, _)| *from < end).any(|(_, to)| *to > start);
+        if header && at > 0 && bare.trim_end() == "---" {
+            header = false;
+        }
+        if (touched || also(at, bare)) && bare.trim() != FORGOTTEN {
+            lines += 1;
+            let kept = kept_of(bare, header);
+            if !marked || !kept.is_empty() {
+                out.push_str(kept);
+                out.push_str(if header { "forgotten" } else { FORGOTTEN });
+                out.push_str(&line[bare.len()..]);
+            }
+            marked = kept.is_empty();
+        } else {
+            marked = bare.trim() == FORGOTTEN;
+            out.push_str(line);
+        }
+        start = end;
+    }
+    Redacted { text: out, lines }
+}
+
+/// What of a line stays: the marks of a heading, so that what is below it keeps its place, and the name of a field.
+fn kept_of(line: &str, header: bool) -> &str {
+    if header {
+        return line.find(": ").map_or("", |colon| &line[..colon + 2]);
+    }
+    let hashes = line.bytes().take_while(|byte| *byte == b'#').count();
+    if hashes > 0 && line[hashes..].starts_with(' ') { &line[..=hashes] } else { "" }
+}
+
+/// What becomes of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays as it is.
+    Same,
+    /// It becomes this.
+    Changed {
+        /// Its bytes from now on.
+        bytes: Vec<u8>,
+        /// How many of its lines are not what they were.
+        lines: usize,
+    },
+    /// It goes.
+    Gone,
+}
+
+/// Everything that is to go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scrub {
+    /// Words, wherever they stand.
+    pub needles: Needles,
+    /// Events of the ledger and its archives.
+    pub events: BTreeSet<EventId>,
+    /// Records, by their keys.
+    pub records: HashSet<Key>,
+    /// Summaries up to a version: what was made later no longer knows.
+    pub periods: BTreeMap<Period, u32>,
+    /// Turns of conversations, by the folder of the conversation.
+    pub turns: BTreeMap<String, BTreeSet<u64>>,
+    /// Conversations whose records go altogether.
+    pub conversations: BTreeSet<String>,
+    /// Folders that go with everything in them.
+    pub folders: BTreeSet<String>,
+}
+
+/// What becomes of one line of a file.
+enum Line {
+    Same,
+    Becomes(String),
+    Dropped,
+}
+
+impl Scrub {
+    /// Whether nothing is to go.
+    pub fn is_empty(&self) -> bool {
+        self.needles.is_empty()
+            && self.events.is_empty()
+            && self.records.is_empty()
+            && self.periods.is_empty()
+            && self.turns.is_empty()
+            && self.folders.is_empty()
+    }
+
+    /// Adds what another one takes away.
+    pub fn merge(&mut self, other: &Self) {
+        self.needles.merge(&other.needles);
+        self.events.extend(&other.events);
+        self.records.extend(&other.records);
+        for (period, version) in &other.periods {
+            let upto = self.periods.entry(*period).or_default();
+            *upto = (*version).max(*upto);
+        }
+        for (folder, turns) in &other.turns {
+            self.turns.entry(folder.clone()).or_default().extend(turns);
+        }
+        self.conversations.extend(other.conversations.iter().cloned());
+        self.folders.extend(other.folders.iter().cloned());
+    }
+
+    /// What becomes of the file at `path`.
+    pub fn fate(&self, path: &str, bytes: &[u8]) -> Fate {
+        if self.is_empty() || stays(path) {
+            return Fate::Same;
+        }
+        let below = |folder: &String| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        if self.folders.iter().any(below) || self.has_forgotten_name(path) || is_view_of_many(path) || self.is_stale_view(path, bytes) {
+            return Fate::Gone;
+        }
+        let conversation = conversation_folder(path);
+        let turns = conversation.and_then(|folder| self.turns.get(folder));
+        if turns.is_some() && (path.ends_with("/base-truth.json") || path.contains("/snapshots/")) {
+            return Fate::Gone;
+        }
+        let document = path.parse::<DocPath>().ok();
+        if path == layout::LEDGER || document.as_ref().is_some_and(DocPath::is_archive) {
+            return each_line(bytes, |line| self.event_line(line, |event| self.events.contains(&event.id)));
+        }
+        if conversation.is_some() && path.ends_with("/events.jsonl") {
+            let of_turn = |event: &Event| event.field::<u64>(TURN).is_some_and(|turn| turns.is_some_and(|turns| turns.contains(&turn)));
+            return each_line(bytes, |line| self.event_line(line, of_turn));
+        }
+        if conversation.is_some() && path.ends_with("/turn-log.jsonl") {
+            return each_line(bytes, |line| self.turn_line(line, turns));
+        }
+        if document.as_ref().and_then(DocPath::record_day).is_some() {
+            return each_line(bytes, |line| self.record_line(line));
+        }
+        match path {
+            layout::SUMMARIES => return each_line(bytes, |line| self.summary_line(line)),
+            layout::REVIEW => return each_line(bytes, |line| self.review_line(line)),
+            _ => {}
+        }
+        let fate = self.text_fate(path, bytes);
+        // What was found broken and set aside is no memory; if it holds what is to go, it goes.
+        if fate != Fate::Same && path.starts_with(".icecore/quarantine/") { Fate::Gone } else { fate }
+    }
+
+    /// Whether what is to go stands in a file, whatever becomes of it.
+    pub fn is_in_file(&self, path: &str, bytes: &[u8]) -> bool {
+        let fate = if is_view_of_many(path) || stays(path) { self.text_fate(path, bytes) } else { self.fate(path, bytes) };
+        path != layout::FORGOTTEN && fate != Fate::Same
+    }
+
+    fn text_fate(&self, path: &str, bytes: &[u8]) -> Fate {
+        let text = String::from_utf8_lossy(bytes);
+        if path.ends_with(".jsonl") || path.ends_with(".ndjson") {
+            return each_line(bytes, |line| self.any_line(&String::from_utf8_lossy(line)));
+        }
+        if json::is_json(&text) {
+            return match json::scrub(&text, &self.needles) {
+                Some((text, lines)) => Fate::Changed { bytes: text.into_bytes(), lines },
+                None => Fate::Same,
+            };
+        }
+        let names = |line: &str| !self.events.is_empty() && ids_in(line).any(|id| self.events.contains(&id));
+        if path.starts_with(layout::MEMORIES)
+            && text.lines().take_while(|line| !line.starts_with("# ")).any(|line| line.starts_with("event: ") && names(line))
+        {
+            return Fate::Gone;
+        }
+        let spans = if self.needles.may_be_in(bytes) { self.needles.spans(&fold(&text)) } else { Vec::new() };
+        if spans.is_empty() && !text.lines().any(names) {
+            return Fate::Same;
+        }
+        let redacted = redact_lines(&text, &spans, |_, line| names(line));
+        match redacted.lines {
+            0 => Fate::Same,
+            lines => Fate::Changed { bytes: redacted.text.into_bytes(), lines },
+        }
+    }
+
+    /// Whether a file is called after what is to go. Only where names are made of what files say.
+    pub fn has_forgotten_name(&self, path: &str) -> bool {
+        let made = ["knowledge/", layout::MEMORIES].iter().find_map(|folder| path.strip_prefix(folder));
+        let Some(names) = made.or_else(|| path.split_once("/artifacts/").map(|(_, rest)| rest)) else { return false };
+        names.split('/').any(|name| self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem)))
+    }
+
+    /// Whether a file shows a summary in a version that goes.
+    fn is_stale_view(&self, path: &str, bytes: &[u8]) -> bool {
+        let name = path.strip_prefix("primers/").and_then(|rest| rest.rsplit('/').next()?.strip_suffix(".md"));
+        let Some(upto) = name.and_then(|name| name.parse().ok()).and_then(|period: Period| self.periods.get(&period)) else { return false };
+        let text = String::from_utf8_lossy(bytes);
+        let version = text.lines().take(40).find_map(|line| line.strip_prefix("version: ")?.trim().parse::<u32>().ok());
+        version.is_none_or(|version| version <= *upto)
+    }
+
+    fn any_line(&self, line: &str) -> Line {
+        if let Some((scrubbed, _)) = json::scrub(line, &self.needles) {
+            return Line::Becomes(scrubbed);
+        }
+        // A torn line may have been anything.
+        if !json::is_json(line) && self.needles.is_in(line) { Line::Becomes(FORGOTTEN.into()) } else { Line::Same }
+    }
+
+    fn event_line(&self, line: &[u8], wanted: impl Fn(&Event) -> bool) -> Line {
+        let parsed = line::parse(line);
+        let goes = |event: &Event| event.content != FORGOTTEN && (wanted(event) || self.is_in_event(event));
+        if !parsed.events.iter().any(goes) {
+            // What is no event is a stranger's line, or the head of a batch.
+            return if parsed.events.is_empty() { self.any_line(&String::from_utf8_lossy(line)) } else { Line::Same };
+        }
+        let told = |event: &Event| line::write(&if goes(event) { self.erased_event(event) } else { event.clone() });
+        Line::Becomes(parsed.events.iter().map(told).collect::<String>().trim_end().to_owned())
+    }
+
+    /// Whether any words of an event are to go.
+    pub fn is_in_event(&self, event: &Event) -> bool {
+        let names = [
+            event.entity.as_deref(),
+            event.session.as_deref(),
+            event.waiting_on.as_deref(),
+            named(&event.scope),
+            id_of_source(&event.source),
+        ];
+        let raws = || event.extra.iter().any(|(name, raw)| self.needles.is_in(name) || self.needles.is_in(raw));
+        self.needles.is_in(&event.content)
+            || names.into_iter().flatten().chain(event.tags.iter().map(String::as_str)).any(|text| self.needles.is_in(text))
+            || raws()
+    }
+
+    /// An event that says nothing any more; when it was, what it was and what it did stays.
+    fn erased_event(&self, event: &Event) -> Event {
+        let draft = &event.draft;
+        let fit = |text: &str| !self.needles.is_in(text);
+        let draft = Draft {
+            content: FORGOTTEN.into(),
+            entity: None,
+            entity_kind: None,
+            tags: Vec::new(),
+            source: Some(draft.source.clone()).filter(|source| id_of_source(source).is_none_or(fit)).unwrap_or_else(|| "live".into()),
+            session: draft.session.clone().filter(|session| fit(session)),
+            scope: if named(&draft.scope).is_none_or(fit) { draft.scope.clone() } else { Scope::Everywhere },
+            due: None,
+            waiting_on: None,
+            extra: draft.extra.iter().filter(|(name, _)| [SAID, COMPACTS, TURN].contains(&name.as_str())).cloned().collect(),
+            ..draft.clone()
+        };
+        draft.with_id(event.id)
+    }
+
+    fn record_line(&self, line: &[u8]) -> Line {
+        let Ok(record) = record::read(line.trim_ascii()) else { return self.any_line(&String::from_utf8_lossy(line)) };
+        let known = self.records.contains(&record.key());
+        if known && self.conversations.contains(&record.conversation) {
+            return Line::Dropped;
+        }
+        let scrubbed = if known { self.erased_record(&record) } else { self.needles.record(&record) };
+        match scrubbed {
+            Some(scrubbed) if scrubbed != record => Line::Becomes(scrubbed.line().trim_end().to_owned()),
+            _ => Line::Same,
+        }
+    }
+
+    fn erased_record(&self, record: &Record) -> Option<Record> {
+        let plain = |raw: &str| !raw.starts_with(['"', '{', '[']);
+        let named = self.needles.record(record).unwrap_or_else(|| record.clone());
+        Some(Record {
+            text: FORGOTTEN.into(),
+            title: None,
+            parts: None,
+            extra: named.extra.iter().filter(|(_, raw)| plain(raw)).cloned().collect(),
+            ..named
+        })
+    }
+
+    fn summary_line(&self, line: &[u8]) -> Line {
+        let Ok(summary) = Summary::read(line) else { return self.any_line(&String::from_utf8_lossy(line)) };
+        let stale = self.periods.get(&summary.period).is_some_and(|upto| summary.version <= *upto);
+        let touched = stale || self.needles.is_in(&String::from_utf8_lossy(line));
+        if !touched || summary.headline == FORGOTTEN {
+            return Line::Same;
+        }
+        let mut session = summary.session.clone();
+        if let Some(key) = &mut session {
+            key.session = key.session.as_deref().map(|name| self.needles.name(name));
+        }
+        let erased = Summary {
+            session,
+            headline: FORGOTTEN.into(),
+            body: String::new(),
+            // Made from nothing that is there, so it is due again.
+            source: Hash::of(FORGOTTEN.as_bytes()),
+            maker: Maker::Extract,
+            provisional: true,
+            left_out: Vec::new(),
+            similar: None,
+            ..summary
+        };
+        Line::Becomes(erased.line().trim_end().to_owned())
+    }
+
+    fn review_line(&self, line: &[u8]) -> Line {
+        let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else { return self.any_line(&String::from_utf8_lossy(line)) };
+        let period = fields.get("period").and_then(Value::as_str).and_then(|name| name.parse::<Period>().ok());
+        let stale = period.is_some_and(|period| self.periods.contains_key(&period));
+        let is_empty =
+            |fields: &serde_json::Map<String, Value>, name: &str| fields.get(name).and_then(Value::as_str).is_none_or(str::is_empty);
+        let erased = is_empty(&fields, "headline") && is_empty(&fields, "body");
+        if erased || !(stale || self.needles.is_in(&String::from_utf8_lossy(line))) {
+            return Line::Same;
+        }
+        for (name, text) in [("headline", ""), ("body", ""), ("complaint", FORGOTTEN)] {
+            fields.insert(name.into(), text.into());
+        }
+        if fields.get("state").and_then(Value::as_str) == Some("open") {
+            fields.insert("state".into(), "retry".into());
+        }
+        Line::Becomes(Value::Object(fields).to_string())
+    }
+
+    fn turn_line(&self, line: &[u8], turns: Option<&BTreeSet<u64>>) -> Line {
+        let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else { return self.any_line(&String::from_utf8_lossy(line)) };
+        let turn = fields.get("turn").and_then(Value::as_u64);
+        let stale = turn.is_some_and(|turn| turns.is_some_and(|turns| turns.contains(&turn)));
+        let erased = fields.get("user_summary").and_then(Value::as_str) == Some(FORGOTTEN);
+        if erased || !(stale || self.needles.is_in(&String::from_utf8_lossy(line))) {
+            return Line::Same;
+        }
+        fields.retain(|name, value| {
+            name == "ts" || name == "depth" || !matches!(value, Value::String(_) | Value::Array(_) | Value::Object(_))
+        });
+        // To be summarised again, from what is left.
+        for (name, value) in [("user_summary", FORGOTTEN), ("assistant_summary", FORGOTTEN), ("state", "raw"), ("why", "forgotten")] {
+            fields.insert(name.into(), json!(value));
+        }
+        Line::Becomes(Value::Object(fields).to_string())
+    }
+}
+
+impl Needles {
+    /// A record without the forgotten words; `None` if they are not in it.
+    pub fn record(&self, record: &Record) -> Option<Record> {
+        let raw = |raw: &String| {
+            json::scrub(&format!("[{raw}]"), self).and_then(|(text, _)| Some(text.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
+        };
+        let scrubbed = Record {
+            text: self.redact(&record.text).map_or_else(|| record.text.clone(), |redacted| redacted.text),
+            title: record.title.clone().filter(|title| !self.is_in(title)),
+            name: record.name.clone().filter(|name| !self.is_in(name)),
+            session: record.session.as_deref().map(|name| self.name(name)),
+            id: self.name(&record.id),
+            parts: record.parts.as_ref().map(|parts| raw(parts).unwrap_or_else(|| parts.clone())),
+            extra: (record.extra.iter())
+                .filter(|(name, _)| !self.is_in(name))
+                .map(|(name, value)| (name.clone(), raw(value).unwrap_or_else(|| value.clone())))
+                .collect(),
+            ..record.clone()
+        };
+        (scrubbed != *record).then_some(scrubbed)
+    }
+
+    /// A name by which things are known; one with forgotten words gives way to a hash of it, so that they are still known.
+    pub fn name(&self, name: &str) -> String {
+        if self.is_in(name) { format!("h{}", &Hash::of(name.as_bytes()).to_string()[..16]) } else { name.to_owned() }
+    }
+}
+
+/// Whether a text is nothing but marks of what is gone.
+pub fn is_forgotten(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+    lines.peek().is_some() && lines.all(|line| line == FORGOTTEN)
+}
+
+/// A text without the marks of what is gone.
+pub fn without_marks(text: &str) -> String {
+    let kept: Vec<&str> = text.lines().filter(|line| line.trim() != FORGOTTEN).collect();
+    kept.join("\n")
+}
+
+/// Settings, which a person must change, and the tombstones themselves.
+fn stays(path: &str) -> bool {
+    matches!(path, layout::CONFIG | layout::FORGOTTEN | ".gitignore" | ".gitattributes") || path.starts_with("prompts/")
+}
+
+/// Whether a file is a setting that may hold words, and is left to a person.
+pub fn is_setting(path: &str) -> bool {
+    path == layout::CONFIG || path.starts_with("prompts/")
+}
+
+/// Views of much at once; they are written again from what is left.
+pub fn is_view_of_many(path: &str) -> bool {
+    let year = |name: &str| name.len() == 7 && name.ends_with(".md") && name.bytes().take(4).all(|byte| byte.is_ascii_digit());
+    matches!(path, layout::LAST_MONTH | layout::RECALL)
+        || path.starts_with("primers/upload/")
+        || path.strip_prefix("memory/summaries/").is_some_and(year)
+}
+
+/// `conversations/NAME`, for a file below it.
+pub fn conversation_folder(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("conversations/")?;
+    let end = rest.find('/')?;
+    Some(&path[.."conversations/".len() + end])
+}
+
+fn named(scope: &Scope) -> Option<&str> {
+    match scope {
+        // What a conversation is called is what it is known by, like its folder.
+        Scope::Everywhere | Scope::Conversation(_) => None,
+        Scope::Project(name) => Some(name),
+    }
+}
+
+/// What of a source is a name: all of it, or the id behind the path.
+fn id_of_source(source: &str) -> Option<&str> {
+    match source.split_once('#') {
+        Some((_, id)) => Some(id),
+        None if source.starts_with("memory/") && !source.starts_with(layout::MEMORIES) => None,
+        None => Some(source),
+    }
+}
+
+/// The events that a text names.
+pub fn ids_in(text: &str) -> impl Iterator<Item = EventId> + '_ {
+    text.match_indices("EVT-").filter_map(|(at, _)| {
+        let rest = &text[at..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(rest.len());
+        rest[..end].trim_end_matches('-').parse().ok()
+    })
+}
+
+fn each_line(bytes: &[u8], fate: impl Fn(&[u8]) -> Line) -> Fate {
+    let (mut out, mut lines) = (Vec::with_capacity(bytes.len()), 0);
+    for whole in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let line = whole.strip_suffix(b"\n").unwrap_or(whole);
+        match if line.trim_ascii().is_empty() { Line::Same } else { fate(line) } {
+            Line::Same => out.extend_from_slice(whole),
+            Line::Becomes(text) => {
+                lines += 1;
+                out.extend_from_slice(text.as_bytes());
+                out.extend_from_slice(&whole[line.len()..]);
+            }
+            Line::Dropped => lines += 1,
+        }
+    }
+    match lines {
+        0 => Fate::Same,
+        _ if out.is_empty() => Fate::Gone,
+        lines => Fate::Changed { bytes: out, lines },
+    }
+}
+
+#[cfg(test)]
+mod tests;

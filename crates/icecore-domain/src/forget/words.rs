@@ -1,0 +1,289 @@
+//! Words as forgetting compares them: runs of letters and digits, whatever their case, accents, marks and spacing.
+//!
+//! The same sentence stands in a log, in JSON, in JSON within JSON, in a page with emphasis and in a file's name. Folded, it is
+//! the same words everywhere, and so it can be found, and known again by a hash, wherever it was written down.
+
+use std::collections::{HashMap, HashSet};
+
+use memchr::memmem;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use crate::hash::Hash;
+
+/// So many bytes of a hash tell one run of words from another.
+const HASH_BYTES: usize = 16;
+
+/// A text as its words, and where each stands.
+pub(super) struct Folded {
+    /// The words, with a blank between them.
+    text: String,
+    words: Vec<Word>,
+}
+
+struct Word {
+    /// Where it stands in the folded text.
+    start: usize,
+    end: usize,
+    /// Where it stands in the text it was folded from.
+    from: usize,
+    to: usize,
+}
+
+/// The words of a text, folded and with a blank between them.
+pub(super) fn fold(text: &str) -> Folded {
+    let mut folded = Folded { text: String::with_capacity(text.len()), words: Vec::new() };
+    let mut open = false;
+    let mut rest = text.char_indices().peekable();
+    while let Some((at, mut c)) = rest.next() {
+        let mut end = at + c.len_utf8();
+        if c == '\\' {
+            // Text may be escaped more than once: backslashes say nothing, and what they stand for is a gap or a character.
+            while rest.next_if(|(_, next)| *next == '\\').is_some() {}
+            let next = rest.peek().copied();
+            c = match next {
+                Some((_, 'n' | 'r' | 't' | 'b' | 'f')) => {
+                    rest.next();
+                    ' '
+                }
+                Some((from, 'u')) => match escaped(&text[from..]) {
+                    Some((c, length)) => {
+                        end = from + length;
+                        while rest.next_if(|(at, _)| *at < end).is_some() {}
+                        c
+                    }
+                    None => ' ',
+                },
+                _ => ' ',
+            };
+        }
+        if is_silent(c) {
+            continue;
+        }
+        let before = folded.text.len();
+        let alone = stands_alone(c);
+        let begins = !open || alone;
+        if begins && before > 0 {
+            folded.text.push(' ');
+        }
+        let start = folded.text.len();
+        if c.is_ascii() {
+            if c.is_ascii_alphanumeric() {
+                folded.text.push(c.to_ascii_lowercase());
+            }
+        } else {
+            let parts = std::iter::once(c).nfkd().flat_map(char::to_lowercase);
+            folded.text.extend(parts.filter(|part| part.is_alphanumeric() && !is_combining_mark(*part)));
+        }
+        if folded.text.len() == start {
+            // No letter and no digit: a gap.
+            folded.text.truncate(before);
+            open = false;
+            continue;
+        }
+        match folded.words.last_mut() {
+            Some(word) if !begins => (word.end, word.to) = (folded.text.len(), end),
+            _ => folded.words.push(Word { start, end: folded.text.len(), from: at, to: end }),
+        }
+        open = !alone;
+    }
+    folded
+}
+
+/// The character that `uXXXX` stands for, a pair of surrogates included, and the length of that.
+fn escaped(text: &str) -> Option<(char, usize)> {
+    let unit = |text: &str| text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok());
+    let first = unit(text)?;
+    if let Some(c) = char::from_u32(u32::from(first)) {
+        return Some((c, 5));
+    }
+    let rest = text.get(5..)?;
+    let slashes = rest.bytes().take_while(|byte| *byte == b'\\').count();
+    let second = unit(rest.get(slashes..)?)?;
+    let c = char::decode_utf16([first, second]).next()?.ok()?;
+    Some((c, 5 + slashes + 5))
+}
+
+/// What neither is part of a word nor ends one: accents of their own, and what cannot be seen.
+fn is_silent(c: char) -> bool {
+    !c.is_ascii()
+        && (is_combining_mark(c)
+            || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e01ef}'))
+}
+
+/// Scripts that put no blanks between words; there each character is one.
+fn stands_alone(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// The words of a text, folded; empty if it has none.
+pub(super) fn phrase(text: &str) -> String {
+    fold(text).text
+}
+
+/// How many words a folded phrase has.
+pub fn count(text: &str) -> usize {
+    fold(text).words.len()
+}
+
+/// Runs of words that are known only by their hashes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Hashed {
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    salt: String,
+    /// The first bytes of the first words: a cheap look before a dear one.
+    firsts: HashSet<u8>,
+    /// By number of words.
+    runs: HashMap<usize, HashSet<[u8; HASH_BYTES]>>,
+}
+
+/// A byte of the hash of a phrase's first word.
+pub(super) fn first_byte(salt: &str, phrase: &str) -> u8 {
+    let first = phrase.split(' ').next().unwrap_or_default();
+    Hash::of(format!("{salt}\0first\0{first}").as_bytes()).bytes()[0]
+}
+
+/// The hash that a phrase is known by.
+pub(super) fn hash(salt: &str, phrase: &str) -> [u8; HASH_BYTES] {
+    let whole = Hash::of(format!("{salt}\0words\0{phrase}").as_bytes());
+    std::array::from_fn(|at| whole.bytes()[at])
+}
+
+impl Hashed {
+    pub(super) fn add(&mut self, salt: &str, words: usize, first: u8, hash: [u8; HASH_BYTES]) {
+        let at = self.groups.iter().position(|group| group.salt == salt).unwrap_or_else(|| {
+            self.groups.push(Group { salt: salt.to_owned(), firsts: HashSet::new(), runs: HashMap::new() });
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[at];
+        group.firsts.insert(first);
+        group.runs.entry(words).or_default().insert(hash);
+    }
+
+    pub(super) fn merge(&mut self, others: &Self) {
+        for group in &others.groups {
+            for (&words, hashes) in &group.runs {
+                // Which first byte belongs to which is not known any more; any of them may do.
+                for (&first, &hash) in group.firsts.iter().flat_map(|first| hashes.iter().map(move |hash| (first, hash))) {
+                    self.add(&group.salt, words, first, hash);
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+}
+
+impl Folded {
+    /// Where a phrase stands in the text that was folded, as whole words.
+    pub(super) fn find<'a>(&'a self, phrase: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
+        let text = self.text.as_bytes();
+        memmem::find_iter(text, phrase.as_bytes()).filter_map(move |start| {
+            let end = start + phrase.len();
+            let whole = (start == 0 || text[start - 1] == b' ') && text.get(end).is_none_or(|byte| *byte == b' ');
+            whole.then(|| self.place(start, end)).flatten()
+        })
+    }
+
+    fn place(&self, start: usize, end: usize) -> Option<(usize, usize)> {
+        let first = self.words.binary_search_by_key(&start, |word| word.start).ok()?;
+        let last = self.words.binary_search_by_key(&end, |word| word.end).ok()?;
+        Some((self.words[first].from, self.words[last].to))
+    }
+
+    /// Where runs of words stand that are known by their hashes.
+    pub(super) fn find_hashed(&self, hashed: &Hashed) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        for group in &hashed.groups {
+            let mut promising: HashMap<&str, bool> = HashMap::new();
+            for (at, word) in self.words.iter().enumerate() {
+                let text = &self.text[word.start..word.end];
+                if !*promising.entry(text).or_insert_with(|| group.firsts.contains(&first_byte(&group.salt, text))) {
+                    continue;
+                }
+                for (&words, hashes) in &group.runs {
+                    let Some(last) = self.words.get(at + words.saturating_sub(1)) else { continue };
+                    if hashes.contains(&hash(&group.salt, &self.text[word.start..last.end])) {
+                        found.push((word.from, last.to));
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(text: &str, words: &str) {
+        assert_eq!(phrase(text), words, "{text:?}");
+    }
+
+    #[test]
+    fn words_are_the_same_however_they_are_written() {
+        check("", "");
+        check(" -- \n", "");
+        check("The  Launch\n\tCode", "the launch code");
+        check("the **launch** _code_, \"7-Alpha\"!", "the launch code 7 alpha");
+        check("Café CAFE\u{301} cafe\u{ad}", "cafe cafe cafe");
+        check("a\\nb \\\\n c \\\"d\\\" e\\\\\\tf", "a b c d e f");
+        check("caf\\u00e9 caf\\\\u00E9 \\ud83d\\ude00x", "cafe cafe x");
+        check("snake_case kebab-case 12.50", "snake case kebab case 12 50");
+        check("今日は hello日", "今 日 は hello 日");
+        check("ＦＵＬＬ width", "full width");
+    }
+
+    #[test]
+    fn only_whole_words_are_found_and_their_places_are_those_of_the_text() {
+        let text = "Planning: \"Ann's plan\", ann, PLAN.";
+        let found: Vec<&str> = fold(text).find("ann").map(|(from, to)| &text[from..to]).collect();
+        assert_eq!(found, ["Ann", "ann"]);
+        let found: Vec<&str> = fold(text).find("ann s plan").map(|(from, to)| &text[from..to]).collect();
+        assert_eq!(found, ["Ann's plan"]);
+        assert_eq!(fold(text).find("plan ning").count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_phrase_is_found_in_json_of_any_depth(text in "[a-zäé0-9]{1,8}( [a-z0-9]{1,8}){0,4}", before in "[A-Z\"\\n\\t ,]{0,12}", depth in 0usize..4) {
+            let mut told = format!("{before} {text}\n rest");
+            for _ in 0..depth {
+                told = serde_json::to_string(&told).unwrap();
+            }
+            prop_assert!(fold(&told).find(&phrase(&text)).count() > 0, "{}", told);
+        }
+
+        #[test]
+        fn hashes_find_what_the_words_find(words in prop::collection::vec("[ab]{1,2}", 1..12), from in 0usize..12, many in 1usize..4) {
+            let text = words.join(" ");
+            let wanted: Vec<&str> = words.iter().map(String::as_str).skip(from).take(many).collect();
+            prop_assume!(!wanted.is_empty());
+            let wanted = wanted.join(" ");
+            let mut hashed = Hashed::default();
+            hashed.add("salt", count(&wanted), first_byte("salt", &wanted), hash("salt", &wanted));
+            let folded = fold(&text);
+            let plain: HashSet<(usize, usize)> = folded.find(&wanted).collect();
+            let by_hash: HashSet<(usize, usize)> = folded.find_hashed(&hashed).into_iter().collect();
+            // Where runs overlap, looking for the words finds the first of them.
+            prop_assert!(plain.is_subset(&by_hash) && !plain.is_empty());
+        }
+
+        #[test]
+        fn folding_takes_any_text(text in any::<String>()) {
+            let folded = fold(&text);
+            for word in &folded.words {
+                prop_assert!(text.get(word.from..word.to).is_some());
+            }
+            prop_assert_eq!(phrase(&folded.text), folded.text);
+        }
+    }
+}

@@ -1,0 +1,591 @@
+//! Forgetting: what was said leaves memory, with everything that goes back to it, and does not come in again.
+//!
+//! What is to go is worked out first, in rounds: words lead to records and events, events to what was learnt from them. Then a
+//! tombstone is written, so that a run that dies is known and finished by the next; then every file is scrubbed, what is
+//! derived is made anew, and what was pressed from it is pressed again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError};
+
+use icecore_domain::event::{Act, COMPACTS, Draft, Event, Origin, QUOTE};
+use icecore_domain::forget::{self, FEWEST_LETTERS, FEWEST_WORDS, FORGOTTEN, Fate, Scrub, Tombstone, Tombstones};
+use icecore_domain::format::line;
+use icecore_domain::hash::Hash;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::integrity::Prefix;
+use icecore_domain::ledger::revise::Refusal;
+use icecore_domain::ledger::{Ledger, Standing};
+use icecore_domain::page::PageKey;
+use icecore_domain::record::{self, Record, SessionKey};
+use icecore_domain::summary::{Period, SummaryQuery, Tier};
+use icecore_domain::{memo, plain};
+use icecore_store::{Became, Error as StoreError, Rewritten, Scrubbed};
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::capture::Taken;
+use crate::converse::folder_of;
+use crate::curate::Curated;
+use crate::rollup::{Asking, Watch, Wish};
+use crate::{Error, Memory, Result};
+
+/// How a whole conversation is named.
+const CONVERSATION: &str = "conversation/";
+/// So often what was found leads to more.
+const MOST_ROUNDS: usize = 8;
+
+/// What is to be forgotten; what an earlier run began and could not finish is always added.
+#[derive(Debug, Clone, Default)]
+pub struct Forget {
+    /// Events, records, memories or `conversation/NAME`.
+    pub ids: Vec<String>,
+    /// Words, wherever they stand.
+    pub matching: Vec<String>,
+    /// Also in every snapshot.
+    pub history: bool,
+    /// Why.
+    pub reason: Option<String>,
+    /// Who asks.
+    pub by: String,
+}
+
+/// A file in which something is forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The file.
+    pub path: String,
+    /// How many of its lines; none if it goes as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<usize>,
+}
+
+/// What forgetting takes away, or would.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Forgetting {
+    /// Events of the ledger and its archives.
+    pub events: Vec<EventId>,
+    /// How many messages and states.
+    pub records: usize,
+    /// Summaries that tell of their days.
+    pub summaries: Vec<String>,
+    /// How many turns of conversations.
+    pub turns: usize,
+    /// Where it stands.
+    pub places: Vec<Place>,
+    /// Files that are not ours to change and say it.
+    pub left: Vec<String>,
+    /// Events with so few words that these are not looked for elsewhere.
+    pub by_id_only: Vec<EventId>,
+}
+
+impl Forgetting {
+    /// Whether there is nothing of it.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+}
+
+/// What was forgotten, and where it still stands.
+#[derive(Debug, Serialize)]
+pub struct Forgot {
+    /// The tombstone; none if there was nothing to forget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tombstone: Option<String>,
+    /// What went.
+    #[serde(flatten)]
+    pub gone: Forgetting,
+    /// Summaries that were made again from what is left.
+    pub pressed: Vec<String>,
+    /// Snapshots that were made anew, and how many of their files changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rewritten: Option<(usize, usize)>,
+    /// In how many snapshots it still stands, and how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<(usize, usize)>,
+    /// What else a person has to know.
+    pub notes: Vec<String>,
+}
+
+/// What one look at everything found.
+#[derive(Default)]
+struct Found {
+    events: BTreeSet<EventId>,
+    phrases: BTreeSet<String>,
+    by_id_only: BTreeSet<EventId>,
+    records: usize,
+    days: BTreeSet<Date>,
+    sessions: BTreeSet<SessionKey>,
+    turns: BTreeMap<String, BTreeSet<u64>>,
+    /// Conversations that are called so.
+    called: BTreeSet<String>,
+}
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+fn turn_of(record: &Record) -> Option<u64> {
+    let (_, raw) = record.extra.iter().find(|(name, _)| name == "turn")?;
+    raw.trim_matches('"').parse().ok()
+}
+
+impl Memory {
+    /// What was forgotten, as it was last looked at.
+    pub(crate) fn tombstones(&self) -> Arc<Tombstones> {
+        self.stones.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// Looks whether something was forgotten since, by whatever process.
+    pub(crate) async fn renew_tombstones(&self) -> Result<()> {
+        let text = self.store.document(&path(layout::FORGOTTEN)?).await?.unwrap_or_default();
+        let known = self.stones.read().unwrap_or_else(PoisonError::into_inner).0;
+        if text.len() != known {
+            *self.stones.write().unwrap_or_else(PoisonError::into_inner) = (text.len(), Arc::new(Tombstones::read(&text)));
+        }
+        Ok(())
+    }
+
+    /// A text without what was forgotten.
+    pub(crate) fn unless_forgotten(&self, text: String) -> String {
+        let stones = self.tombstones();
+        if stones.is_empty() {
+            return text;
+        }
+        stones.needles().redact(&text).map_or(text, |redacted| redacted.text)
+    }
+
+    /// A record without what was forgotten; none if it was forgotten itself.
+    pub(crate) fn record_unless_forgotten(&self, record: Record, taken: &mut Taken) -> Option<Record> {
+        let stones = self.tombstones();
+        if stones.is_empty() {
+            return Some(record);
+        }
+        if stones.has_record(&record.key()) {
+            taken.forgotten += 1;
+            return None;
+        }
+        match stones.needles().record(&record) {
+            None => Some(record),
+            Some(scrubbed) => {
+                taken.forgotten += 1;
+                Some(scrubbed)
+            }
+        }
+    }
+
+    /// Refuses to write down what is nothing but forgotten.
+    pub(crate) fn refuse_forgotten(&self, text: &str) -> Result<()> {
+        if !forget::is_forgotten(text) {
+            return Ok(());
+        }
+        Err(Error::Unclear(format!(
+            "these words were to be forgotten, so nothing was kept. To keep them after all, take their line out of {}",
+            layout::FORGOTTEN
+        )))
+    }
+
+    /// What a snapshot has of a file, without what was forgotten since; `None` if the file is to be left alone.
+    #[expect(clippy::option_option, reason = "that a file was not there is not the same as that it is to be left alone")]
+    pub(crate) fn then_without_forgotten(&self, path: &DocPath, then: Option<Vec<u8>>) -> Option<Option<Vec<u8>>> {
+        let stones = self.tombstones();
+        let Some(bytes) = &then else { return Some(then) };
+        match stones.scrub().fate(path.as_str(), bytes) {
+            Fate::Same => Some(then),
+            Fate::Changed { bytes, .. } => Some(Some(bytes)),
+            Fate::Gone => None,
+        }
+    }
+
+    /// What forgetting would take away; nothing is changed.
+    pub async fn would_forget(&self, wish: &Forget) -> Result<Forgetting> {
+        self.renew_tombstones().await?;
+        let (scrub, found) = self.plan_forgetting(wish).await?;
+        let touched = self.store.scrub(&scrub, true).await?;
+        Ok(told(&scrub, &found, &touched))
+    }
+
+    /// Forgets, and says what went and where it still stands.
+    pub async fn forget(&self, wish: &Forget, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Forgot> {
+        if self.looks_back().await? {
+            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can forget".into()));
+        }
+        let _alone = self.claim_night().await?;
+        // What people wrote by hand is taken in first, so that it is forgotten with the rest, and what of it stays is kept.
+        self.renew_tombstones().await?;
+        self.notice_all().await?;
+        let mut curated = Curated::default();
+        self.adopt_edits(&mut curated).await?;
+
+        watch("looking for it", 0, 0);
+        let (scrub, found) = self.plan_forgetting(wish).await?;
+        let mut gone = told(&scrub, &found, &self.store.scrub(&scrub, true).await?);
+        let mut forgot = Forgot {
+            tombstone: None,
+            gone: Forgetting::default(),
+            pressed: Vec::new(),
+            rewritten: None,
+            snapshots: None,
+            notes: Vec::new(),
+        };
+        // A run that died may have scrubbed the files and not come to the rest.
+        let begun = self.tombstones().unfinished().next().map(|stone| stone.id.clone());
+        if !gone.is_empty() || begun.is_some() {
+            let stone = match begun {
+                Some(begun) if gone.is_empty() => begun,
+                _ => self.set_tombstone(&scrub, wish).await?,
+            };
+            watch("forgetting", 0, 0);
+            let before = self.store.ledger().await?.bytes;
+            let after = match scrub.fate(layout::LEDGER, &before) {
+                Fate::Changed { bytes, .. } => bytes,
+                Fate::Same | Fate::Gone => before.clone(),
+            };
+            self.expect_ledger(&before, &after).await?;
+            let touched = self.store.scrub(&scrub, false).await?;
+            self.settle_ledger(Prefix::of(&after)).await?;
+            gone = told(&scrub, &found, &touched);
+            self.take_back(&scrub.events).await?;
+            self.renew_views(&touched, &mut curated).await?;
+            self.refresh_loops().await?;
+            match self.roll(&Wish::default(), asking, watch).await {
+                Ok(rolled) => forgot.pressed = rolled.pressed.iter().map(|node| node.period.to_string()).collect(),
+                Err(Error::Busy(why)) => forgot.notes.push(format!("what was forgotten is not pressed again yet: {why}")),
+                Err(error) => return Err(error),
+            }
+            if touched.iter().any(|one| one.path == layout::RECALL) || gone.is_empty() {
+                let pack = self.pack_recall(None, &[]).await?;
+                self.write_recall(&pack).await?;
+            }
+            forgot.tombstone = Some(stone);
+        }
+        self.look_at_snapshots(wish, &scrub, &mut forgot).await?;
+        for stone in self.tombstones().unfinished() {
+            self.append_line(&path(layout::FORGOTTEN)?, &forget::done(&stone.id, &self.now().to_string())).await?;
+        }
+        self.renew_tombstones().await?;
+        for name in &found.called {
+            let name = plain::one_line(name);
+            forgot.notes.push(format!(
+                "a conversation is called `{name}`; `icecore forget conversation/{name}` takes it away, with all its messages"
+            ));
+        }
+        if !gone.by_id_only.is_empty() {
+            forgot.notes.push(format!(
+                "events of fewer than {FEWEST_WORDS} words were forgotten by their ids alone; `forget --matching` finds such words elsewhere"
+            ));
+        }
+        forgot.gone = gone;
+        Ok(forgot)
+    }
+
+    async fn set_tombstone(&self, scrub: &Scrub, wish: &Forget) -> Result<String> {
+        let (stones, now) = (self.tombstones(), self.now().to_string());
+        // One salt for a vault; what makes it differ from that of another is what the vault holds.
+        let salt = match stones.salt() {
+            Some(salt) => salt.to_owned(),
+            None => Hash::of(&self.store.ledger().await?.bytes).then(now.as_bytes()).to_string()[..32].to_owned(),
+        };
+        let reason = wish.reason.as_deref().map(plain::one_line).filter(|reason| !scrub.needles.is_in(reason));
+        let stone = Tombstone::new(scrub, &now, &wish.by, reason.as_deref(), &salt);
+        let known = stones.all().iter().any(|known| known.id == stone.id);
+        if !known {
+            self.append_line(&path(layout::FORGOTTEN)?, &stone.line()).await?;
+        }
+        self.renew_tombstones().await?;
+        Ok(stone.id)
+    }
+
+    /// What was forgotten holds no longer.
+    async fn take_back(&self, ids: &BTreeSet<EventId>) -> Result<()> {
+        let ids: Vec<EventId> = ids.iter().copied().collect();
+        let now = self.now();
+        let entries = self.anywhere(&ids).await?;
+        let holds = entries.iter().filter(|entry| entry.event.is_statement() && !matches!(entry.standing, Standing::Retracted { .. }));
+        let draft = |event: &Event| Draft { origin: Origin::User, ..Draft::upon(event, Act::Retract, now, FORGOTTEN) };
+        let drafts: Vec<Draft> = holds.map(|entry| draft(&entry.event)).collect();
+        if !drafts.is_empty() {
+            self.store.append(drafts, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Pages are made from events: those that were touched are made again from what is left of them.
+    async fn renew_views(&self, touched: &[Scrubbed], curated: &mut Curated) -> Result<()> {
+        for one in touched.iter().filter(|one| matches!(one.what, Became::Changed(_))) {
+            let page = one.path.parse::<DocPath>().ok().filter(|place| PageKey::of_path(place).is_some() && !curated.held.contains(place));
+            if let Some(page) = page {
+                self.store.remove(&page).await?;
+            }
+        }
+        self.rebuild_views(curated).await
+    }
+
+    async fn look_at_snapshots(&self, wish: &Forget, scrub: &Scrub, forgot: &mut Forgot) -> Result<()> {
+        if self.history.available().await.is_err() {
+            return Ok(());
+        }
+        // By hashes as well as by words: what an earlier run took away may stand there still.
+        let mut all = scrub.clone();
+        all.merge(self.tombstones().scrub());
+        if wish.history {
+            let Rewritten { snapshots, files } = self.history.rewrite(&all).await?;
+            forgot.rewritten = Some((snapshots, files));
+            return Ok(());
+        }
+        match self.history.stands_in(&all).await {
+            Ok(standing) => forgot.snapshots = Some(standing),
+            Err(error) => forgot.notes.push(format!("whether it stands in snapshots could not be looked at: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Works out everything that is to go.
+    async fn plan_forgetting(&self, wish: &Forget) -> Result<(Scrub, Found)> {
+        let mut scrub = self.tombstones().left_to_do();
+        for text in &wish.matching {
+            let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
+            if letters < FEWEST_LETTERS {
+                return Err(Error::Unclear(format!(
+                    "`{}` is too short to be looked for; name at least {FEWEST_LETTERS} letters or digits",
+                    plain::one_line(text)
+                )));
+            }
+            scrub.needles.add(text);
+        }
+        let mut named = BTreeSet::new();
+        for id in &wish.ids {
+            self.name_what_goes(id.trim(), &mut scrub, &mut named).await?;
+        }
+        let mut by_id_only = BTreeSet::new();
+        for _ in 0..MOST_ROUNDS {
+            let found = self.look_for(&scrub).await?;
+            by_id_only.extend(&found.by_id_only);
+            let is_new = |(folder, turns): (&String, &BTreeSet<u64>)| !scrub.turns.get(folder).is_some_and(|known| turns.is_subset(known));
+            let mut more = !found.events.is_subset(&scrub.events) || found.turns.iter().any(is_new);
+            scrub.events.extend(&found.events);
+            for phrase in &found.phrases {
+                more |= scrub.needles.add(phrase);
+            }
+            for (folder, turns) in &found.turns {
+                scrub.turns.entry(folder.clone()).or_default().extend(turns);
+            }
+            if !more {
+                break;
+            }
+        }
+        let mut found = self.look_for(&scrub).await?;
+        found.by_id_only = by_id_only;
+        self.periods_of(&found, &mut scrub).await?;
+        Ok((scrub, found))
+    }
+
+    /// Finds out what somebody means by an id.
+    async fn name_what_goes(&self, id: &str, scrub: &mut Scrub, named: &mut BTreeSet<String>) -> Result<()> {
+        if !named.insert(id.to_owned()) {
+            return Ok(());
+        }
+        if let Ok(event) = EventId::from_hand(id) {
+            if self.anywhere(&[event]).await?.is_empty() {
+                return Err(Refusal::Unknown(event).into());
+            }
+            scrub.events.insert(event);
+            return Ok(());
+        }
+        if let Some(name) = id.strip_prefix(CONVERSATION) {
+            let records = self.store.last_said(name, usize::MAX).await?;
+            let folder = folder_of(name);
+            if records.is_empty() && self.store.documents(&folder).await?.is_empty() {
+                let name = plain::one_line(name);
+                return Err(Error::Nothing(format!(
+                    "there is no conversation `{name}`; `icecore conversation list` shows those there are"
+                )));
+            }
+            scrub.records.extend(records.iter().map(Record::key));
+            scrub.conversations.insert(name.to_owned());
+            scrub.folders.insert(folder);
+            return Ok(());
+        }
+        let name = id.trim_start_matches("[mem:").trim_end_matches(']').trim_end_matches(".md");
+        let name = name.strip_prefix(layout::MEMORIES).map_or(name, |name| name.trim_start_matches('/'));
+        if let Ok(place) = format!("{}/{name}.md", layout::MEMORIES).parse::<DocPath>()
+            && let Some(bytes) = self.store.document(&place).await?
+            && let Some(event) = memo::read(&String::from_utf8_lossy(&bytes)).event
+        {
+            scrub.events.insert(event);
+            return Ok(());
+        }
+        // A record by its id, or by the source that an event names.
+        let wanted = id.rsplit_once('#').map_or(id, |(_, id)| id);
+        let mut known = false;
+        self.each_record(|_, record| {
+            if record.id == wanted {
+                known = true;
+                scrub.records.insert(record.key());
+            }
+        })
+        .await?;
+        if known {
+            return Ok(());
+        }
+        Err(Error::Nothing(format!(
+            "there is no event, record or memory `{}`; name an EVT-…, the id of a message, a memory's name or conversation/NAME",
+            plain::one_line(id)
+        )))
+    }
+
+    /// Every line of every record, with the file it stands in.
+    async fn each_record(&self, mut take: impl FnMut(&DocPath, Record)) -> Result<()> {
+        for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
+            for place in self.store.documents(folder).await?.into_iter().filter(|place| place.record_day().is_some()) {
+                let text = self.store.document(&place).await?.unwrap_or_default();
+                for line in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()) {
+                    if let Ok(record) = record::read(line) {
+                        take(&place, record);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that goes with what is to go, as far as is known by now.
+    async fn look_for(&self, scrub: &Scrub) -> Result<Found> {
+        let mut found = Found::default();
+        // Where words were learnt that go as a whole.
+        let mut sources: BTreeSet<String> = BTreeSet::new();
+        let mut keys = std::collections::HashSet::new();
+        self.each_record(|place, record| {
+            let key = record.key();
+            if !scrub.conversations.contains(&record.conversation) && scrub.needles.is_in(&record.conversation) {
+                found.called.insert(record.conversation.clone());
+            }
+            let erased = scrub.records.contains(&key);
+            if erased {
+                sources.insert(format!("{place}#{}", record.id));
+            }
+            // What a run that died has scrubbed already touches nothing any more.
+            if (erased && record.text == FORGOTTEN) || (!erased && scrub.needles.record(&record).is_none()) {
+                return;
+            }
+            if keys.insert(key) {
+                found.records += 1;
+            }
+            found.days.insert(record.ts.day());
+            found.sessions.insert(record.session_key());
+            if let Some(turn) = turn_of(&record) {
+                found.turns.entry(folder_of(&record.conversation)).or_default().insert(turn);
+            }
+        })
+        .await?;
+        for place in self.store.documents("conversations").await? {
+            let Some(folder) = forget::conversation_folder(place.as_str()).filter(|_| place.name() == "events.jsonl") else { continue };
+            let whole = scrub.folders.contains(folder);
+            let text = self.store.document(&place).await?.unwrap_or_default();
+            for event in Ledger::read(&text, None).entries().iter().map(|entry| &entry.event) {
+                let turn = event.field::<u64>("turn");
+                let said = scrub.is_in_event(event);
+                if said && let Some(turn) = turn {
+                    found.turns.entry(folder.to_owned()).or_default().insert(turn);
+                }
+                if whole || said || turn.is_some_and(|turn| scrub.turns.get(folder).is_some_and(|turns| turns.contains(&turn))) {
+                    sources.insert(format!("{place}#{}", event.id));
+                }
+            }
+        }
+        found.turns.retain(|folder, _| !scrub.folders.contains(folder));
+        for event in self.every_event().await? {
+            let named = scrub.events.contains(&event.id);
+            let said = scrub.is_in_event(&event);
+            let learnt = sources.contains(&event.source);
+            let compacts = || event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
+            let acts = event.act != Act::Assert && event.related.iter().any(|id| scrub.events.contains(id));
+            let stands_for = compacts().iter().any(|id| id.parse().is_ok_and(|id: EventId| scrub.events.contains(&id)));
+            if !(named || said || learnt || acts || stands_for) {
+                continue;
+            }
+            found.events.insert(event.id);
+            if event.content == FORGOTTEN {
+                continue;
+            }
+            found.days.insert(event.ts.day());
+            // What was only found by its id leaves its words elsewhere; those that say it are found by that.
+            if said || acts {
+                continue;
+            }
+            for text in [Some(event.content.clone()), event.field::<String>(QUOTE)].into_iter().flatten() {
+                if forget::count_words(&text) >= FEWEST_WORDS {
+                    found.phrases.insert(text);
+                } else {
+                    found.by_id_only.insert(event.id);
+                }
+            }
+        }
+        for place in self.store.documents("memory").await? {
+            let Some(day) = place.log_day() else { continue };
+            let text = self.store.document(&place).await?.unwrap_or_default();
+            if scrub.fate(place.as_str(), &text) != Fate::Same {
+                found.days.insert(day);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The events of the ledger and of every archive, as they stand there.
+    async fn every_event(&self) -> Result<Vec<Event>> {
+        let mut texts = vec![self.store.ledger().await?.bytes];
+        texts.extend(self.archive_texts().await?);
+        let lines = texts.iter().flat_map(|text| text.split(|byte| *byte == b'\n'));
+        Ok(lines.flat_map(|line| line::parse(line).events).collect())
+    }
+
+    /// The summaries that tell of days and sessions with something to forget: whatever words they found for it, they go.
+    async fn periods_of(&self, found: &Found, scrub: &mut Scrub) -> Result<()> {
+        let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
+        let mut days: BTreeSet<Date> = found.days.clone();
+        // What says it in the words themselves says it to those above it, too.
+        let said: HashMap<Period, bool> = self
+            .store
+            .summaries(&SummaryQuery::default())
+            .await?
+            .into_iter()
+            .map(|summary| (summary.period, scrub.needles.is_in(&summary.headline) || scrub.needles.is_in(&summary.body)))
+            .collect();
+        days.extend(said.iter().filter(|(_, said)| **said).map(|(period, _)| period.days().first));
+        for head in heads {
+            let tier = head.period.tier();
+            let goes = match tier {
+                Tier::Session => head.session.as_ref().is_some_and(|key| found.sessions.contains(key)),
+                _ => days.iter().any(|day| Period::covering(tier, *day) == Some(head.period)),
+            };
+            if goes || said.get(&head.period) == Some(&true) {
+                let upto = scrub.periods.entry(head.period).or_default();
+                *upto = head.version.max(*upto);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn told(scrub: &Scrub, found: &Found, touched: &[Scrubbed]) -> Forgetting {
+    let is_remade = |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
+    let kept: Vec<&Scrubbed> = touched.iter().filter(|one| one.what != Became::Left && !is_remade(&one.path)).collect();
+    // Views of everything are always made again; alone they are no reason to forget.
+    let places = kept
+        .iter()
+        .map(|one| Place { path: one.path.clone(), lines: if let Became::Changed(lines) = one.what { Some(lines) } else { None } });
+    let places: Vec<Place> = places.collect();
+    if places.is_empty() {
+        let left = touched.iter().filter(|one| one.what == Became::Left).map(|one| one.path.clone()).collect();
+        return Forgetting { left, ..Forgetting::default() };
+    }
+    Forgetting {
+        events: scrub.events.iter().copied().collect(),
+        records: found.records,
+        summaries: scrub.periods.keys().map(ToString::to_string).collect(),
+        turns: found.turns.values().map(BTreeSet::len).sum(),
+        places,
+        left: touched.iter().filter(|one| one.what == Became::Left).map(|one| one.path.clone()).collect(),
+        by_id_only: found.by_id_only.iter().copied().collect(),
+    }
+}

@@ -1,0 +1,311 @@
+//! The past without what is to be forgotten: every snapshot read, and made anew in a repository of its own.
+//!
+//! The new repository takes the old one's place whole, so that nothing of the old one is left: no object that nothing refers to,
+//! no log of where a branch was, no message being edited. Until then the old one stands as it was.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use icecore_domain::forget::{FORGOTTEN, Fate, Scrub};
+use icecore_domain::plain;
+
+use super::{APART, Door, head, neutral, new_repository, succeed};
+use crate::{Error, Result, Rewritten};
+
+/// The files of the past by what they hold: each content by its name, with every path it stood at.
+type Blobs = HashMap<String, BTreeSet<String>>;
+
+fn failed(what: &str, why: impl ToString) -> Error {
+    Error::Git { what: what.into(), why: plain::one_line(why.to_string().trim()) }
+}
+
+/// What one commit changed: its name, the names of its parents, and each path with the content it got.
+struct Commit {
+    id: String,
+    parent: Option<String>,
+    changes: Vec<(String, Option<String>)>,
+}
+
+/// Every commit there is, parents first. What a merge took from any side is among its changes.
+fn commits(root: &Path) -> Result<Vec<Commit>> {
+    let arguments = [
+        "log",
+        "--all",
+        "--reverse",
+        "--topo-order",
+        "--root",
+        "-m",
+        "--raw",
+        "-z",
+        "--no-renames",
+        "--no-abbrev",
+        "--no-show-signature",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--format=commit %H %P",
+    ];
+    let listed = succeed(root, &arguments, None)?;
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    let mut found: Vec<Commit> = Vec::new();
+    let mut words = listed.split('\0').map(|word| word.trim_start_matches('\n')).filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        if let Some(names) = word.strip_prefix("commit ") {
+            let mut names = names.split(' ').filter(|name| !name.is_empty()).map(str::to_owned);
+            let (Some(id), parent) = (names.next(), names.next()) else { continue };
+            // A merge is told once for each side.
+            if found.last().is_none_or(|commit| commit.id != id) {
+                found.push(Commit { id, parent, changes: Vec::new() });
+            }
+        } else if word.starts_with(':')
+            && let Some(path) = words.next()
+            && let Some(commit) = found.last_mut()
+        {
+            let mut fields = word.split(' ').skip(3);
+            let (new, status) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+            commit.changes.push((path.to_owned(), (status != "D").then(|| new.to_owned())));
+        }
+    }
+    Ok(found)
+}
+
+fn blobs(commits: &[Commit]) -> Blobs {
+    let mut blobs = Blobs::new();
+    for (path, new) in commits.iter().flat_map(|commit| &commit.changes) {
+        if let Some(new) = new {
+            blobs.entry(new.clone()).or_default().insert(path.clone());
+        }
+    }
+    blobs
+}
+
+/// In how many commits it stands, and how many there are.
+pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
+    let commits = commits(root)?;
+    let mut guilty: BTreeSet<String> = BTreeSet::new();
+    let blobs = blobs(&commits);
+    read_blobs(root, blobs.keys(), |id, bytes| {
+        if blobs.get(id).is_some_and(|paths| paths.iter().any(|path| scrub.is_in_file(path, bytes))) {
+            guilty.insert(id.to_owned());
+        }
+    })?;
+    // Of each commit the paths at which it stands: those of the one before, with what changed.
+    let mut standing: HashMap<&str, BTreeMap<&str, &str>> = HashMap::new();
+    let mut many = 0;
+    for commit in &commits {
+        let mut here = commit.parent.as_deref().and_then(|parent| standing.get(parent)).cloned().unwrap_or_default();
+        for (path, new) in &commit.changes {
+            match new {
+                Some(new) if guilty.contains(new) || scrub.has_forgotten_name(path) => drop(here.insert(path, new)),
+                _ => drop(here.remove(path.as_str())),
+            }
+        }
+        many += usize::from(!here.is_empty());
+        standing.insert(&commit.id, here);
+    }
+    Ok((many, commits.len()))
+}
+
+/// Reads these contents, one after the other.
+fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>, mut take: impl FnMut(&str, &[u8])) -> Result<()> {
+    let ids: Vec<&String> = ids.collect();
+    let mut git = neutral(root, &root.join(".git"));
+    let mut child = git
+        .args(["cat-file", "--batch"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| failed("cat-file", error))?;
+    let (Some(mut asking), Some(answers)) = (child.stdin.take(), child.stdout.take()) else { return Ok(()) };
+    let mut answers = BufReader::new(answers);
+    let outcome = (|| -> io::Result<()> {
+        for id in ids {
+            writeln!(asking, "{id}")?;
+            asking.flush()?;
+            let mut line = String::new();
+            answers.read_line(&mut line)?;
+            let mut fields = line.trim_end().split(' ').skip(1);
+            let (kind, length) = (fields.next().unwrap_or_default().to_owned(), fields.next().and_then(|length| length.parse().ok()));
+            // What is missing is no content; neither is a commit of another repository.
+            let Some(length) = length else { continue };
+            let mut bytes = vec![0; length];
+            answers.read_exact(&mut bytes)?;
+            answers.read_exact(&mut [0])?;
+            if kind == "blob" {
+                take(id, &bytes);
+            }
+        }
+        Ok(())
+    })();
+    drop(asking);
+    let _ = child.wait();
+    outcome.map_err(|error| failed("cat-file", error))
+}
+
+/// Makes the past anew and puts it in the place of the old one.
+pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
+    let root = door.root();
+    if head(root)?.is_none() {
+        return Ok(Rewritten::default());
+    }
+    let branch = String::from_utf8_lossy(&succeed(root, &["symbolic-ref", "HEAD"], None)?).trim().to_owned();
+    let commits = commits(root)?;
+    let blobs = blobs(&commits);
+    let apart = door.private(APART);
+    let outcome = (|| {
+        let folder = new_repository(door, &apart)?;
+        let mut export = neutral(root, &root.join(".git"));
+        let arguments = [
+            "fast-export",
+            "--all",
+            "--show-original-ids",
+            "--signed-tags=strip",
+            "--tag-of-filtered-object=drop",
+            "--reencode=yes",
+            "--fake-missing-tagger",
+        ];
+        let mut export =
+            export.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(|error| failed("fast-export", error))?;
+        let mut import = neutral(&apart, &folder);
+        let mut import = import
+            .args(["fast-import", "--quiet", "--force"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| failed("fast-import", error))?;
+        let passed = match (export.stdout.take(), import.stdin.take()) {
+            (Some(from), Some(to)) => pass(BufReader::new(from), BufWriter::new(to), &blobs, scrub),
+            _ => Ok(0),
+        };
+        // Both are waited for, whatever happened, so that none is left.
+        let (export, import) = (ended(&mut export), ended(&mut import));
+        let files = passed.map_err(|error| failed("fast-export", error))?;
+        if !export || !import {
+            return Err(failed(
+                if export { "fast-import" } else { "fast-export" },
+                "the snapshots could not be made anew; they are as they were",
+            ));
+        }
+        for arguments in [&["symbolic-ref", "HEAD", &branch][..], &["read-tree", "HEAD"]] {
+            let output = neutral(root, &folder).args(arguments).output().map_err(|error| failed(arguments[0], error))?;
+            if !output.status.success() {
+                return Err(failed(arguments[0], String::from_utf8_lossy(&output.stderr)));
+            }
+        }
+        door.exchange_repository(&folder)?;
+        Ok(Rewritten { snapshots: commits.len(), files })
+    })();
+    door.discard(&apart);
+    outcome
+}
+
+fn ended(child: &mut Child) -> bool {
+    child.wait().is_ok_and(|status| status.success())
+}
+
+/// Passes the past on, without what is to go. Returns how many contents were changed.
+fn pass(mut from: impl BufRead, mut to: impl Write, blobs: &Blobs, scrub: &Scrub) -> io::Result<usize> {
+    let (mut line, mut is_blob, mut id, mut changed) = (Vec::new(), false, String::new(), 0);
+    loop {
+        line.clear();
+        if from.read_until(b'\n', &mut line)? == 0 {
+            to.flush()?;
+            return Ok(changed);
+        }
+        let bare = line.strip_suffix(b"\n").unwrap_or(&line);
+        if let Some(length) = bare.strip_prefix(b"data ") {
+            let length = std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+            let mut bytes = vec![0; length];
+            from.read_exact(&mut bytes)?;
+            let new = if is_blob { content(&bytes, blobs.get(&id), scrub) } else { message(&bytes, scrub) };
+            changed += usize::from(new.is_some());
+            let bytes = new.unwrap_or(bytes);
+            writeln!(to, "data {}", bytes.len())?;
+            to.write_all(&bytes)?;
+            continue;
+        }
+        match bare {
+            b"blob" => is_blob = true,
+            _ if bare.starts_with(b"commit ") || bare.starts_with(b"tag ") => is_blob = false,
+            _ => {}
+        }
+        if let Some(original) = bare.strip_prefix(b"original-oid ") {
+            id = String::from_utf8_lossy(original).into_owned();
+            continue;
+        }
+        if path_of(bare).is_some_and(|path| scrub.has_forgotten_name(&path)) {
+            continue;
+        }
+        to.write_all(&line)?;
+    }
+}
+
+/// The path that a line of a commit changes or takes away.
+fn path_of(line: &[u8]) -> Option<String> {
+    let path = match line.strip_prefix(b"M ") {
+        Some(rest) => rest.splitn(3, |byte| *byte == b' ').nth(2)?,
+        None => line.strip_prefix(b"D ")?,
+    };
+    match path.strip_prefix(b"\"").and_then(|path| path.strip_suffix(b"\"")) {
+        Some(quoted) => Some(unquoted(quoted)),
+        None => Some(String::from_utf8_lossy(path).into_owned()),
+    }
+}
+
+/// A path as git writes it in quotation marks.
+fn unquoted(quoted: &[u8]) -> String {
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < quoted.len() {
+        let octal = quoted.get(at + 1..at + 4).filter(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
+        match (quoted[at], octal) {
+            (b'\\', Some(digits)) => {
+                out.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                at += 4;
+            }
+            (b'\\', None) => {
+                out.extend(quoted.get(at + 1));
+                at += 2;
+            }
+            (byte, _) => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A content as it is from now on, wherever it stood.
+fn content(bytes: &[u8], paths: Option<&BTreeSet<String>>, scrub: &Scrub) -> Option<Vec<u8>> {
+    let mut new: Option<Vec<u8>> = None;
+    for path in paths.into_iter().flatten() {
+        match scrub.fate(path, new.as_deref().unwrap_or(bytes)) {
+            Fate::Same => {}
+            Fate::Changed { bytes, .. } => new = Some(bytes),
+            // It did stand there; that it said nothing is what is left to tell.
+            Fate::Gone => return Some(format!("{FORGOTTEN}\n").into_bytes()),
+        }
+    }
+    new
+}
+
+fn message(bytes: &[u8], scrub: &Scrub) -> Option<Vec<u8>> {
+    let text = String::from_utf8_lossy(bytes);
+    scrub.needles.redact(&text).map(|redacted| redacted.text.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_git_writes_them() {
+        assert_eq!(path_of(b"M 100644 :5 memory/a b.md").as_deref(), Some("memory/a b.md"));
+        assert_eq!(path_of(b"D knowledge/x.md").as_deref(), Some("knowledge/x.md"));
+        assert_eq!(path_of(b"M 100644 :5 \"caf\\303\\251 \\\"x\\\".md\"").as_deref(), Some("café \"x\".md"));
+        assert_eq!(path_of(b"from :4"), None);
+    }
+}

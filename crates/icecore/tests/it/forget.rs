@@ -1,0 +1,444 @@
+//! Forgetting, proven from outside: canaries through every door, pressed, kept in snapshots, forgotten, and looked for in every
+//! byte that is left.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::faults::{Reply, Server, good};
+use crate::program::{Said, Vault, copy, said};
+
+/// What every canary begins with, and nothing else.
+const MARK: &str = "zqcanary";
+const CANARIES: usize = 50;
+/// Long ago, so that whatever clock this machine has is later.
+const TUESDAY: &str = "2024-02-13T09:30:00+01:00";
+
+fn canary(number: usize) -> String {
+    format!("{MARK}{number:02} velvet umbrella{number:02}")
+}
+
+/// Words that stand beside a canary and have nothing to do with it.
+fn control(number: usize) -> String {
+    format!("plainword{number:02}")
+}
+
+/// Two lines, of which only the first is to go.
+fn lines(number: usize) -> String {
+    format!("We said {} then.\nThe {} stays for good.", canary(number), control(number))
+}
+
+/// Every file below a folder, with its name.
+fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push((entry.path().strip_prefix(root).unwrap().display().to_string(), fs::read(entry.path()).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+fn has(bytes: &[u8], wanted: &str) -> bool {
+    let wanted = wanted.as_bytes();
+    bytes.windows(wanted.len()).any(|piece| piece.eq_ignore_ascii_case(wanted))
+}
+
+fn git(vault: &Vault, arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new("git").arg("-C").arg(&vault.root).args(arguments).output().unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Where a text stands: in the bytes of files and databases, in their names, and in every object of git.
+fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
+    let mut found: Vec<String> = files(&vault.root)
+        .into_iter()
+        .filter(|(path, bytes)| has(path.as_bytes(), wanted) || has(bytes, wanted))
+        .map(|(path, _)| path)
+        .collect();
+    if has(&git(vault, &["cat-file", "--batch-all-objects", "--batch", "--unordered"]), wanted) {
+        found.push("an object of git".into());
+    }
+    // Once more without what stands between letters: a text may be spread, emphasised or escaped.
+    let bare = |bytes: &[u8]| -> Vec<u8> { bytes.iter().copied().filter(u8::is_ascii_alphanumeric).collect() };
+    found.extend(
+        files(&vault.root)
+            .into_iter()
+            .filter(|(path, bytes)| !path.starts_with(".git/") && has(&bare(bytes), wanted))
+            .map(|(path, _)| path),
+    );
+    found
+}
+
+/// The model: it chats, and it makes summaries of the sources' own words.
+fn model(question: &Value, _: usize) -> Reply {
+    if question["response_format"].is_null() {
+        let code =
+            (0..8).map(|line| format!("step_{line} = {line}  # {}", if line == 3 { canary(30) } else { control(30) })).collect::<Vec<_>>();
+        return Reply::Says(format!(
+            "Here it is, {}.\n\nAnd {}.\n\n```python\n# plan.py\n{}\n```\n",
+            canary(31),
+            control(31),
+            code.join("\n")
+        ));
+    }
+    Reply::Says(good(question).to_string())
+}
+
+fn ask(vault: &Vault, server: &Server, arguments: &[&str]) -> Said {
+    let mut command = vault.command(arguments);
+    with_model(&mut command, server);
+    let said = said(command.output().unwrap());
+    assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+    said
+}
+
+fn with_model(command: &mut Command, server: &Server) {
+    for section in ["SUMMARIZER", "CHAT"] {
+        command
+            .env(format!("ICECORE_{section}_BASE_URL"), format!("http://{}/v1", server.address))
+            .env(format!("ICECORE_{section}_MODEL"), "tiny")
+            .env(format!("ICECORE_{section}_TIMEOUT_SECS"), "30");
+    }
+}
+
+/// Chats for a turn, at the time it really is.
+fn chat(vault: &Vault, server: &Server, words: &str) {
+    let mut command = crate::program::bare(crate::program::program());
+    command.args(["--vault", vault.root.to_str().unwrap(), "chat", "--conversation", "trip", words]);
+    with_model(&mut command, server);
+    let said = said(command.output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+fn import_file(folder: &Path) -> String {
+    let line = |number: usize, more: Value| {
+        let mut line = json!({ "ts": format!("2024-02-13T08:{number:02}:00+01:00"), "conversation": "old", "text": lines(number) });
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        line.to_string()
+    };
+    let inner = json!({ "note": canary(7), "kept": control(7) }).to_string();
+    let text = [
+        line(5, json!({ "id": "m5" })),
+        line(6, json!({ "role": canary(6) })),
+        line(7, json!({ "parts": [{ "arguments": inner }] })),
+        line(8, json!({ "about": { canary(8): 1 }, "text": control(8) })),
+        line(9, json!({ "session": canary(9), "text": control(9) })),
+        // Shouted, with gaps, and by its own id.
+        line(47, json!({ "text": format!("{}\n{}", canary(47).to_uppercase().replace(' ', "\n\n   "), control(47)) })),
+        line(46, json!({ "id": canary(46), "text": control(46) })),
+    ];
+    let place = folder.join("old.jsonl");
+    fs::write(&place, text.join("\n")).unwrap();
+    place.to_str().unwrap().to_owned()
+}
+
+/// Plants fifty canaries, each beside something that is to stay.
+fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
+    let told = |number: usize| format!("{} is about {}", canary(number), control(number));
+    vault.at(TUESDAY);
+    // Messages, in the words, the parts, the name and the session.
+    vault.ok(&["message", "add", &lines(0), "--conversation", "app", "--session", "s1"]);
+    vault.ok(&["message", "add", &lines(1), "--role", "assistant", "--conversation", "app", "--session", "s1"]);
+    vault.ok(&[
+        "message",
+        "add",
+        &control(2),
+        "--conversation",
+        "app",
+        "--session",
+        "s1",
+        "--parts",
+        &json!([{ "text": lines(2) }, 7]).to_string(),
+    ]);
+    vault.ok(&["message", "add", &control(3), "--conversation", "app", "--session", "s1", "--name", &canary(3)]);
+    vault.ok(&["message", "add", &lines(4), "--role", "tool", "--conversation", "app", "--session", "s2"]);
+    let import = import_file(folder);
+    vault.ok(&["import", &import]);
+    // A transcript.
+    let talk: String = (10..15).map(|number| format!("user: {}\n\nassistant: {}\n\n", lines(number), control(number))).collect();
+    assert_eq!(vault.feed(&["session", "add", "-", "--conversation", "shop", "--session", "talk"], talk.as_bytes()).code, Some(0));
+    // The ledger: what it says, whom it is about, labels, whom it waits for, notes.
+    vault.remember(&[&format!("Decided that {}", told(15)), "--entity", "apollo", "--priority", "P0"]);
+    vault.remember(&[&control(16), "--entity", &canary(16)]);
+    vault.remember(&[&control(17), "--tag", &canary(17)]);
+    vault.remember(&[&control(18), "--type", "commitment", "--waiting-on", &canary(18)]);
+    let offer = vault.remember(&[&format!("Send the {}", control(19)), "--type", "commitment"]);
+    vault.ok(&["close", &offer, "--note", &canary(19)]);
+    let wrong = vault.remember(&[&format!("It is {}", canary(20)), "--type", "fact"]);
+    vault.ok(&["retract", &wrong]);
+    vault.remember(&[&format!("apollo {}", control(20)), "--entity", "apollo"]);
+    // The log, by command and by hand.
+    vault.ok(&["log", &lines(21)]);
+    let log = vault.read("memory/2024-02-13.md");
+    vault.write(
+        "memory/2024-02-13.md",
+        format!("{log}\n{}\n\n## Priority Extracts\n- [P1] {}\n- [P1] The {} extract\n", lines(22), told(23), control(23)),
+    );
+    vault.ok(&["status"]);
+    // States.
+    for (number, at) in [(24, "T10:00:00+01:00"), (25, "T11:00:00+01:00")] {
+        vault.at(&format!("2024-02-13{at}"));
+        let title = if number == 25 { canary(25) } else { control(24) };
+        assert_eq!(vault.feed(&["save-state", "-", "--title", &title], lines(number).as_bytes()).code, Some(0));
+    }
+    // Files that are a person's own.
+    vault.write("SOUL.md", lines(26));
+    fs::create_dir_all(vault.path("recall")).unwrap();
+    vault.write(
+        "recall/triggers.json",
+        json!({ "triggers": [{ "words": [canary(27), control(27)], "pages": ["knowledge/entities/apollo.md"] }] }).to_string(),
+    );
+    // What was set aside because it was torn.
+    let ledger = vault.read("memory/ledger.jsonl");
+    vault.write("memory/ledger.jsonl", format!("{ledger}{{\"id\":\"EVT-2024 {}", canary(28)));
+    assert!(vault.run(&["status"]).err.contains("set aside"));
+    vault.at(TUESDAY);
+    vault.remember(&[&format!("For a month: {}", told(29)), "--priority", "P3", "--type", "fact"]);
+    // More of the ledger, so that there are pages with something on them.
+    for number in 32..40 {
+        vault.remember(&[&format!("We prefer {}", told(number)), "--entity", "apollo", "--type", "preference", "--priority", "P1"]);
+        vault.remember(&[
+            &format!("We prefer {} always", control(number)),
+            "--entity",
+            "apollo",
+            "--type",
+            "preference",
+            "--priority",
+            "P1",
+        ]);
+    }
+    // Days and weeks are pressed by the model, whose answers are kept; then the month, and the event expires.
+    vault.at("2024-02-19T06:00:00+01:00");
+    ask(vault, server, &["consolidate"]);
+    vault.ok(&["snapshot", "--note", &format!("about {}", canary(40))]);
+    // By hand: a page, a memory, a primer.
+    let page = "knowledge/entities/apollo.md";
+    let text = vault.read(page);
+    assert!(text.contains(MARK), "{text}");
+    let at = text.find("- ").unwrap();
+    vault.write(page, format!("{}- {}\n- {} by hand\n{}", &text[..at], told(41), control(41), &text[at..]));
+    fs::create_dir_all(vault.path("memory/memories")).unwrap();
+    vault.write("memory/memories/by-hand.md", format!("{}\n", told(42)));
+    let primer = "primers/daily/2024-02-13.md";
+    let text = vault.read(primer);
+    assert!(!text.is_empty());
+    vault.write(primer, format!("{text}\n- {}\n- {} was added\n", canary(43), control(43)));
+    vault.at("2024-03-20T06:00:00+01:00");
+    ask(vault, server, &["consolidate"]);
+    ask(vault, server, &["prune"]);
+    vault.write(
+        "memory/review.jsonl",
+        format!("{}\n", json!({ "ts": TUESDAY, "period": "2024-02-13", "source": "0".repeat(64), "state": "open", "complaint": "x", "headline": canary(44), "body": control(44) })),
+    );
+    vault.ok(&["snapshot", "--note", "all of it"]);
+    // Chats, at the time it really is: a turn, code, a long text.
+    chat(vault, server, &format!("Please plan {} for me, and mind {}", canary(45), control(45)));
+    chat(vault, server, &format!("{} {}", "Some prose about nothing much.\n".repeat(400), lines(48)));
+    vault.ok(&["message", "add", &format!("中文 {}\n{}", canary(49), control(49)), "--conversation", "app"]);
+    // What search and packs made of it all.
+    vault.ok(&["search", "umbrella"]);
+    vault.ok(&["pack", "upload"]);
+    vault.ok(&["snapshot"]);
+    import
+}
+
+// RELIABILITY C.1 row 17: fifty canaries over all entry paths, pressed, forgotten; no file, database page or git object has any
+#[test]
+fn fifty_canaries_are_forgotten_everywhere() {
+    let server = Server::play(model);
+    let folder = tempfile::TempDir::new().unwrap();
+    let mut vault = Vault::new();
+    let import = plant(&mut vault, &server, folder.path());
+    let planted: Vec<usize> = (0..CANARIES).filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty()).collect();
+    assert_eq!(planted, Vec::<usize>::new(), "these canaries were not kept at all");
+    for place in [
+        ".icecore/answers",
+        ".icecore/quarantine",
+        ".icecore/index.db",
+        ".icecore/search.db",
+        "memory/summaries.jsonl",
+        "knowledge/",
+        "memory/memories",
+        "conversations/",
+        "primers/",
+        "recall/",
+        "memory/archive/",
+        "memory/snapshots/",
+        "an object of git",
+    ] {
+        assert!(places_of(&vault, MARK).iter().any(|path| path.starts_with(place)), "no canary in {place}");
+    }
+    assert_eq!(vault.run(&["verify"]).code, Some(0));
+    let kept = folder.path().join("backup");
+    copy(&vault.root, &kept);
+
+    let words: Vec<String> = (0..CANARIES).map(canary).collect();
+    let all: Vec<&str> = ["forget"].into_iter().chain(words.iter().flat_map(|words| ["--matching", words])).collect();
+    let would = vault.json(&[&all[..], &["--dry-run"]].concat());
+    assert!(would["records"].as_u64().unwrap() > 15 && would["events"].as_array().unwrap().len() > 15, "{would}");
+    assert!(!would.to_string().contains(MARK) || would["places"].to_string().contains(MARK), "{would}");
+    assert_eq!(vault.run(&all).code, Some(2), "it is not done unasked");
+    assert!(!places_of(&vault, MARK).is_empty());
+
+    // Without --history: gone from the files, and the receipt says where it still stands.
+    let forgot = ask(&vault, &server, &[&all[..], &["--yes", "--reason", "a proof", "--json"]].concat()).json();
+    assert!(forgot["snapshots"][0].as_u64().unwrap() >= 2, "{forgot}");
+    assert!(!forgot["pressed"].as_array().unwrap().is_empty(), "{forgot}");
+    let left: Vec<String> =
+        places_of(&vault, MARK).into_iter().filter(|path| !path.starts_with(".git/") && path != "an object of git").collect();
+    assert_eq!(left, Vec::<String>::new());
+    let verified = vault.run(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    // Going back to a snapshot does not bring it back, nor does mending.
+    vault.ok(&["doctor", "--fix"]);
+    let left = |vault: &Vault| {
+        places_of(vault, MARK).into_iter().filter(|path| !path.starts_with(".git/") && path != "an object of git").collect::<Vec<_>>()
+    };
+    assert_eq!(left(&vault), Vec::<String>::new());
+
+    // With it: from every snapshot.
+    let forgot = ask(&vault, &server, &[&all[..], &["--yes", "--history", "--json"]].concat()).json();
+    assert!(forgot["rewritten"][1].as_u64().unwrap() > 0, "{forgot}");
+    vault.ok(&["search", "plainword"]);
+    vault.ok(&["pack", "upload"]);
+    assert_eq!(places_of(&vault, MARK), Vec::<String>::new());
+    assert_eq!(places_of(&vault, "velvet umbrella"), Vec::<String>::new());
+    let verified = vault.run(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    git(&vault, &["fsck", "--strict"]);
+
+    // What had nothing to do with it is all there.
+    let text: Vec<u8> = files(&vault.root)
+        .into_iter()
+        .filter(|(path, _)| !path.starts_with(".icecore/") && !path.starts_with(".git/"))
+        .flat_map(|(_, bytes)| bytes)
+        .collect();
+    let lost: Vec<usize> =
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 26, 27, 30, 32, 33, 38, 41, 45, 46, 47, 48, 49]
+            .into_iter()
+            .filter(|number| !has(&text, &control(*number)))
+            .collect();
+    assert_eq!(lost, Vec::<usize>::new(), "these words were not to go");
+
+    // A later import does not bring it back, nor does anybody by another door; nothing is kept twice.
+    let again = vault.json(&["import", &import]);
+    assert_eq!((again["new"].as_u64(), again["forgotten"].as_u64().map(|many| many >= 5)), (Some(0), Some(true)), "{again}");
+    assert_eq!(vault.run(&["remember", &canary(15)]).code, Some(2));
+    assert_eq!(vault.run(&["log", &canary(21)]).code, Some(2));
+    vault.feed(&["save-state", "-"], lines(24).as_bytes());
+    vault.ok(&["message", "add", &lines(0), "--conversation", "new"]);
+    let log = vault.read("memory/2024-02-13.md");
+    vault.write("memory/2024-02-13.md", log.replace("## Priority Extracts\n", &format!("## Priority Extracts\n- [P1] {}\n", canary(23))));
+    vault.ok(&["reindex", "--words"]);
+    let left = places_of(&vault, MARK);
+    // The line that was written by hand stands where the hand put it, and nowhere else.
+    assert!(left.iter().all(|path| path == "memory/2024-02-13.md"), "{left:?}");
+    let nothing = vault.json(&[&all[..], &["--yes"]].concat());
+    assert!(places_of(&vault, MARK).is_empty(), "{nothing}");
+
+    // Doing it again does nothing.
+    let before: BTreeSet<(String, Vec<u8>)> =
+        files(&vault.root).into_iter().filter(|(path, _)| path.starts_with("memory/") || path.starts_with("knowledge/")).collect();
+    let nothing = vault.json(&[&all[..], &["--yes"]].concat());
+    assert!(nothing["tombstone"].is_null() && nothing["places"].as_array().unwrap().is_empty(), "{nothing}");
+    let after: BTreeSet<(String, Vec<u8>)> =
+        files(&vault.root).into_iter().filter(|(path, _)| path.starts_with("memory/") || path.starts_with("knowledge/")).collect();
+    assert!(before == after);
+
+    // An old backup to which the tombstones are brought forgets again.
+    fs::copy(vault.path("memory/forgotten.jsonl"), kept.join("memory/forgotten.jsonl")).unwrap();
+    let text = fs::read_to_string(kept.join("memory/forgotten.jsonl")).unwrap();
+    let begun: String = text.lines().filter(|line| !line.contains("\"done\"")).map(|line| format!("{line}\n")).collect();
+    fs::write(kept.join("memory/forgotten.jsonl"), begun).unwrap();
+    let mut restored = crate::program::bare(crate::program::program());
+    restored.args(["--vault", kept.to_str().unwrap(), "--now", &vault.now, "forget", "--unfinished", "--history", "--yes", "--json"]);
+    let output = said(restored.output().unwrap());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let left: Vec<String> =
+        files(&kept).into_iter().filter(|(path, bytes)| has(path.as_bytes(), MARK) || has(bytes, MARK)).map(|(path, _)| path).collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+// C.1 row 17
+#[test]
+fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
+    let mut vault = Vault::new();
+    vault.at(TUESDAY);
+    let secret = "The spare key lies under the third stone";
+    vault.ok(&["message", "add", &format!("Hello.\n{secret}.\nBye."), "--conversation", "app", "--id", "m1"]);
+    vault.ok(&["message", "add", "Tea at five is a habit of ours", "--conversation", "app", "--id", "m2"]);
+    let event = vault.remember(&[secret, "--entity", "house"]);
+    let short = vault.remember(&["Tea, green"]);
+    vault.ok(&["rollup", "session", "--period", "2024-02-13"]);
+    let forgot = vault.json(&["forget", &event, "--yes", "--reason", "asked"]);
+    assert_eq!(forgot["records"], 1, "{forgot}");
+    assert!(places_of(&vault, "third stone").is_empty());
+    assert!(vault.read("memory/messages/2024-02-13.jsonl").contains("Hello.\\n[forgotten]\\nBye."));
+    let shown = vault.json(&["show", &event]);
+    assert_eq!(
+        (shown["entry"]["content"].as_str().or(shown["event"]["content"].as_str()), shown.to_string().contains("retracted")),
+        (Some("[forgotten]"), true),
+        "{shown}"
+    );
+    // A tombstone says when, who and why, and no word of it.
+    let stone: Value = serde_json::from_str(vault.read("memory/forgotten.jsonl").lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (stone["reason"].as_str(), stone["by"].as_str(), stone["events"][0].as_str()),
+        (Some("asked"), Some("command line"), Some(event.as_str()))
+    );
+    // Few words are forgotten by their id alone, and that is said.
+    let forgot = vault.json(&["forget", &short, "--yes"]);
+    assert_eq!(forgot["by_id_only"][0].as_str(), Some(short.as_str()), "{forgot}");
+    assert!(vault.read("memory/messages/2024-02-13.jsonl").contains("Tea at five"));
+    // A record by its id, and a conversation by its name.
+    vault.json(&["forget", "m2", "--yes"]);
+    assert!(places_of(&vault, "Tea at five").is_empty());
+    vault.ok(&["message", "add", "Tea at five is a habit of ours", "--conversation", "app", "--id", "m2"]);
+    assert!(places_of(&vault, "Tea at five").is_empty(), "it came back");
+    vault.json(&["forget", "conversation/app", "--yes"]);
+    assert!(!vault.read("memory/messages/2024-02-13.jsonl").contains("\"app\""));
+    assert_eq!(vault.run(&["verify"]).code, Some(0));
+    for (arguments, code, complaint) in [
+        (&["forget", "EVT-20240213-999", "--yes"][..], 3, "there is no event"),
+        (&["forget", "nonsense", "--yes"], 3, "there is no event, record or memory"),
+        (&["forget", "conversation/none", "--yes"], 3, "there is no conversation"),
+        (&["forget", "--matching", "ab", "--yes"], 2, "too short"),
+        (&["forget", &event], 2, "--yes"),
+        (&["forget"], 2, "required"),
+    ] {
+        let said = vault.run(arguments);
+        assert!(said.code == Some(code) && said.err.contains(complaint), "{arguments:?}: {said:?}");
+    }
+}
+
+// C.1 row 17: a run that died is noticed and finished
+#[test]
+fn what_was_cut_short_is_noticed_and_finished() {
+    let mut vault = Vault::new();
+    vault.at(TUESDAY);
+    vault.ok(&["message", "add", &lines(1), "--conversation", "app"]);
+    vault.remember(&[&format!("It is {}", canary(1))]);
+    let whole = tempfile::TempDir::new().unwrap();
+    copy(&vault.root, &whole.path().join("vault"));
+    vault.json(&["forget", "--matching", &canary(1), "--yes"]);
+    let stones: String =
+        vault.read("memory/forgotten.jsonl").lines().filter(|line| !line.contains("\"done\"")).map(|line| format!("{line}\n")).collect();
+    // As if it had died right after the tombstone.
+    fs::remove_dir_all(&vault.root).unwrap();
+    copy(&whole.path().join("vault"), &vault.root);
+    vault.write("memory/forgotten.jsonl", stones);
+    let verified = vault.run(&["verify"]);
+    assert!(verified.code == Some(6) && verified.out.contains("forget --unfinished"), "{verified:?}");
+    vault.json(&["forget", "--unfinished", "--yes"]);
+    assert!(places_of(&vault, MARK).is_empty());
+    assert_eq!(vault.run(&["verify"]).code, Some(0));
+}
