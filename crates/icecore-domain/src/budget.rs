@@ -111,7 +111,7 @@ fn with_short_texts(raw: &str, most: usize) -> String {
         while let Some(byte) = raw.as_bytes().get(end).filter(|byte| **byte != b'"') {
             let length = match (byte, raw.as_bytes().get(end + 1)) {
                 (b'\\', Some(b'u')) => {
-                    let is_first_half = raw.as_bytes().get(end + 2..end + 4).is_some_and(|hex| is_high_surrogate(hex));
+                    let is_first_half = raw.as_bytes().get(end + 2..end + 4).is_some_and(is_high_surrogate);
                     if is_first_half { 12 } else { 6 }
                 }
                 (b'\\', _) => 2,

@@ -163,7 +163,7 @@ impl Spaces {
 
     /// Lets go of what is held of a space in memory; whoever comes next opens it again.
     pub fn close(&self, user: Option<&str>) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&user.map(str::to_owned));
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.folder(user));
     }
 
     /// Forgets everything of an end user: their whole space.

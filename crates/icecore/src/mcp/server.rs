@@ -130,11 +130,7 @@ impl Server {
                 Memories::Spaces(spaces) => spaces,
             };
             // Nobody's space is taken away under their hands.
-            let gate = user.as_deref().map(|user| spaces.gate(user));
-            let _held = match &gate {
-                Some(gate) => Some(gate.read().await),
-                None => None,
-            };
+            let _held = spaces.held(user.as_deref()).await;
             if let Some(user) = user.as_deref().filter(|user| !makes_space && !spaces.has(Some(user))) {
                 return Err(call::no_user(user));
             }

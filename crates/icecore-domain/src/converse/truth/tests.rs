@@ -357,7 +357,7 @@ proptest! {
     // C14
     #[test]
     fn a_snapshot_comes_back(facts in base(), turn in 0_u64..1_000) {
-        let read: serde_json::Value = serde_json::from_str(&snapshot(&facts, turn, moment())).unwrap();
+        let read: Value = serde_json::from_str(&snapshot(&facts, turn, moment())).unwrap();
         prop_assert_eq!(&read["turn"], turn);
         prop_assert_eq!(&read["facts"], &serde_json::to_value(&facts).unwrap());
     }
