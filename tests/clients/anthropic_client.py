@@ -52,7 +52,8 @@ class Kept(BetaAbstractMemoryTool):
 
 def memory(client, told):
     """The package's own runner: it asks the model, does what the model asks, and tells the model."""
-    runner = client.beta.messages.tool_runner(tools=[Kept(client)], **told["body"])
+    # With the whole history in every request, as any server can be asked; a limit, so that a script that goes wrong ends.
+    runner = client.beta.messages.tool_runner(tools=[Kept(client)], thread=False, max_iterations=50, **told["body"])
     return {"replies": [reply.model_dump(mode="json", exclude_unset=True) for reply in runner]}
 
 

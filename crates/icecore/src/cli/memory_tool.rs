@@ -35,7 +35,8 @@ pub async fn memory_tool(open: &Open, asked: &MemoryTool, out: &mut Out) -> Resu
         out.warn(format!("{many} \u{d7} a secret ({kind}) was replaced before anything was written"));
     }
     if answer.is_error {
-        return Err(Stop::new(Exit::Usage, plain::visible(&answer.content)).into());
+        let told = answer.content.strip_prefix("Error: ").unwrap_or(&answer.content);
+        return Err(Stop::new(Exit::Usage, plain::visible(told)).into());
     }
     out.line(plain::visible(&answer.content))
 }

@@ -139,6 +139,18 @@ impl Records {
         Some(Known { record, before })
     }
 
+    /// Folders above a file that were made for it or for another one.
+    fn made_above(&self, target: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
+        let record = |path: PathBuf| -> Option<Record> { serde_json::from_slice(&neighbour::read(&path).ok()??).ok() };
+        let records = entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "json"));
+        let mut made: Vec<PathBuf> = records.filter_map(record).flat_map(|record| record.made).collect();
+        made.retain(|folder| target.starts_with(folder));
+        made.sort();
+        made.dedup();
+        made
+    }
+
     fn keep(&self, record: &Record, before: Option<&str>) -> icecore_store::Result<()> {
         let (place, backup) = self.places(&record.file);
         let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
@@ -328,8 +340,11 @@ impl Change {
         // The record first: whatever happens then, it can be undone.
         records.keep(&record, self.before.as_deref())?;
         let made = neighbour::put(&self.target, new.as_bytes(), self.mode, old.map(str::as_bytes))?;
-        if !made.is_empty() {
-            record.made = made;
+        // A folder that was made for another file goes with the last of them.
+        let all: std::collections::BTreeSet<PathBuf> =
+            made.into_iter().chain(records.made_above(&self.target)).chain(record.made.iter().cloned()).collect();
+        if !all.iter().eq(&record.made) {
+            record.made = all.into_iter().collect();
             records.keep(&record, self.before.as_deref())?;
         }
         Ok(())

@@ -230,7 +230,7 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
     person.ok(&["install", "cursor", "--yes"]);
     assert_eq!(command(".cursor/mcp.json", "/mcpServers/icecore/command"), program());
     let mut elsewhere = person.command(&["install", "claude-code", "--yes"]);
-    let said = said(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
+    let said = crate::program::said(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), program());
     // Another place for everything.
@@ -244,6 +244,17 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
         assert!(person.read(file).contains("icecore"), "{file}");
     }
     assert!(!person.at(".codex").exists());
+    // A folder that was made goes with the last file in it, whichever that is.
+    for order in [["hooks", "mcp"], ["mcp", "hooks"]] {
+        for only in ["hooks", "mcp"] {
+            person.ok(&["install", "codex", "--only", only, "--yes"]);
+        }
+        for only in order {
+            assert!(person.at(".codex").exists());
+            person.ok(&["uninstall", "codex", "--only", only, "--yes"]);
+        }
+        assert!(!person.at(".codex").exists(), "{order:?}");
+    }
 }
 
 // Dotfiles: the link stays, the file behind it changes
@@ -334,15 +345,17 @@ fn a_person_is_shown_the_change_and_asked() {
 #[test]
 fn the_bundle_is_whole() {
     let folder = TempDir::new().unwrap();
-    let bundle = folder.path().join("icecore.mcpb");
+    let (bundle, binary) = (folder.path().join("icecore.mcpb"), folder.path().join("icecore"));
+    // Any program does; this one with all that helps to find mistakes would take minutes.
+    fs::write(&binary, "#!/bin/sh\necho icecore\n").unwrap();
     let pack = || {
-        let said = said(bare(house().join("plugin/mcpb/pack")).arg(program()).arg(&bundle).arg("linux").output().unwrap());
+        let said = said(bare(house().join("plugin/mcpb/pack")).arg(&binary).arg(&bundle).arg("linux").output().unwrap());
         assert_eq!(said.code, Some(0), "{said:?}");
         fs::read(&bundle).unwrap()
     };
     let bytes = pack();
     let mut archive = zip::ZipArchive::new(std::io::Cursor::new(&bytes)).unwrap();
-    let names: Vec<String> = archive.file_names().map(str::to_owned).collect();
+    let names: Vec<String> = archive.file_names().map(|name| name.unwrap().into_owned()).collect();
     assert_eq!(names, ["manifest.json", "server/icecore"]);
     let mut read = |name: &str| {
         let mut file = archive.by_name(name).unwrap();
@@ -362,8 +375,8 @@ fn the_bundle_is_whole() {
     // What it is told by the person has to be asked for.
     let env = server["mcp_config"]["env"]["ICECORE_VAULT"].as_str().unwrap();
     assert!(env == "${user_config.vault}" && manifest["user_config"]["vault"]["type"] == "directory");
-    let (binary, mode) = read(entry);
+    let (packed, mode) = read(entry);
     assert_eq!(mode, 0o755);
-    assert_eq!(binary, fs::read(program()).unwrap());
+    assert_eq!(packed, fs::read(&binary).unwrap());
     assert_eq!(pack(), bytes, "the same input gives the same bundle");
 }
