@@ -325,6 +325,13 @@ pub struct Head {
     pub importance: Importance,
 }
 
+impl Head {
+    /// Whether what it told of was forgotten.
+    pub fn is_forgotten(&self) -> bool {
+        self.content == content(crate::forget::FORGOTTEN, "")
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Line {
     id: String,

@@ -104,6 +104,8 @@ pub fn bring_back(then: &[u8], now: &[u8], settled: impl Fn(EventId) -> bool) ->
 pub fn retractions<'a>(then: &Ledger, now: &'a Ledger) -> Vec<&'a Entry> {
     let new = |id: EventId| then.get(id).is_none();
     let mut since: Vec<&Entry> = now.entries().iter().filter(|entry| new(entry.event.id) && !is_retracted(entry)).collect();
+    // What was forgotten stays taken back.
+    since.retain(|entry| entry.event.content != crate::forget::FORGOTTEN);
     // A retraction of something that is new itself only keeps that out, as it should.
     since.retain(|entry| entry.event.act != Act::Retract || entry.event.related.iter().any(|&target| !new(target)));
     since.reverse();

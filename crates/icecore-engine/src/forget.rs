@@ -248,8 +248,8 @@ impl Memory {
             self.take_back(&scrub.events).await?;
             self.renew_views(&touched, &mut curated).await?;
             self.refresh_loops().await?;
-            match self.roll(&Wish::default(), asking, watch).await {
-                Ok(rolled) => forgot.pressed = rolled.pressed.iter().map(|node| node.period.to_string()).collect(),
+            match self.press_again(&scrub, asking, watch).await {
+                Ok(pressed) => forgot.pressed = pressed.iter().map(ToString::to_string).collect(),
                 Err(Error::Busy(why)) => forgot.notes.push(format!("what was forgotten is not pressed again yet: {why}")),
                 Err(error) => return Err(error),
             }
@@ -319,6 +319,19 @@ impl Memory {
             }
         }
         self.rebuild_views(curated).await
+    }
+
+    /// Makes the summaries again that were erased: those that are due, then those that had been asked for before their time.
+    async fn press_again(&self, scrub: &Scrub, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Vec<Period>> {
+        let mut pressed: Vec<Period> = self.roll(&Wish::default(), asking, watch).await?.pressed.iter().map(|node| node.period).collect();
+        let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
+        let mut erased: Vec<_> = heads.into_iter().filter(|head| scrub.periods.contains_key(&head.period) && head.is_forgotten()).collect();
+        erased.sort_by_key(|head| (head.period.tier(), head.period));
+        for head in erased {
+            let wish = Wish { tier: Some(head.period.tier()), days: Some(head.period.days()), sessions: head.session.map(|key| vec![key]) };
+            pressed.extend(self.roll(&wish, asking, watch).await?.pressed.iter().map(|node| node.period));
+        }
+        Ok(pressed)
     }
 
     async fn look_at_snapshots(&self, wish: &Forget, scrub: &Scrub, forgot: &mut Forgot) -> Result<()> {
@@ -504,10 +517,11 @@ impl Memory {
             if !(named || said || learnt || acts || stands_for) {
                 continue;
             }
-            found.events.insert(event.id);
+            // One that says nothing any more is done with.
             if event.content == FORGOTTEN {
                 continue;
             }
+            found.events.insert(event.id);
             found.days.insert(event.ts.day());
             // What was only found by its id leaves its words elsewhere; those that say it are found by that.
             if said || acts {

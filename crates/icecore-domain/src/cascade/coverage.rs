@@ -15,12 +15,13 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
     let mut found = Vec::new();
     let fail = |what: String| Finding::failure(Check::Coverage, what);
     let mut nodes: HashMap<&SessionKey, Vec<Period>> = HashMap::new();
+    let recorded: HashMap<&SessionKey, u64> = known.sessions.iter().map(|stat| (&stat.key, stat.digest.records)).collect();
     for head in heads {
-        if let Some(key) = &head.session {
+        // A session that was forgotten with all its records leaves only its number.
+        if let Some(key) = head.session.as_ref().filter(|key| recorded.contains_key(key) || !head.is_forgotten()) {
             nodes.entry(key).or_default().push(head.period);
         }
     }
-    let recorded: HashMap<&SessionKey, u64> = known.sessions.iter().map(|stat| (&stat.key, stat.digest.records)).collect();
     for (key, periods) in &nodes {
         if periods.len() > 1 {
             let names: Vec<String> = periods.iter().map(ToString::to_string).collect();
