@@ -69,7 +69,7 @@ pub struct Distilled {
 
 /// One thing to be distilled: a session's new records, or the new part of a log.
 enum Batch {
-    Session(SessionStat, Option<Moment>),
+    Session(Box<SessionStat>, Option<Moment>),
     Log(Date, usize),
 }
 
@@ -84,7 +84,7 @@ impl Memory {
         sessions.sort_by(|a, b| (a.first, &a.key).cmp(&(b.first, &b.key)));
         for stat in sessions {
             if let Some(since) = checkpoint.is_new(&stat) {
-                batches.push(Batch::Session(stat, since));
+                batches.push(Batch::Session(Box::new(stat), since));
             }
         }
         if checkpoint.last_run().is_none() {

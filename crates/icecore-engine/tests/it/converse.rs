@@ -509,7 +509,10 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
         let unnamed = |messages: &[Message]| Heard { messages: messages.to_vec(), ..Heard::default() };
         let hi = message("user", "hi");
         // Both begin before either has an answer.
-        let begun = [chats.begin(unnamed(&[hi.clone()])).await.unwrap(), chats.begin(unnamed(&[hi.clone()])).await.unwrap()];
+        let begun = [
+            chats.begin(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
+            chats.begin(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
+        ];
         assert_ne!(begun[0].conversation, begun[1].conversation);
         for (at, begun) in begun.iter().enumerate() {
             chats.end(begun, &reply(&format!("hello {at}"))).await.unwrap();

@@ -112,8 +112,9 @@ fn may_be_a_mark(text: &str) -> bool {
 }
 
 struct Client {
-    /// Where artifacts are looked up.
+    /// Where artifacts are looked up, once what is being remembered is done.
     chats: Arc<Chats>,
+    spaces: Arc<Spaces>,
     http: reqwest::Client,
     address: String,
     token: String,
@@ -153,6 +154,7 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), Router::new()).await?;
     let client = Client {
         chats: spaces.of(chat.user.as_deref()).await?,
+        spaces: spaces.clone(),
         http: reqwest::Client::builder().no_proxy().build()?,
         address: format!("http://{}", running.addr()),
         token,
@@ -270,8 +272,9 @@ impl Client {
             .map_or_else(String::new, |left| format!(", {left} kinds of older things left out"));
         out.say(match told.memory.as_deref() {
             Some("on") => format!(
-                "{DIM}turn {}; memory told {injected} things, with the last turns {} tokens{left}{DIM:#}",
+                "{DIM}turn {}; memory told {injected} {}, with the last turns {} tokens{left}{DIM:#}",
                 told.turn.as_deref().unwrap_or("?"),
+                if injected == 1 { "thing" } else { "things" },
                 told.tokens.as_deref().unwrap_or("0")
             ),
             _ => format!("{DIM}memory could not be used for this turn{DIM:#}"),
@@ -296,6 +299,8 @@ impl Client {
     async fn marked(&self, mark: &str, chat: &Chat) -> Option<String> {
         let which = mark.strip_suffix("]]")?.split_once(':')?.1;
         let name = hear::name(&chat.conversation)?;
+        // The version may be of the turn before.
+        self.spaces.settle(AT_ONCE).await;
         self.chats.artifact(&name, which).await.ok().map(|(_, text)| text.trim_end_matches('\n').to_owned())
     }
 }

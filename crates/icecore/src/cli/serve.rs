@@ -106,16 +106,15 @@ fn tell(out: &mut Out, addr: &SocketAddr, home: &std::path::Path, token: &Source
     out.flush()?;
     out.say(format!("  memory   {}", home.display()));
     out.say(format!("  token    {token}"));
-    let chat = &models.settings.chat;
+    let (chat, place) = (&models.settings.chat, models.place.display());
     match chat.provider {
         Provider::None | Provider::Command => {
-            let place = models.place.display();
             out.say(format!("  model    none: set [chat] in {place} and start again, or there is nothing to pass chats on to"));
         }
         Provider::OpenAi | Provider::Anthropic => out.say(format!("  model    {} at {}", chat.model, chat.base_url)),
     }
     if models.summarizer.is_none() {
-        out.say("  memory is kept, and remembered by rules alone: [summarizer] there names a model that does it better");
+        out.say(format!("  memory is kept, and remembered by rules alone: [summarizer] in {place} names a model that does it better"));
     }
     out.say(format!("  routes   http://{addr}/api shows them"));
     Ok(())
