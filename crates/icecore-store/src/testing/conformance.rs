@@ -577,7 +577,7 @@ async fn notes(store: &dyn Store) {
     let text = String::from_utf8(store.note(&log).await.unwrap().unwrap()).unwrap();
     assert!(text.len() <= 200 && text.starts_with("line ") && text.ends_with("line 98\nline 99\n"), "{text}");
     let names: Vec<DocPath> = store.notes(&path("hooks/sessions")).await.unwrap().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, [one.clone()]);
+    assert_eq!(names, std::slice::from_ref(&one));
     store.remove_note(&one).await.unwrap();
     store.remove_note(&one).await.unwrap();
     assert_eq!((store.note(&one).await.unwrap(), store.notes(&path("hooks/sessions")).await.unwrap().len()), (None, 0));
