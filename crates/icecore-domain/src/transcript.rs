@@ -1694,6 +1694,26 @@ mod tests {
     }
 
     // P1
+    // RELIABILITY C.1 row 2
+    #[test]
+    fn a_reminder_around_our_own_text_goes_with_it_and_others_stay() {
+        let ours = "<!-- icecore:begin delta 2026-02-13 -->\nabout </system-reminder> tags\n<!-- icecore:end -->";
+        for (text, rest) in [
+            (format!("a<system-reminder>hook: {ours}</system-reminder>b"), Some("ab")),
+            (
+                format!("a<system-reminder>x</system-reminder>b<system-reminder>{ours}\n</system-reminder>c"),
+                Some("a<system-reminder>x</system-reminder>bc"),
+            ),
+            (format!("{ours} stands alone"), None),
+            ("<system-reminder>x</system-reminder> a".into(), None),
+            (format!("a<system-reminder>{ours}"), Some("a")),
+        ] {
+            assert_eq!(without_our_reminders(&text).as_deref(), rest, "{text}");
+        }
+        let many = "<system-reminder>".repeat(20_000) + " icecore:begin";
+        assert_eq!(without_our_reminders(&many).as_deref(), Some(""));
+    }
+
     #[test]
     fn lines_of_a_chat_become_turns() {
         let read = check(

@@ -167,6 +167,8 @@ const PROMPT_BYTES: usize = 160;
 const SILENT_SECONDS: i64 = 6 * 3_600;
 /// Notes of sessions are kept so long.
 const KEPT_SECONDS: i64 = 30 * 24 * 3_600;
+/// So many of the last records of all sessions are looked at for one that has none of the last days.
+const LAST_SAID: usize = 500;
 /// Troubles are told so many days.
 const TROUBLE_DAYS: i64 = 7;
 /// A state that an assistant saved itself within so many minutes is not lost to one that was only gathered.
@@ -453,7 +455,13 @@ impl Memory {
         }
         let yesterday = now.day().yesterday().unwrap_or(now.day());
         let records = self.store.records(Days { first: yesterday, last: now.day() }).await?;
-        let own: Vec<Record> = records.iter().filter(|record| record.session.as_deref() == Some(&session.session)).cloned().collect();
+        let is_own = |record: &&Record| record.session.as_deref() == Some(&session.session);
+        let mut own: Vec<Record> = records.iter().filter(is_own).cloned().collect();
+        if own.is_empty() {
+            // A session that rested for days, or whose clock is another's.
+            own = self.store.last_said(TRANSCRIPTS, LAST_SAID).await?;
+            own.retain(|record| is_own(&record));
+        }
         let around = Around { session: &session.session, project: session.project.as_deref(), wish };
         let Some(mut state) = working::state(&own, &around) else { return Ok(None) };
         let last = records.iter().rev().find(|record| record.kind == Captured::State);

@@ -112,7 +112,8 @@ impl Proposal {
             || matches!(self.entity_kind, Some(EntityKind::Person))
             || self.tags.iter().any(|tag| tag == "mantra");
         let said = format!("{} {}", self.content, self.quote).to_lowercase();
-        let widely = EVERYWHERE.iter().any(|words| said.contains(words));
+        // Only the person can say so: a rule must not leave its project on an assistant's or a tool's word.
+        let widely = piece.origin == Origin::User && EVERYWHERE.iter().any(|words| said.contains(words));
         match &piece.scope {
             Scope::Project(_) if about_people || widely => Scope::Everywhere,
             scope => scope.clone(),
@@ -418,6 +419,28 @@ mod tests {
 
     fn read(json: &str, pieces: usize) -> (Vec<Proposal>, Vec<String>) {
         read_answer(&serde_json::from_str(json).unwrap(), pieces)
+    }
+
+    // L13
+    #[test]
+    fn what_is_learnt_in_a_project_holds_there_unless_it_is_about_people_or_said_to_hold_everywhere() {
+        let check = |kind: Kind, content: &str, origin: Origin, everywhere: bool| {
+            let project = Scope::Project("app".into());
+            let piece = Piece { scope: project.clone(), ..piece(content, origin) };
+            let scope = proposal(kind, Priority::P1, content, content).draft(&piece, now()).scope;
+            assert_eq!(scope, if everywhere { Scope::Everywhere } else { project }, "{content}");
+        };
+        check(Kind::Decision, "We use Postgres 17", Origin::User, false);
+        check(Kind::Constraint, "Never deploy on Fridays", Origin::User, false);
+        check(Kind::Commitment, "Send the schema", Origin::User, false);
+        check(Kind::Preference, "I like short answers", Origin::User, true);
+        check(Kind::Relationship, "Mira leads the team", Origin::Assistant, true);
+        check(Kind::Constraint, "In all projects: never force-push", Origin::User, true);
+        check(Kind::Constraint, "In all projects: never force-push", Origin::Assistant, false);
+        check(Kind::Constraint, "In allen Projekten nie force-push", Origin::User, true);
+        let person = Proposal { entity_kind: Some(EntityKind::Person), ..proposal(Kind::Fact, Priority::P2, "Mira is in Bergen", "Mira") };
+        let piece = Piece { scope: Scope::Project("app".into()), ..piece("Mira is in Bergen", Origin::User) };
+        assert_eq!(person.draft(&piece, now()).scope, Scope::Everywhere);
     }
 
     // L13

@@ -419,7 +419,8 @@ fn hooks_go_on_whatever_state_the_vault_is_in() {
     kept.sort();
     assert_eq!(kept, ["7431.", "which port is it?"]);
     // Settings that cannot be read, a ledger of garbage, an index of garbage, folders where files should be.
-    let damages: [(&str, &dyn Fn(&Vault)); 6] = [
+    type Damage<'a> = (&'a str, &'a dyn Fn(&Vault));
+    let damages: [Damage<'_>; 6] = [
         ("settings", &|vault| vault.write("icecore.toml", "zone = 7 [[")),
         ("ledger", &|vault| vault.write("memory/ledger.jsonl", [0xff, 0, b'\n', b'{', b'\n'])),
         ("index", &|vault| vault.write(".icecore/index.db", vec![b'x'; 9_000])),
