@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
             tail: String::new(),
             ..from
         };
-        let place = source.path.display().to_string();
+        let place = source::shown(&source.path);
         let unreadable = |error: std::io::Error| Stop::new(Exit::Failure, format!("{place} cannot be read: {error}"));
         match &source.packed {
             Packed::Plain => {
@@ -321,7 +321,12 @@ impl<'a> Run<'a> {
         } else {
             let text = String::from_utf8_lossy(&bytes);
             // What it is called is part of what it is known by, wherever the folder lies.
-            let path = if source.format == Format::Markdown { source.name.clone() } else { format!("{}/{}", source.format, source.name) };
+            let path = match (&source.packed, source.format) {
+                (_, Format::Markdown) => source.name.clone(),
+                // The next export is another archive with the same things in it.
+                (Packed::Zip(entry), format) => format!("{format}/{}", entry.name),
+                (_, format) => format!("{format}/{}", source.name),
+            };
             let document = Document { path: &path, text: &text, project: source.project.as_deref() };
             match source.shape {
                 Shape::Memory => document.memory(&mut self.batch.harvest),
@@ -493,7 +498,7 @@ fn read_some(stream: &mut dyn Read, into: &mut [u8]) -> std::io::Result<usize> {
 
 fn broken_stream(source: &Source, error: &std::io::Error) -> Stop {
     let exit = if error.kind() == std::io::ErrorKind::Other { Exit::NotAllowed } else { Exit::Failure };
-    Stop::new(exit, format!("{} could not be read to its end: {error}", source.key))
+    Stop::new(exit, format!("{} could not be read to its end: {error}", plain::one_line(&source.key)))
 }
 
 fn known_project(projects: &RefCell<HashMap<String, Option<String>>>, folder: &str) -> Option<String> {

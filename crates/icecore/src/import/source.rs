@@ -127,7 +127,7 @@ impl Found {
 
     fn folder(&mut self, root: &Path, folder: &Path, wanted: Option<Format>, depth: usize) -> Result<(), Stop> {
         if depth > MAX_FOLDERS {
-            self.complaints.push(format!("{} lies too deep and was not looked into", folder.display()));
+            self.complaints.push(format!("{} lies too deep and was not looked into", shown(folder)));
             return Ok(());
         }
         let read = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
@@ -209,7 +209,7 @@ impl Found {
 
     fn archive(&mut self, base: Source, wanted: Option<Format>, alone: bool) -> Result<(), Stop> {
         let (mut archive, entries) = unpack::open(&base.path)?;
-        let place = base.path.display().to_string();
+        let place = shown(&base.path);
         let mut taken = 0;
         for entry in entries {
             let name = entry.name.rsplit('/').next().unwrap_or(&entry.name).to_ascii_lowercase();
@@ -276,7 +276,7 @@ impl Found {
                 let known = Format::ALL.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
                 let message = format!(
                     "nothing was imported from {}: it is of no form that is known; --format names one: {known}",
-                    source.path.display()
+                    shown(&source.path)
                 );
                 return Err(Stop::new(Exit::Usage, message));
             }
@@ -307,8 +307,13 @@ fn first_line_is_whole(head: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok()
 }
 
+/// A path for people: a name in a tree is a stranger's word.
+pub fn shown(path: &Path) -> String {
+    plain::one_line(&path.to_string_lossy())
+}
+
 fn unreadable(path: &Path, error: &std::io::Error) -> Stop {
-    Stop::new(Exit::Failure, format!("{} cannot be read: {error}", path.display()))
+    Stop::new(Exit::Failure, format!("{} cannot be read: {error}", shown(path)))
 }
 
 fn fill(stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {

@@ -44,7 +44,7 @@ fn refused(place: &str, why: impl std::fmt::Display) -> Stop {
 
 /// Opens an archive and lists its files.
 pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
-    let place = path.display().to_string();
+    let place = super::source::shown(path);
     let broken = |error: zip::result::ZipError| {
         Stop::new(Exit::Failure, format!("{place} is not a whole zip archive: {}. Download it again", plain::one_line(&error.to_string())))
     };
