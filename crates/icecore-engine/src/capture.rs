@@ -111,9 +111,9 @@ pub struct StateSaved {
 }
 
 /// A text that has passed the gate.
-struct Passed {
-    text: String,
-    own_bytes: usize,
+pub(crate) struct Passed {
+    pub(crate) text: String,
+    pub(crate) own_bytes: usize,
 }
 
 impl Memory {
@@ -134,7 +134,7 @@ impl Memory {
     }
 
     /// The one gate.
-    fn gate(&self, text: &str, taken: &mut Taken) -> Passed {
+    pub(crate) fn gate(&self, text: &str, taken: &mut Taken) -> Passed {
         let stripped = gate::strip(text);
         let own_bytes = stripped.bytes;
         taken.own_bytes += own_bytes;
@@ -194,11 +194,11 @@ impl Memory {
         if said.text.len() > MAX_TEXT_BYTES {
             return Err(format!("has {} bytes, at most {MAX_TEXT_BYTES} are taken; save it as a file of its own", said.text.len()));
         }
-        let short = |name: &str, value: Option<String>| match value {
+        let mut short = |name: &str, value: Option<String>| match value {
             Some(value) if value.len() > MAX_NAME_BYTES => {
                 Err(format!("has a {name} of {} bytes, at most {MAX_NAME_BYTES} are taken", value.len()))
             }
-            Some(value) => Ok(Some(plain::one_line(value.trim())).filter(|value| !value.is_empty())),
+            Some(value) => Ok(Some(plain::one_line(self.gate(&value, taken).text.trim())).filter(|value| !value.is_empty())),
             None => Ok(None),
         };
         let conversation =
@@ -235,7 +235,7 @@ impl Memory {
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
         });
-        let extra = said.extra.into_iter().map(|(name, raw)| (name, self.gate_json(raw, taken))).collect();
+        let extra = said.extra.into_iter().map(|(name, raw)| self.gate_field(name, raw, &mut |raw| self.gate(&raw, taken).text)).collect();
         let kind = Captured::Message;
         Ok(Some(Record {
             ts,

@@ -9,6 +9,7 @@ mod embed;
 mod find;
 mod llm;
 mod night;
+mod poison;
 mod prompts;
 mod scripted;
 mod stops;

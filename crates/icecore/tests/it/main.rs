@@ -7,6 +7,7 @@ mod cli;
 mod clients;
 mod crowd;
 mod faults;
+mod gate;
 mod model;
 mod program;
 mod sweep;
