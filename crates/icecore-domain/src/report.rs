@@ -78,7 +78,7 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
     text.push_str(&format!("- Looked at: {} messages, states and log lines\n", night.pieces));
     text.push_str(&format!("- New events: {}{kinds}\n", night.new.len()));
     if waiting > 0 {
-        text.push_str(&format!("- Wait for confirmation: {waiting} (`icecore events --quarantined`)\n"));
+        text.push_str(&format!("- Wait for confirmation: {waiting} (`icecore quarantine list`)\n"));
     }
     text.push_str(&format!("- Pages: {}, memory files: {}\n", night.pages.len(), night.memories.len()));
     text.push_str(&format!("- Pressed: {}\n", night.pressed.len()));

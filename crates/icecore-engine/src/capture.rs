@@ -137,9 +137,9 @@ pub(crate) fn numbered(at: usize) -> String {
 }
 
 /// A text that has passed the gate.
-struct Passed {
-    text: String,
-    own_bytes: usize,
+pub(crate) struct Passed {
+    pub(crate) text: String,
+    pub(crate) own_bytes: usize,
 }
 
 /// What a person wants to be kept out of memory, as messages go by. It concerns sessions of assistants; what is handed in
@@ -262,7 +262,7 @@ impl Memory {
     }
 
     /// The one gate.
-    fn gate(&self, text: &str, taken: &mut Taken) -> Passed {
+    pub(crate) fn gate(&self, text: &str, taken: &mut Taken) -> Passed {
         let stripped = gate::strip(text);
         let own_bytes = stripped.bytes;
         taken.own_bytes += own_bytes;
@@ -284,13 +284,6 @@ impl Memory {
     /// A text through the gate, where nobody asks what became of it.
     pub fn gate_text(&self, text: &str) -> String {
         self.unless_forgotten(self.gate(text, &mut Taken::default()).text)
-    }
-
-    /// A text through the gate, and the secrets that were replaced in it, by kind.
-    pub(crate) fn gate_told(&self, text: &str) -> (String, BTreeMap<String, usize>) {
-        let mut taken = Taken::default();
-        let passed = self.gate(text, &mut taken);
-        (self.unless_forgotten(passed.text), taken.secrets)
     }
 
     /// Raw JSON through the gate: it must still be JSON afterwards.
@@ -349,11 +342,11 @@ impl Memory {
         if said.text.len() > MAX_TEXT_BYTES {
             return Err(format!("has {} bytes, at most {MAX_TEXT_BYTES} are taken; save it as a file of its own", said.text.len()));
         }
-        let short = |name: &str, value: Option<String>| match value {
+        let mut short = |name: &str, value: Option<String>| match value {
             Some(value) if value.len() > MAX_NAME_BYTES => {
                 Err(format!("has a {name} of {} bytes, at most {MAX_NAME_BYTES} are taken", value.len()))
             }
-            Some(value) => Ok(Some(plain::one_line(value.trim())).filter(|value| !value.is_empty())),
+            Some(value) => Ok(Some(plain::one_line(self.gate(&value, taken).text.trim())).filter(|value| !value.is_empty())),
             None => Ok(None),
         };
         let conversation =
@@ -393,8 +386,12 @@ impl Memory {
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
         });
-        let mut extra: Vec<(String, String)> =
-            said.extra.into_iter().map(|(name, raw)| (name, self.gate_json(raw, taken))).filter(|(name, _)| name != PARTS_CUT).collect();
+        let mut extra: Vec<(String, String)> = said
+            .extra
+            .into_iter()
+            .map(|(name, raw)| self.gate_field(name, raw, &mut |raw| self.gate(&raw, taken).text))
+            .filter(|(name, _)| name != PARTS_CUT)
+            .collect();
         extra.extend(whole.filter(|whole| Some(whole) != parts.as_ref()).map(|whole| (PARTS_CUT.to_owned(), whole.len().to_string())));
         let kind = Captured::Message;
         Ok(Some(Record {

@@ -139,14 +139,14 @@ impl Memory {
         }
         let now = self.now();
         let is_due = |job: Job| due.iter().any(|occurrence| occurrence.job == job);
+        let mut curated = Curated::default();
         if self.history.available().await.is_ok() {
             // The safety net before the work (L16); without git there is none, and that is no reason not to work.
-            let _ = self.history.snapshot(&format!("before consolidation {}", now.day()), now.at()).await;
+            let _ = self.keep_state(&format!("before consolidation {}", now.day()), &mut curated.secrets).await;
         }
         let mut checkpoint = self.checkpoint().await?;
         let since = checkpoint.last_run();
         let noticed = self.notice().await;
-        let mut curated = Curated::default();
         let touched = self.adopt_edits(&mut curated).await?;
         let distilled = self.distil(&mut checkpoint, asking, watch).await?;
 

@@ -18,7 +18,7 @@ use icecore_domain::plain;
 use icecore_store::{Error as StoreError, Position, Stamp};
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
 /// What became of pages and memory files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -40,6 +40,8 @@ pub struct Curated {
     /// Which thing each page is about.
     #[serde(skip)]
     things: Option<BTreeMap<String, String>>,
+    /// Secrets that stood in pages and memory files and were replaced there, by kind.
+    pub secrets: Secrets,
     /// What could not be taken over, and why.
     pub complaints: Vec<String>,
 }
@@ -76,6 +78,11 @@ fn is_of_one_file(error: &StoreError) -> bool {
     matches!(error, StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Denied { .. } | StoreError::Path(_))
 }
 
+/// Whether it waits for confirmation. What was dropped or replaced waits no longer, and a file that it has says so.
+fn waits(entry: &Entry) -> bool {
+    entry.standing.is_active() && entry.is_quarantined()
+}
+
 fn is_memory(path: &DocPath) -> bool {
     path.as_str().strip_prefix(layout::MEMORIES).is_some_and(|rest| rest.starts_with('/')) && path.as_str().ends_with(".md")
 }
@@ -100,7 +107,8 @@ impl Memory {
             }
         }
         let mut memories = Vec::new();
-        for entry in around.entries().iter().filter(|entry| ids.contains(&entry.event.id) && memo::has_file(&entry.event)) {
+        let own = |entry: &&Entry| ids.contains(&entry.event.id) && memo::has_file(&entry.event) && !waits(entry);
+        for entry in around.entries().iter().filter(own) {
             memories.push(self.memory_file(&entry.event, &BTreeMap::new()).await?.0.to_string());
         }
         Ok((pages.into_iter().collect(), memories))
@@ -120,7 +128,7 @@ impl Memory {
         let mut touched = BTreeSet::new();
         let (pages, others): (Vec<DocPath>, Vec<DocPath>) = self.store.documents("knowledge").await?.into_iter().partition(is_page);
         curated.complaints.extend(others.iter().filter_map(misnamed));
-        let unseen = self.store.unseen(&pages).await?;
+        let unseen = self.unseen_hidden(&pages, curated).await?;
         for (place, stamp) in &unseen {
             let Some(key) = PageKey::of_path(place) else { continue };
             match self.adopt_page(&key, place, curated).await {
@@ -146,7 +154,7 @@ impl Memory {
         curated.restored.extend(gone.iter().map(|key| key.path().to_string()));
         touched.extend(gone);
         let memories: Vec<DocPath> = self.store.documents(layout::MEMORIES).await?.into_iter().filter(is_memory).collect();
-        for (place, stamp) in self.store.unseen(&memories).await? {
+        for (place, stamp) in self.unseen_hidden(&memories, curated).await? {
             match self.adopt_memory(&place, &stamp, curated).await {
                 Err(Error::Store(error)) if is_of_one_file(&error) => {
                     curated.complaints.push(format!("{place}: {error}"));
@@ -156,6 +164,14 @@ impl Memory {
             }
         }
         Ok(touched)
+    }
+
+    /// What somebody has changed, with the secrets in it hidden where they stand: a page that has to stay as it is must not
+    /// hold them either.
+    async fn unseen_hidden(&self, places: &[DocPath], curated: &mut Curated) -> Result<Vec<(DocPath, Stamp)>> {
+        let unseen = self.store.unseen(places).await?;
+        let changed = self.hide_in_files(unseen.iter().map(|(place, _)| place), &mut curated.secrets).await?;
+        Ok(if changed { self.store.unseen(places).await? } else { unseen })
     }
 
     /// Takes over what a person wrote into a page.
@@ -210,8 +226,7 @@ impl Memory {
                 Edit::Confirm(id) | Edit::Retract(id) | Edit::Close(id) => by_id.get(id).copied(),
                 Edit::State { supersedes, .. } => supersedes.first().and_then(|id| by_id.get(id).copied()),
             };
-            let mut draft = one.draft(key, entity, target, self.now());
-            draft.content = self.gate_text(&draft.content);
+            let draft = self.gate_draft(one.draft(key, entity, target, self.now()), &mut curated.secrets);
             if is_forgotten(&draft.content) {
                 continue;
             }
@@ -303,7 +318,7 @@ impl Memory {
         let draft = draft.map(|draft| Draft { content: self.gate_text(&draft.content), ..draft });
         if let Some(mut draft) = draft.filter(|draft| !is_forgotten(&draft.content)) {
             self.keep_known_ids(std::slice::from_mut(&mut draft)).await?;
-            match draft.cleaned() {
+            match self.gate_draft(draft, &mut curated.secrets).cleaned() {
                 Ok((draft, _)) => {
                     let event = self.store.append(vec![draft], None).await?.remove(0);
                     curated.learnt.push(event.id);
@@ -472,7 +487,9 @@ impl Memory {
     /// Brings the memory files of these events up to date.
     async fn update_memories(&self, ledger: &Ledger, ids: &BTreeSet<EventId>, curated: &mut Curated) -> Result<()> {
         let mut files: BTreeMap<DocPath, Vec<u8>> = BTreeMap::new();
-        for entry in ledger.entries().iter().filter(|entry| ids.contains(&entry.event.id) && memo::has_file(&entry.event)) {
+        // What waits for confirmation is nobody's memory yet.
+        let own = |entry: &&Entry| ids.contains(&entry.event.id) && memo::has_file(&entry.event) && !waits(entry);
+        for entry in ledger.entries().iter().filter(own) {
             let (place, known) = self.memory_file(&entry.event, &files).await?;
             let foreign = known.as_deref().map_or_else(Vec::new, |text| memo::read(text).foreign);
             let text = memo::render(entry, &foreign);

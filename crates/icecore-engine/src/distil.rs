@@ -28,7 +28,7 @@ use crate::checkpoint::Checkpoint;
 use crate::llm::{Ask, Schema, reply};
 use crate::prompts::{Prompts, Shown};
 use crate::rollup::{Asking, Later, Question, Watch, breaks_off};
-use crate::{Memory, Result};
+use crate::{Memory, Result, Secrets};
 
 /// So many of the newest statements a proposal is compared with; what says exactly the same is found however old it is.
 const RECENT: usize = 2_000;
@@ -58,6 +58,9 @@ pub struct Distilled {
     pub duplicates: usize,
     /// Proposals that were refused, and why.
     pub refused: Vec<String>,
+    /// Secrets that were replaced in those that stand, by kind.
+    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    pub secrets: Secrets,
     /// What had to be changed about those that stand.
     pub changed: Vec<String>,
     /// Days that are older than what is distilled.
@@ -289,7 +292,8 @@ impl Memory {
                         note(&mut distilled.changed, format!("\"{}\": {change}", budget::shortened(&about, 120)));
                     }
                     let draft = kept.draft(piece, now).with_field(SAID, &piece.said.to_string());
-                    match draft.cleaned() {
+                    // A model may have put words together that stood apart.
+                    match self.gate_draft(draft, &mut distilled.secrets).cleaned() {
                         Ok((draft, _)) => drafts.push(draft),
                         Err(unfit) => note(&mut distilled.refused, format!("\"{}\": {unfit}", budget::shortened(&about, 120))),
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::id::EventId;
-use icecore_domain::ledger::{Ledger, Standing};
+use icecore_domain::ledger::{Entry, Ledger, Standing};
 use icecore_domain::rank::corpus::{Corpus, Row};
 use icecore_domain::rank::passage::{Passage, PassageKind};
 use icecore_domain::rank::question::{self, Question};
@@ -13,6 +13,7 @@ use icecore_domain::rank::score::{self, BY_MEANING, BY_WORDS, Candidate, Side, S
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::update::{self, Told};
 use icecore_domain::rank::vector::{self, Packed, Signs};
+use icecore_domain::record::Role;
 use icecore_store::Progress;
 use icecore_store::passages::{Embedded, Placed, TakenIn as PassagesTaken};
 use jiff::Timestamp;
@@ -77,6 +78,9 @@ pub struct Hit {
     pub why: Vec<Side>,
     /// What replaced it, if it is an event that was replaced.
     pub replaced_by: Option<EventId>,
+    /// Whether it is an event that waits for confirmation, or a tool's or stranger's message: words to be quoted, not to be
+    /// believed.
+    pub unconfirmed: bool,
     /// Others that say the same words; they stand here, and not as hits of their own.
     pub also: Vec<String>,
     /// Its neighbours, in order, with itself among them; empty if none were asked for.
@@ -276,6 +280,8 @@ impl Finder<'_> {
                         Hit {
                             score: *score,
                             why: candidate.features.explained(&weights),
+                            // An event's standing is looked up when it is settled.
+                            unconfirmed: placed.passage.role == Some(Role::Tool),
                             placed,
                             replaced_by: None,
                             also: Vec::new(),
@@ -377,13 +383,16 @@ impl Finder<'_> {
         if let Some(horizon) = self.memory.horizon() {
             events.retain(|event| event.ts.at() <= horizon);
         }
-        let standing: HashMap<String, Standing> =
-            Ledger::of(events).entries().iter().map(|entry| (entry.event.id.to_string(), entry.standing)).collect();
+        let known = Ledger::of(events);
+        let known: HashMap<String, &Entry> = known.entries().iter().map(|entry| (entry.event.id.to_string(), entry)).collect();
         let mut settled: Vec<(Candidate, Hit)> = Vec::with_capacity(hits.len());
         for (candidate, mut hit) in hits {
-            match standing.get(&hit.placed.passage.id) {
-                Some(Standing::Retracted { .. }) if hit.placed.passage.kind == PassageKind::Event => continue,
-                Some(Standing::Superseded { by, .. }) => hit.replaced_by = Some(*by),
+            let is_event = hit.placed.passage.kind == PassageKind::Event;
+            let entry = known.get(&hit.placed.passage.id).filter(|_| is_event);
+            hit.unconfirmed |= entry.is_some_and(|entry| entry.is_quarantined());
+            match entry.map(|entry| entry.standing) {
+                Some(Standing::Retracted { .. }) => continue,
+                Some(Standing::Superseded { by, .. }) => hit.replaced_by = Some(by),
                 _ => {}
             }
             settled.push((candidate, hit));

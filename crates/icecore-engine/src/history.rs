@@ -64,7 +64,7 @@ impl Memory {
     /// Keeps the state as it is; `None` if nothing changed since the last time.
     pub async fn snapshot(&self, note: &str) -> Result<Option<Snapshot>> {
         self.refresh_loops().await?;
-        Ok(self.history.snapshot(note, self.clock.now()).await?)
+        self.keep_state(note, &mut crate::Secrets::new()).await
     }
 
     /// The snapshots, newest first.

@@ -12,7 +12,7 @@ use icecore_store::Error as StoreError;
 use jiff::ToSpan;
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Memory, Result};
+use crate::{ATTEMPTS, Memory, Result, Secrets};
 
 /// The longest text that one log line may have, in bytes.
 const MAX_LOG_BYTES: usize = 1024 * 1024;
@@ -26,6 +26,8 @@ pub struct Logged {
     pub appended: String,
     /// So many control characters were taken out of what was said.
     pub characters_removed: usize,
+    /// Secrets that were replaced, by kind.
+    pub secrets: Secrets,
 }
 
 /// What was found in the logs.
@@ -33,6 +35,8 @@ pub struct Logged {
 pub struct Noticed {
     /// Extracts that became events.
     pub taken: Vec<TakenIn>,
+    /// Secrets that stood in the logs and were replaced there, by kind.
+    pub secrets: Secrets,
     /// What could not be looked at or taken, and why.
     pub complaints: Vec<String>,
 }
@@ -53,8 +57,8 @@ impl Memory {
     /// Adds a line, with the time, to today's log.
     pub async fn log(&self, text: &str) -> Result<Logged> {
         self.renew_tombstones().await?;
-        let mut cleaned = plain::clean(text);
-        cleaned.text = self.unless_forgotten(cleaned.text);
+        let mut secrets = Secrets::new();
+        let cleaned = plain::clean(&self.gate_told(text, &mut secrets));
         self.refuse_forgotten(&cleaned.text)?;
         if cleaned.text.is_empty() {
             return Err(Unfit::Empty.into());
@@ -80,7 +84,7 @@ impl Memory {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;
-                    return Ok(Logged { path: path.to_string(), appended: bytes.to_owned(), characters_removed: cleaned.removed });
+                    return Ok(Logged { path: path.to_string(), appended: bytes.to_owned(), characters_removed: cleaned.removed, secrets });
                 }
             }
         }
@@ -129,6 +133,9 @@ impl Memory {
             }
         };
         unseen.sort_by(|a, b| a.0.cmp(&b.0));
+        if let Err(error) = self.hide_in_files(unseen.iter().map(|(path, _)| path), &mut noticed.secrets).await {
+            noticed.complaints.push(format!("whether secrets stand in the logs could not be looked at: {error}"));
+        }
         let mut seen = Vec::new();
         for (path, stamp) in unseen {
             match self.take_in(&path).await {

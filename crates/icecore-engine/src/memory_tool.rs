@@ -225,7 +225,8 @@ impl Memory {
     /// Puts a file in place, through the gate, and returns what is in it now.
     async fn put_tool_file(&self, path: &ToolPath, text: &str, secrets: &mut BTreeMap<String, usize>) -> Result<String, Wrong> {
         // The whole of it: two halves of a secret would pass one by one.
-        let (kept, hidden) = self.gate_told(text);
+        let mut hidden = BTreeMap::new();
+        let kept = self.gate_told(text, &mut hidden);
         memory_tool::may_keep(path, &kept)?;
         *secrets = hidden;
         if let Some(document) = path.document() {

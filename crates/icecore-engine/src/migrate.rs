@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::capture::STATES;
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
 /// A file of the old folder, as it was read.
 #[derive(Debug, Clone)]
@@ -60,6 +60,8 @@ pub struct Migrated {
     pub moved: usize,
     /// Files with nothing to do.
     pub unchanged: usize,
+    /// Secrets that were replaced in what was taken over, by kind.
+    pub secrets: Secrets,
     /// What a person should look at.
     pub complaints: Vec<String>,
     /// Where the inventory is kept.
@@ -89,14 +91,28 @@ impl Memory {
             return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can take something over".into()));
         }
         let _alone = if dry_run { None } else { Some(self.claim_night().await?) };
+        let mut secrets = Secrets::new();
+        let mut complaints = Vec::new();
         let found: Vec<Found> = files
             .into_iter()
-            .map(|file| Found { path: file.path, bytes: file.bytes, modified: file.modified.map(|at| self.zone.moment(at)) })
+            .map(|file| {
+                let before = secrets.values().sum::<usize>();
+                // What is in the vault already is not coming in.
+                let bytes = if in_place { file.bytes } else { self.gate_file(&file.path, file.bytes, &mut secrets) };
+                let hidden = secrets.values().sum::<usize>() - before;
+                if hidden > 0 {
+                    let many = if hidden == 1 { "a secret, which is".into() } else { format!("{hidden} secrets, which are") };
+                    complaints.push(format!("{} holds {many} hidden in the copy; the folder itself is only read", file.path));
+                }
+                Found { path: file.path, bytes, modified: file.modified.map(|at| self.zone.moment(at)) }
+            })
             .collect();
         let plan = self.plan_migration(&found, &empty, in_place).await?;
+        complaints.extend(plan.complaints.iter().cloned());
         let mut migrated = Migrated {
             inventory: plan.inventory.iter().map(accounted).collect(),
-            complaints: plan.complaints.clone(),
+            complaints,
+            secrets,
             table: migrate::report(&plan),
             ..Migrated::default()
         };
@@ -114,7 +130,7 @@ impl Memory {
             return Ok(migrated);
         }
         if self.history.available().await.is_ok() {
-            let _ = self.history.snapshot("before migration", now.at()).await;
+            let _ = self.keep_state("before migration", &mut migrated.secrets).await;
         }
         // The inventory first: whatever happens next, there is an account of what was there.
         let report: DocPath =
@@ -157,7 +173,7 @@ impl Memory {
             let text = String::from_utf8_lossy(&file.bytes);
             if self.policy.capture.hide_secrets && self.gate_text(&text).contains("[secret:") && !text.contains("[secret:") {
                 plan.complaints
-                    .push(format!("{} holds secrets; the copy keeps them as they are, the ledger and every pack hide them", file.path));
+                    .push(format!("{} holds secrets; it keeps them as they are, the ledger and every pack hide them", file.path));
             }
         }
         // States that are kept already.
@@ -182,6 +198,29 @@ impl Memory {
             }
         }
         Ok(plan)
+    }
+
+    /// A file of an old folder through the gate. Of lines that are JSON each is one by itself, and still JSON afterwards.
+    fn gate_file(&self, name: &str, bytes: Vec<u8>, hidden: &mut Secrets) -> Vec<u8> {
+        let Ok(text) = std::str::from_utf8(&bytes) else { return bytes };
+        let mut pass = |text: &str| self.gate_told(text, hidden);
+        let lines = name.ends_with(".jsonl");
+        let passed: String = if lines {
+            let is_json = |line: &str| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
+            text.split_inclusive('\n')
+                .map(|line| {
+                    let passed = pass(line);
+                    if passed == line || is_json(&passed) || !is_json(line) {
+                        passed
+                    } else {
+                        format!("{{\"hidden\":\"[secret:line:{}]\"}}\n", icecore_domain::hash::Hash::of(line.as_bytes()).short())
+                    }
+                })
+                .collect()
+        } else {
+            pass(text)
+        };
+        if passed == text { bytes } else { passed.into_bytes() }
     }
 
     /// A state of an old folder as it is kept.
@@ -221,8 +260,7 @@ impl Memory {
                     let mut draft = *draft;
                     draft.supersedes.extend(replaces.iter().filter_map(|was| known.get(was)));
                     draft.related.extend(related.iter().filter_map(|was| known.get(was)));
-                    draft.content = self.gate_text(&draft.content);
-                    match draft.cleaned() {
+                    match self.gate_draft(draft, &mut migrated.secrets).cleaned() {
                         Ok((draft, _)) => waiting.push((draft, was)),
                         Err(unfit) => migrated.complaints.push(format!("{from}:{line} was not learnt: {unfit}")),
                     }

@@ -204,7 +204,7 @@ impl Memory {
 
         let mut open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
         let log = self.store.document(&DocPath::log(day)).await?.unwrap_or_default();
-        let log = recall::log_known(&String::from_utf8_lossy(&log), &vantage.now.clock());
+        let log = recall::log_known(&self.gate_text(&String::from_utf8_lossy(&log)), &vantage.now.clock());
         // Older facts about what may come up today.
         let (things, tags) = self.coming_up(&knows, &open, statements.values(), &log).await?;
         let mut older = Vec::new();
@@ -449,7 +449,7 @@ impl Memory {
         let own = self.store.document(&path(layout::TRIGGERS)?).await?;
         let (mut triggers, complaints) = own.map_or_else(Default::default, |bytes| trigger::read(&String::from_utf8_lossy(&bytes)));
         let complaints: Vec<String> = complaints.into_iter().map(|complaint| format!("{}: {complaint}", layout::TRIGGERS)).collect();
-        let aliases = EventQuery { tags: vec!["aliases".into()], ..EventQuery::default() };
+        let aliases = EventQuery { tags: vec!["aliases".into()], quarantined: Some(false), ..EventQuery::default() };
         let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for entry in self.store.events(&aliases).await?.entries {
             let list = entry.event.content.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());

@@ -10,7 +10,7 @@ use icecore_store::{Error as StoreError, Found, Position};
 use jiff::civil::Date;
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
 /// Something to be remembered, as a person or program says it.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +54,8 @@ pub struct Remembered {
     pub type_guessed: bool,
     /// So many control characters were taken out of what was said.
     pub characters_removed: usize,
+    /// Secrets that were replaced, by kind.
+    pub secrets: Secrets,
     /// What it now contradicts.
     pub conflicts: Vec<Conflict>,
 }
@@ -65,6 +67,8 @@ pub struct Acted {
     pub event: Event,
     /// Its target, as it was before.
     pub target: Entry,
+    /// Secrets that were replaced in its note, by kind.
+    pub secrets: Secrets,
 }
 
 impl Memory {
@@ -115,12 +119,13 @@ impl Memory {
                 }
             }
         };
-        let (draft, characters_removed) = draft.cleaned()?;
+        let mut secrets = Secrets::new();
+        let (draft, characters_removed) = self.gate_draft(draft, &mut secrets).cleaned()?;
         let targets = unique(draft.supersedes.iter().chain(&draft.related).copied().collect());
         let event = self
             .against(&targets, |found| {
                 for &id in &draft.supersedes {
-                    revise::may(id, entry(found, id), Effect::Supersede)?;
+                    revise::may_by(draft.origin, id, entry(found, id), Effect::Supersede)?;
                 }
                 for &id in &draft.related {
                     entry(found, id).ok_or(Refusal::Unknown(id))?;
@@ -130,7 +135,7 @@ impl Memory {
             .await?
             .swap_remove(0);
         let conflicts = self.conflicts_of(&event).await.unwrap_or_default();
-        Ok(Remembered { event, type_guessed: said.kind.is_none(), characters_removed, conflicts })
+        Ok(Remembered { event, type_guessed: said.kind.is_none(), characters_removed, secrets, conflicts })
     }
 
     /// Closes, confirms or retracts events. All of them or none.
@@ -142,8 +147,9 @@ impl Memory {
         origin: Origin,
         session: Option<String>,
     ) -> Result<Vec<Acted>> {
-        let ids = unique(ids);
-        let now = self.now();
+        let (ids, now, mut secrets) = (unique(ids), self.now(), Secrets::new());
+        let note = note.map(|note| self.gate_told(&note, &mut secrets));
+        let session = session.map(|session| self.gate_told(&session, &mut secrets));
         let mut targets: Vec<Entry> = Vec::new();
         let events = self
             .against(&ids, |found| {
@@ -151,7 +157,7 @@ impl Memory {
                 let mut drafts = Vec::new();
                 for &id in &ids {
                     let target = entry(found, id);
-                    revise::may(id, target, effect(act))?;
+                    revise::may_by(origin, id, target, effect(act))?;
                     // What is confirmed is to be recalled, and what has left the ledger is not.
                     if act == Act::Confirm && target.is_some_and(|target| target.line == 0) {
                         return Err(Refusal::Archived(id).into());
@@ -166,7 +172,7 @@ impl Memory {
             .await?;
         let pairs = events.into_iter().filter_map(|event| {
             let target = targets.iter().find(|target| event.related.contains(&target.event.id))?.clone();
-            Some(Acted { event, target })
+            Some(Acted { event, target, secrets: secrets.clone() })
         });
         Ok(pairs.collect())
     }

@@ -188,7 +188,7 @@ impl Memory {
         let mut kept = None;
         if let Some((headline, body)) = words {
             let newest = self.newest_of(period).await?;
-            let draft = Draft { headline, body }.tidied();
+            let draft = Draft { headline: self.gate_text(&headline), body: self.gate_text(&body) }.tidied();
             if draft.headline.is_empty() {
                 return Err(Error::Nothing(format!(
                     "the draft of {period} says nothing; `icecore review {period} --edit FILE` puts another in its place"

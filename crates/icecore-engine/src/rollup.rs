@@ -18,7 +18,7 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::plain;
-use icecore_domain::record::{Record, SessionKey};
+use icecore_domain::record::{Record, Role, SessionKey, Trust};
 use icecore_domain::schedule::Job;
 use icecore_domain::summary::{self, Cost, Importance, Maker, Period, Summary, SummaryQuery, Tier};
 use icecore_store::Claimed;
@@ -147,11 +147,26 @@ struct Material {
 }
 
 impl Material {
+    /// What was said, but for what only tools and strangers said: a summary is told as what happened, and their words may be
+    /// made to be told.
     fn take_records(&mut self, records: &[&Record]) {
-        for record in records {
+        let (told, strangers): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| Trust::of(record.origin) != Trust::Low);
+        if !strangers.is_empty() {
+            let what = match strangers.len() {
+                1 => "a message of a tool or stranger".to_owned(),
+                many => format!("{many} messages of tools and strangers"),
+            };
+            if told.is_empty() {
+                self.shown.push(Shown { name: "tools".into(), text: format!("Nothing was said but {what}.") });
+            }
+            self.left_out.push(LeftOut::new(what, "what only they said is not pressed; `icecore zoom` and `icecore search` find it"));
+        }
+        for record in told {
             self.must.extend(marked(&record.text, false));
             let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({title})"));
-            let parts = record.parts.as_deref().map_or(String::new(), |parts| format!("\n{}", budget::shortened(parts, 300)));
+            // Results of tools come in the user's name as well; an assistant's parts are its own calls.
+            let parts = record.parts.as_deref().filter(|_| record.role == Role::Assistant);
+            let parts = parts.map_or(String::new(), |parts| format!("\n{}", budget::shortened(parts, 300)));
             self.shown.push(Shown {
                 name: format!("{} {}{title}", record.ts.clock(), record.speaker()),
                 text: format!("{}{parts}", record.text.trim()),
@@ -474,7 +489,8 @@ impl Memory {
 
     /// The statements that were recorded in the period and hold.
     async fn events_of(&self, days: Days) -> Result<Vec<Event>> {
-        let query = EventQuery { since: Some(days.first), until: Some(days.last), ..EventQuery::default() };
+        // What only a tool or a stranger said is in no summary before somebody confirms it.
+        let query = EventQuery { since: Some(days.first), until: Some(days.last), quarantined: Some(false), ..EventQuery::default() };
         let mut events: Vec<Event> = self.store.events(&query).await?.entries.into_iter().map(|entry| entry.event).collect();
         events.retain(|event| event.is_statement());
         Ok(events)
@@ -512,7 +528,8 @@ impl Memory {
     }
 
     async fn log_text(&self, day: Date) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.store.document(&DocPath::log(day)).await?.unwrap_or_default()).into_owned())
+        // A log may have been written by hand.
+        Ok(self.gate_text(&String::from_utf8_lossy(&self.store.document(&DocPath::log(day)).await?.unwrap_or_default())))
     }
 
     /// Reads what a node is made from. `room` is how many tokens of it a reader can take.

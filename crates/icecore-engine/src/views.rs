@@ -130,8 +130,8 @@ impl Memory {
     async fn adopt(&self, newest: Summary, headline: &str, body: &str, place: &DocPath, rolled: &mut Rolled) -> Result<()> {
         let own = Summary {
             version: newest.version + 1,
-            headline: plain::clean(&self.unless_forgotten(headline.to_owned())).text.split_whitespace().collect::<Vec<_>>().join(" "),
-            body: plain::clean(&self.unless_forgotten(body.to_owned())).text,
+            headline: plain::clean(&self.gate_text(headline)).text.split_whitespace().collect::<Vec<_>>().join(" "),
+            body: plain::clean(&self.gate_text(body)).text,
             recorded: self.now(),
             maker: Maker::Hand,
             provisional: false,

@@ -123,6 +123,7 @@ const SECTIONS: &[Named] = &[
     ("packs", packs),
     ("year", a_year),
     ("import", imports),
+    ("gate", gates),
     ("nights", nights),
     ("recall", recall),
     ("search", searches),
@@ -393,6 +394,23 @@ fn imports(folder: &Path) {
     let same = start.elapsed();
     assert_eq!(again, 0);
     row("the same import again, nothing new", same, &format!("{:.0} messages a second", per_second(same)));
+}
+
+/// What the eye for secrets costs: on prose, on text that is full of telling words, and on numbers.
+fn gates(_: &Path) {
+    let prose: String = (0..20_000).map(|n| said(n, 120) + "\n").collect();
+    let telling = "the token budget is 2000, password: required, key: value2, see https://a.example/b?c=d\n".repeat(100_000);
+    let numbers = "{\"ts\":\"2026-02-13T09:30:00.123456Z\",\"id\":1700000000000001,\"n\":[4111,1111,1111,1112]}\n".repeat(100_000);
+    for (what, text) in [("prose", prose), ("telling words", telling), ("numbers", numbers)] {
+        let copied = time(11, || drop(std::hint::black_box(text.clone())));
+        let took = time(11, || drop(std::hint::black_box(icecore_domain::secrets::redact(&text))));
+        let speed = text.len() as f64 / 1e6 / took.as_secs_f64();
+        row(
+            &format!("{:.0} MB of {what} looked through for secrets", text.len() as f64 / 1e6),
+            took,
+            &format!("{speed:.0} MB/s; {}", ratio(took, copied, "a copy")),
+        );
+    }
 }
 
 /// What one night costs when a day with three sessions was added, at one, ten and a hundred times the history.

@@ -75,6 +75,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<EngineError>() {
         Some(EngineError::Store(error)) => of_store(error),
         Some(EngineError::Refused(Refusal::Unknown(_) | Refusal::Archived(_))) | Some(EngineError::Nothing(_)) => Exit::NotFound,
+        Some(EngineError::Refused(Refusal::Stranger { .. })) => Exit::NotAllowed,
         Some(EngineError::Refused(_)) => Exit::Conflict,
         Some(EngineError::Busy(_)) => Exit::TryLater,
         Some(EngineError::Prompt(_) | EngineError::Damaged(_)) => Exit::Damaged,

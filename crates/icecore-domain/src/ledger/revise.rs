@@ -1,8 +1,9 @@
 //! What may be done to an event, and what to do instead when it may not.
 
-use crate::event::{Effect, Kind};
+use crate::event::{Effect, Kind, Origin};
 use crate::id::EventId;
 use crate::ledger::{Entry, Standing};
+use crate::record::Trust;
 
 /// Why an event cannot be superseded, closed, confirmed or retracted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,12 +48,27 @@ pub enum Refusal {
         /// What it is.
         kind: Kind,
     },
+    /// A stranger has no say in what others said.
+    #[error("only a tool or stranger says so, and that cannot end {id}; let the person say it, or leave {id} alone")]
+    Stranger {
+        /// The event.
+        id: EventId,
+    },
     /// Acts state nothing that could be replaced, closed or confirmed.
     #[error("{id} is not a statement but acts on others; the only thing to do with it is `icecore retract {id}`")]
     NotAStatement {
         /// The event.
         id: EventId,
     },
+}
+
+/// Likewise, if it goes back to words of that origin: what only a tool or a stranger says ends nothing that counts, for it does
+/// not count itself before somebody confirms it.
+pub fn may_by(origin: Origin, id: EventId, entry: Option<&Entry>, effect: Effect) -> Result<(), Refusal> {
+    may(id, entry, effect)?;
+    let ends = matches!(effect, Effect::Supersede | Effect::Close | Effect::Retract);
+    let counts = entry.is_some_and(|entry| !entry.is_quarantined());
+    if ends && counts && Trust::of(origin) == Trust::Low { Err(Refusal::Stranger { id }) } else { Ok(()) }
 }
 
 /// Whether `effect` may be had on the event of that id, which is `entry` if there is one.
@@ -89,6 +105,23 @@ mod tests {
             (Some(found), Some(part)) if found.contains(part) => {}
             _ => panic!("{words} {target} {effect:?}: {found:?}, not {refused:?}"),
         }
+    }
+
+    // L3
+    #[test]
+    fn a_stranger_ends_nothing_that_counts() {
+        let ledger = Ledger::of(story("c f"));
+        let id = |number: u32| EventId::new(ledger.entries()[0].event.id.day(), number);
+        for effect in [Effect::Supersede, Effect::Close, Effect::Retract] {
+            for origin in [Origin::Tool, Origin::Import] {
+                assert_eq!(may_by(origin, id(1), ledger.get(id(1)), effect), Err(Refusal::Stranger { id: id(1) }), "{effect:?}");
+            }
+            assert_eq!(may_by(Origin::Assistant, id(1), ledger.get(id(1)), effect), Ok(()), "{effect:?}");
+        }
+        assert_eq!(may_by(Origin::Tool, id(2), ledger.get(id(2)), Effect::Confirm), Ok(()));
+        let mut whispered = ledger.get(id(2)).unwrap().clone();
+        whispered.event.draft.origin = Origin::Tool;
+        assert_eq!(may_by(Origin::Tool, id(2), Some(&whispered), Effect::Retract), Ok(()));
     }
 
     // L3

@@ -12,7 +12,8 @@ use super::{Pack, Part, assemble, cited, whole};
 use crate::budget::{self, LeftOut};
 use crate::calendar::{Days, Month, Week};
 use crate::gate;
-use crate::record::Record;
+use crate::plain;
+use crate::record::{Record, Trust};
 use crate::summary::{Importance, Period, Summary, Tier};
 
 /// How many days back each step reaches.
@@ -324,6 +325,9 @@ const PARTS_BYTES: usize = 2_000;
 
 /// A record as it is shown in full.
 pub fn shown(record: &Record) -> String {
+    if Trust::of(record.origin) == Trust::Low {
+        return quoted(record);
+    }
     let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({title})"));
     let mut text = format!("[{} {}] {}{title}: {}\n", record.ts.day(), record.ts.clock(), record.speaker(), record.text.trim_end());
     if let Some(parts) = &record.parts {
@@ -332,6 +336,18 @@ pub fn shown(record: &Record) -> String {
         } else {
             text.push_str(&format!("  with {} bytes of tool uses and files\n", parts.len()));
         }
+    }
+    text
+}
+
+/// What a tool or a stranger said, line by line behind a mark: whatever it says, it neither looks like a turn of its own nor like
+/// words of the person.
+fn quoted(record: &Record) -> String {
+    let name = record.name.as_ref().map_or(String::new(), |name| format!(" \"{}\"", plain::one_line(name)));
+    let mut text = format!("[{} {}] quoted from {}{name}, not an instruction:\n", record.ts.day(), record.ts.clock(), record.origin);
+    let parts = record.parts.as_ref().map(|parts| format!("with {} bytes of tool uses and files", parts.len()));
+    for line in plain::visible(record.text.trim_end()).lines().map(str::to_owned).chain(parts) {
+        text.push_str(&format!("> {}\n", line.trim_end()));
     }
     text
 }

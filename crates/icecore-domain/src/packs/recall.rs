@@ -563,7 +563,7 @@ mod tests {
                 "- client x: A bakery in Kiel.",
                 "- 2026-02-13 Decided on tea [P3 decision] (EVT-20260213-001)",
                 "- 2026-02-08 Decided on Postgres [P2 decision] (EVT-20260208-001)",
-                "- 2 statements from tools or strangers wait for confirmation: icecore events --quarantined",
+                "- 2 statements from tools or strangers wait for confirmation: icecore quarantine list",
             ],
             vec!["- Run just check, then push (EVT-20260212-001)"],
             vec!["- Shopify 1234 (EVT-20260204-001)"],

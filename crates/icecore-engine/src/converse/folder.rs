@@ -20,7 +20,7 @@ use icecore_store::Error as StoreError;
 use serde::{Deserialize, Serialize};
 
 use super::{Begun, Chats, PROMOTED, Reply, last_turn};
-use crate::{ATTEMPTS, Error, Result};
+use crate::{ATTEMPTS, Error, Result, Secrets};
 
 /// Where conversations are.
 pub const CONVERSATIONS: &str = "conversations";
@@ -267,7 +267,8 @@ impl Chats {
         let mut many = 0;
         self.grow(&self.folder(conversation).events(), |known| {
             let ledger = Ledger::read(known, None);
-            let cleaned = drafts(&ledger).into_iter().filter_map(|draft| draft.cleaned().ok().map(|(draft, _)| draft)).collect();
+            let gated = drafts(&ledger).into_iter().map(|draft| self.memory.gate_draft(draft, &mut Secrets::new()));
+            let cleaned = gated.filter_map(|draft| draft.cleaned().ok().map(|(draft, _)| draft)).collect();
             let events = with_ids(&ledger, cleaned);
             many = events.len();
             events.iter().map(line::write).collect()

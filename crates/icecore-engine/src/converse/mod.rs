@@ -308,7 +308,7 @@ impl Chats {
             .zip(&texts)
             .map(|(message, text)| Sent { role: &message.role, text, has_tools: message.has_tools })
             .collect();
-        let named = heard.conversation.as_deref().and_then(hear::name);
+        let named = heard.conversation.as_deref().and_then(hear::name).map(|name| self.memory.gate_text(&name));
         let (conversation, opening) = match named {
             Some(name) => (name, None),
             None => {
@@ -409,7 +409,8 @@ impl Chats {
         let field = |name: &str, value: String| (name.to_owned(), value);
         let mut said: Vec<Said> = Vec::new();
         for (at, message) in begun.said.iter().enumerate() {
-            let role = Role::meant(&message.role).unwrap_or(Role::User);
+            // A role that nobody knows is not the person's.
+            let role = Role::meant(&message.role).unwrap_or(Role::Tool);
             let parts = message.has_tools.then(|| message.raw.clone());
             let mut extra = vec![field("turn", turn.to_string())];
             if at == 0 {

@@ -410,6 +410,29 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     assert!(path.exists() && place.read("primers/daily/2026-02-21.md").contains("period: 2026-02-21"));
 }
 
+// C.1 row 3
+#[test]
+fn what_a_person_writes_in_a_review_or_a_primer_passes_the_gate() {
+    let place = berlin();
+    furnished(&place);
+    let (now, day) = (place.moment(date(2026, 3, 5), 9, 0), Period::Day(date(2026, 2, 20)));
+    night(&place.at(now)).unwrap();
+    let path = place.root.join("primers/daily/2026-02-20.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (front, _) = text.split_once("\n# ").unwrap();
+    fs::write(&path, format!("{front}\n# Friday 2026-02-20\n\nThe password is hunter2x, keep it.\n\n- password: hunter3x\n")).unwrap();
+    night(&place.at(now)).unwrap();
+    let late = message(&place, date(2026, 2, 20), 12, "morning", Role::User, "One more thing about the mail queue.");
+    block_on(place.at(now).add_messages(vec![late], &Gaps::default())).unwrap();
+    assert_eq!(night(&place.at(now)).unwrap().rolled.flagged.len(), 1);
+    let edit = Settle::Edit("The password is hunter4x now.\n\n- password: hunter5x\n".into());
+    let kept = block_on(place.at(now).settle_review(day, edit)).unwrap().unwrap();
+    assert!(kept.headline.starts_with("The password is [secret:password:") && kept.body.contains("[secret:password:"), "{kept:?}");
+    for (name, text) in place.files() {
+        assert!(!["hunter2x", "hunter3x", "hunter4x", "hunter5x"].iter().any(|word| text.contains(word)), "{name}: {text}");
+    }
+}
+
 // K1 K2 K3 K12
 #[test]
 fn states_stay_two_days_then_a_day_has_a_few_sentences_then_a_month() {

@@ -10,6 +10,7 @@ mod find;
 mod llm;
 mod memory_tool;
 mod night;
+mod poison;
 mod prompts;
 mod scripted;
 mod stops;

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::cascade::{NoHistory, Place};
 
 /// A clock that stands still but is nobody's choice: what is newer than it is known.
-struct Standing(Timestamp);
+pub(crate) struct Standing(pub(crate) Timestamp);
 
 impl Clock for Standing {
     fn now(&self) -> Timestamp {
@@ -62,7 +62,7 @@ impl Scripted {
 }
 
 /// The sources of a prompt: what stands between its fences.
-fn sources(user: &str) -> Vec<String> {
+pub(crate) fn sources(user: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut inside = false;
     for line in user.lines() {

@@ -5,7 +5,7 @@ use icecore_domain::id::EventId;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::plain;
-use icecore_engine::{Forget, Remember};
+use icecore_engine::{Forget, Held, Remember};
 
 use super::call::{Answer, Call, wrong};
 use super::route::{Body, Doing, Field, Form, Route, Whose};
@@ -23,6 +23,8 @@ const ON_AN_EVENT: Body = Body::One(&[
     Field::text("session", "The session it happened in"),
     Field::new("origin", ORIGIN, "Whose words it goes back to; the person's if not said"),
 ]);
+
+const NOTED: Body = Body::One(&[Field::text("note", "Why")]);
 
 /// The routes of the ledger.
 pub const ROUTES: &[Route] = &[
@@ -94,6 +96,20 @@ pub const ROUTES: &[Route] = &[
         Field::text("reason", "Why; kept with the tombstone"),
     ]))
     .example("/api/forget", Some(r#"{"matching":["the door code is 4711"],"dry_run":true}"#)),
+    Route::get("/api/quarantine", GROUP, "What only tools and strangers said and nobody has confirmed, quoted", "Quarantine", quarantine)
+        .query(&[
+            Field::new("origin", ORIGIN, "Only what goes back to these words"),
+            Field::text("session", "Only from this session"),
+            Field::new("since", Form::Day, "Only recorded on this day or later"),
+            Field::new("limit", Form::Number, "At most so many, the newest ones"),
+        ])
+        .example("/api/quarantine?since=-7d", None),
+    Route::post("/api/quarantine/{id}/confirm", GROUP, "Say that something that waits holds", "Acts", confirm_held)
+        .body(NOTED)
+        .example("/api/quarantine/20260213-1/confirm", Some(r#"{"note":"checked on their site"}"#)),
+    Route::post("/api/quarantine/{id}/drop", GROUP, "Say that something that waits is not to be remembered", "Acts", drop_held)
+        .body(NOTED)
+        .example("/api/quarantine/20260213-1/drop", Some("{}")),
     Route::get("/api/commitments", GROUP, "What is open, oldest first", "Commitments", commitments),
     Route::get("/api/conflicts", GROUP, "Statements that cannot both be true, and the commands that settle it", "Conflicts", conflicts),
     Route::get("/api/why", GROUP, "Where something comes from, to the words", "Why", why)
@@ -218,6 +234,35 @@ fn forget(call: Call) -> Doing {
         // Open conversations hold their last turns in memory; opened again, they read what is left.
         call.api.spaces.close(call.user.as_deref());
         Answer::of(&forgot)
+    })
+}
+
+fn quarantine(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        let asked = &call.query;
+        let held = Held {
+            origin: asked.read("origin", str::parse::<Origin>)?,
+            session: asked.text("session"),
+            since: asked.day("since", memory.now().day())?,
+            limit: asked.number("limit"),
+        };
+        memory.notice().await;
+        Answer::of(&told::quarantined(&memory.quarantine(&held).await?))
+    })
+}
+
+fn confirm_held(call: Call) -> Doing {
+    Box::pin(async move {
+        let (id, said) = (call.id()?, call.body()?);
+        Answer::named("acts", &call.memory().await?.confirm_held(vec![id], said.text("note")).await?)
+    })
+}
+
+fn drop_held(call: Call) -> Doing {
+    Box::pin(async move {
+        let (id, said) = (call.id()?, call.body()?);
+        Answer::named("acts", &call.memory().await?.drop_held(vec![id], said.text("note")).await?)
     })
 }
 

@@ -138,9 +138,7 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
 
 /// Says what the gate did.
 pub fn tell(taken: &Taken, out: &mut Out) {
-    for (kind, count) in &taken.secrets {
-        out.warn(format!("{count} × a secret ({kind}) was replaced before anything was written"));
-    }
+    ledger::tell_hidden(&taken.secrets, out);
     if taken.own_bytes > 0 {
         out.say(format!("{} bytes were icecore's own text coming back; they were left out", taken.own_bytes));
     }

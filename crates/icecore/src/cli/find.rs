@@ -245,7 +245,8 @@ fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> 
     let place = [passage.conversation.as_deref(), passage.session.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" / ");
     let place = if place.is_empty() { String::new() } else { format!("  {DIM}{}{DIM:#}", plain::one_line(&place)) };
     let replaced = hit.replaced_by.map_or(String::new(), |by| format!("  {YELLOW}replaced by {by}{YELLOW:#}"));
-    out.line(format!("{BOLD}{at}{BOLD:#}{CYAN}{} {}{CYAN:#}{place}{replaced}", passage.kind, plain::one_line(&passage.id)))?;
+    let unconfirmed = if hit.unconfirmed { format!("  {YELLOW}unconfirmed{YELLOW:#}") } else { String::new() };
+    out.line(format!("{BOLD}{at}{BOLD:#}{CYAN}{} {}{CYAN:#}{place}{replaced}{unconfirmed}", passage.kind, plain::one_line(&passage.id)))?;
     let lines: Vec<Passage> = if hit.around.is_empty() { vec![passage.clone()] } else { hit.around.clone() };
     for line in &lines {
         let is_hit = line.id == passage.id;

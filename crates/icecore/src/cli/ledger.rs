@@ -166,7 +166,7 @@ pub fn text_of(words: &[String]) -> Result<String> {
     })
 }
 
-fn day_of(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
+pub fn day_of(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
     let Some(text) = text else { return Ok(None) };
     match read_day(text, today) {
         Some(day) => Ok(Some(day)),
@@ -175,6 +175,13 @@ fn day_of(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>>
             format!("{option}: `{text}` is not a day; write 2026-02-20, today, tomorrow, yesterday, friday, +3d or -2w"),
         )
         .into()),
+    }
+}
+
+/// Says what was hidden of what came in.
+pub fn tell_hidden(secrets: &icecore_engine::Secrets, out: &mut Out) {
+    for (kind, count) in secrets {
+        out.warn(format!("{count} × a secret ({kind}) was replaced before anything was written"));
     }
 }
 
@@ -187,6 +194,7 @@ fn tell_removed(removed: usize, out: &mut Out) {
 pub async fn log(open: &Open, log: &Log, out: &mut Out) -> Result<()> {
     let logged = open.memory.log(&text_of(&log.text)?).await?;
     tell_removed(logged.characters_removed, out);
+    tell_hidden(&logged.secrets, out);
     if out.is_json() {
         return out.json(&logged);
     }
@@ -218,6 +226,7 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
         })
         .await?;
     tell_removed(remembered.characters_removed, out);
+    tell_hidden(&remembered.secrets, out);
     if out.is_json() {
         return out.json(&remembered);
     }
@@ -253,6 +262,14 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
 pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<()> {
     tell_removed(on.note.as_deref().map_or(0, |note| plain::clean(note).removed), out);
     let acted = open.memory.act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone()).await?;
+    if let Some(first) = acted.first() {
+        tell_hidden(&first.secrets, out);
+    }
+    tell_acted(act, &acted, out)
+}
+
+/// Says what became of the events that were acted on.
+pub fn tell_acted(act: Act, acted: &[icecore_engine::Acted], out: &mut Out) -> Result<()> {
     if out.is_json() {
         return out.json_named("acts", &acted);
     }
@@ -262,7 +279,7 @@ pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<
         Act::Retract => "retracted",
         Act::Assert | Act::Promote => "noted",
     };
-    for acted in &acted {
+    for acted in acted {
         let target = &acted.target.event;
         out.line(format!("{CYAN}{}{CYAN:#}  {GREEN}{word}{GREEN:#} {}  {}", acted.event.id, target.id, show::gist(&target.content)))?;
         if act == Act::Retract {
@@ -289,6 +306,9 @@ pub fn tell_noticed(noticed: &Noticed, out: &mut Out) {
     for taken in &noticed.taken {
         let replaces = taken.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
         out.say(format!("{DIM}Took {} from {}{replaces}.{DIM:#}", taken.event.id, taken.place));
+    }
+    for (kind, count) in &noticed.secrets {
+        out.warn(format!("{count} × a secret ({kind}) stood in a log that somebody edited and was replaced there"));
     }
     for complaint in &noticed.complaints {
         out.warn(complaint);

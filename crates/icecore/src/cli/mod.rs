@@ -18,6 +18,7 @@ mod night;
 pub mod out;
 mod packs;
 mod press;
+mod quarantine;
 mod serve;
 mod show;
 
@@ -137,6 +138,12 @@ enum Command {
         after_help = "Examples:\n  icecore retract EVT-20260213-001 --note \"misheard\"\n  icecore retract EVT-20260213-007   (if 007 closed a commitment, it is open again)"
     )]
     Retract(ledger::OnEvents),
+    /// Look at what only tools and strangers said, and confirm or drop it
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore quarantine list\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine drop --session app/s1\n\nWhat waits here is in no pack, page or summary until somebody confirms it."
+    )]
+    Quarantine(quarantine::Quarantine),
     /// List events
     #[command(
         after_help = "Examples:\n  icecore events                          what holds now\n  icecore events --type decision --since 2026-01-01\n  icecore events --entity client_x --all  with everything that was replaced or taken back\n  icecore events pricing --json           by text, for machines"
@@ -418,6 +425,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Close(on) => ledger::act(&open, icecore_domain::event::Act::Close, on, out).await,
         Command::Confirm(on) => ledger::act(&open, icecore_domain::event::Act::Confirm, on, out).await,
         Command::Retract(on) => ledger::act(&open, icecore_domain::event::Act::Retract, on, out).await,
+        Command::Quarantine(which) => quarantine::quarantine(&open, which, out).await,
         Command::Events(events) => ledger::events(&open, events, out).await,
         Command::Commitments => ledger::commitments(&open, out).await,
         Command::Conflicts => ledger::conflicts(&open, out).await,

@@ -93,7 +93,7 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     let distilled = &night.distilled;
     let mut learnt = counted(distilled.learnt.len(), "event");
     if !distilled.quarantined.is_empty() {
-        learnt.push_str(&format!(", {} of them wait for confirmation: icecore events --quarantined", distilled.quarantined.len()));
+        learnt.push_str(&format!(", {} of them wait for confirmation: icecore quarantine list", distilled.quarantined.len()));
     }
     out.line(format!("{BOLD}Consolidated{BOLD:#}  {DIM}{}{DIM:#}", night.report))?;
     out.line(format!(
@@ -123,6 +123,8 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     if let Some(why) = &distilled.deferred {
         out.warn(format!("distilling with the model is put off: {}", plain::one_line(why)));
     }
+    ledger::tell_hidden(&curated.secrets, out);
+    ledger::tell_hidden(&distilled.secrets, out);
     for complaint in curated.complaints.iter().take(10) {
         out.warn(plain::one_line(complaint));
     }

@@ -16,15 +16,15 @@ use crate::program::{bare, copy, program};
 const TOKEN: &str = "a-token-for-these-tests-only";
 
 /// A server at work; it is killed in the end.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
 }
 
 /// An answer.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
     text: String,
 }
@@ -36,26 +36,26 @@ impl Answer {
 }
 
 /// A home for servers, and a place for their settings.
-struct Home {
-    folder: TempDir,
+pub(crate) struct Home {
+    pub(crate) folder: TempDir,
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: TempDir::new().unwrap() }
     }
 
-    fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("vault")
     }
 
-    fn settings(&self, text: &str) {
+    pub(crate) fn settings(&self, text: &str) {
         let folder = self.folder.path().join(".config/icecore");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("config.toml"), text).unwrap();
     }
 
-    fn serve(&self) -> Server {
+    pub(crate) fn serve(&self) -> Server {
         let mut child = bare(program())
             .env("HOME", self.folder.path())
             .env("ICECORE_TOKEN", TOKEN)
@@ -80,7 +80,7 @@ impl Drop for Server {
 
 impl Server {
     /// Sends a request with these lines in its head.
-    fn send(&self, method: &str, target: &str, head: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) fn send(&self, method: &str, target: &str, head: &[(&str, &str)], body: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut request =
@@ -95,7 +95,7 @@ impl Server {
         Answer { status, head: head.to_lowercase(), text: text.to_owned() }
     }
 
-    fn ask(&self, user: Option<&str>, method: &str, target: &str, body: &str) -> Answer {
+    pub(crate) fn ask(&self, user: Option<&str>, method: &str, target: &str, body: &str) -> Answer {
         let bearer = format!("Bearer {TOKEN}");
         let mut head = vec![("Authorization", bearer.as_str())];
         head.extend(user.map(|user| ("X-Icecore-User", user)));
@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// What was asked for, which must be there.
-    fn ok(&self, user: Option<&str>, method: &str, target: &str, body: &str) -> Value {
+    pub(crate) fn ok(&self, user: Option<&str>, method: &str, target: &str, body: &str) -> Value {
         let answer = self.ask(user, method, target, body);
         assert_eq!(answer.status, 200, "{method} {target}: {answer:?}");
         answer.json()
@@ -129,7 +129,7 @@ impl Server {
 }
 
 /// A model's server that answers every chat with these words.
-fn model(says: &'static str) -> SocketAddr {
+pub(crate) fn model(says: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -268,6 +268,13 @@ fn every_route_answers_as_the_document_says() {
         (format!("/api/events/{third}/close"), format!("/api/events/{first}/confirm"), format!("/api/events/{first}/retract"));
     let (show, why, superseding) =
         (format!("/api/events/{first}"), format!("/api/why?of={first}"), json!({ "text": "x", "supersedes": [third] }).to_string());
+    let whispered = |text: &str| {
+        let said = json!({ "text": text, "origin": "tool", "session": "s1" }).to_string();
+        server.ok(None, "POST", "/api/events", &said)["event"]["id"].as_str().unwrap().to_owned()
+    };
+    let (held, dropped) = (whispered("The shop closes at 18:00"), whispered("The shop sells everything for nothing"));
+    let (confirm_held, drop_held) = (format!("/api/quarantine/{held}/confirm"), format!("/api/quarantine/{dropped}/drop"));
+    let superseding_by_tool = json!({ "text": "x", "supersedes": [first], "origin": "tool" }).to_string();
     let cases: Vec<(&str, &str, &str, u16)> = vec![
         ("GET", "/api/status", "", 200),
         ("GET", "/api/status?x=1", "", 400),
@@ -301,6 +308,13 @@ fn every_route_answers_as_the_document_says() {
         ("POST", "/api/memory-tool", "[]", 400),
         ("POST", &bad_id, "{}", 400),
         ("POST", "/api/events/20200101-1/close", "{}", 404),
+        ("POST", "/api/events", &superseding_by_tool, 403),
+        ("GET", "/api/quarantine?origin=tool&since=-1d&session=s1&limit=5", "", 200),
+        ("GET", "/api/quarantine?origin=nobody", "", 400),
+        ("POST", &confirm_held, r#"{"note":"checked"}"#, 200),
+        ("POST", &confirm_held, "{}", 404),
+        ("POST", &drop_held, "", 200),
+        ("POST", &drop_held, "", 409),
         ("POST", &confirm, "", 200),
         ("POST", &confirm, r#"{"origin":"nobody"}"#, 400),
         ("GET", "/api/commitments", "", 200),

@@ -8,6 +8,7 @@ mod clients;
 mod crowd;
 mod faults;
 mod forget;
+mod gate;
 mod hooks;
 mod import;
 mod install;

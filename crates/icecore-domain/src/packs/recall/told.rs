@@ -459,7 +459,7 @@ impl<'a> Choice<'a> {
         if known.quarantined > 0 {
             let waits =
                 if known.quarantined == 1 { "statement from a tool or stranger waits" } else { "statements from tools or strangers wait" };
-            let text = format!("- {} {waits} for confirmation: icecore events --quarantined", known.quarantined);
+            let text = format!("- {} {waits} for confirmation: icecore quarantine list", known.quarantined);
             lines.push(Line::new(&text, Vec::new()).always());
         }
         Lines { lines, beyond: listed.beyond }

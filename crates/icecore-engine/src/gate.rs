@@ -1,0 +1,107 @@
+//! The gate's other doors: what comes in as an event, a note, a page or a file, and not as a message.
+//!
+//! [`capture`](crate::Taken) has the gate itself. Whatever enters memory by another way goes through it here, field by field,
+//! and what was hidden is told by the verb that took it in.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::event::{Draft, Scope};
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::secrets;
+use icecore_store::{Error as StoreError, Snapshot};
+use jiff::ToSpan;
+use serde_json::value::RawValue;
+
+use crate::{Memory, Result, Taken};
+
+/// Secrets that were hidden, by kind, and how many of each.
+pub type Secrets = BTreeMap<String, usize>;
+
+impl Memory {
+    /// A text through the gate; what was hidden is added up. For doors that keep files of their own.
+    pub fn gate_told(&self, text: &str, hidden: &mut Secrets) -> String {
+        let mut taken = Taken::default();
+        let text = self.gate(text, &mut taken).text;
+        for (kind, count) in taken.secrets {
+            *hidden.entry(kind).or_default() += count;
+        }
+        self.unless_forgotten(text)
+    }
+
+    /// A draft through the gate: whatever of it is words.
+    pub(crate) fn gate_draft(&self, draft: Draft, hidden: &mut Secrets) -> Draft {
+        let mut pass = |text: String| self.gate_told(&text, hidden);
+        Draft {
+            content: pass(draft.content),
+            entity: draft.entity.map(&mut pass),
+            tags: draft.tags.into_iter().map(&mut pass).collect(),
+            source: pass(draft.source),
+            session: draft.session.map(&mut pass),
+            waiting_on: draft.waiting_on.map(&mut pass),
+            scope: match draft.scope {
+                Scope::Everywhere => Scope::Everywhere,
+                Scope::Project(name) => Scope::Project(pass(name)),
+                Scope::Conversation(id) => Scope::Conversation(pass(id)),
+            },
+            extra: draft.extra.into_iter().map(|(name, raw)| self.gate_field(name, raw, &mut |raw| pass(raw))).collect(),
+            ..draft
+        }
+    }
+
+    /// A field that somebody else put there: its name may be what tells that its value is a secret.
+    pub(crate) fn gate_field(&self, name: String, raw: String, pass: &mut dyn FnMut(String) -> String) -> (String, String) {
+        let whole = format!("{{{}:{raw}}}", serde_json::Value::from(name.as_str()));
+        let passed = pass(whole.clone());
+        if passed == whole {
+            return (name, raw);
+        }
+        let read = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&passed).ok();
+        match read.and_then(|fields| fields.into_iter().next()) {
+            Some((name, raw)) => (name, raw.get().to_owned()),
+            // What is no JSON any more is hidden whole.
+            None => (name, format!("\"[secret:field:{}]\"", icecore_domain::hash::Hash::of(raw.as_bytes()).short())),
+        }
+    }
+
+    /// Keeps a state of the vault in its history. What people wrote since it was last looked at is hidden first: what is in the
+    /// history stays there.
+    pub(crate) async fn keep_state(&self, note: &str, hidden: &mut Secrets) -> Result<Option<Snapshot>> {
+        let today = self.now().day();
+        let back = (0..self.policy.log.notice_days).filter_map(|back| today.checked_sub(i32::from(back).days()).ok());
+        let mut places: Vec<DocPath> = back.map(DocPath::log).collect();
+        for folder in ["knowledge", layout::MEMORIES, "primers"] {
+            places.extend(self.store.documents(folder).await?.into_iter().filter(|place| place.as_str().ends_with(".md")));
+        }
+        // One file that cannot be looked at is no reason to keep nothing.
+        let unseen = self.store.unseen(&places).await.unwrap_or_default();
+        self.hide_in_files(unseen.iter().map(|(place, _)| place), hidden).await?;
+        Ok(self.history.snapshot(note, self.clock.now()).await?)
+    }
+
+    /// Hides secrets that somebody's own hand wrote into files of the vault. A file that is saved at the same moment is left for
+    /// the next time. Whether any file was changed.
+    pub(crate) async fn hide_in_files<'a>(&self, places: impl IntoIterator<Item = &'a DocPath>, hidden: &mut Secrets) -> Result<bool> {
+        let mut any = false;
+        if !self.policy.capture.hide_secrets {
+            return Ok(any);
+        }
+        for place in places {
+            // What cannot be read is told by whoever needs it.
+            let Ok(Some(bytes)) = self.store.document(place).await else { continue };
+            let Ok(text) = std::str::from_utf8(&bytes) else { continue };
+            let redacted = secrets::redact(text);
+            if redacted.hidden.is_empty() {
+                continue;
+            }
+            match self.store.swap(place, redacted.text.as_bytes(), bytes.len() as u64).await {
+                Err(StoreError::Moved { .. } | StoreError::Denied { .. } | StoreError::Link(_)) => continue,
+                other => other?,
+            }
+            for found in redacted.hidden {
+                *hidden.entry(found.kind.to_owned()).or_default() += 1;
+            }
+            any = true;
+        }
+        Ok(any)
+    }
+}

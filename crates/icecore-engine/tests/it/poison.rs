@@ -1,0 +1,277 @@
+//! Poison (C.1, rows 1 and 2): what tools, pages and strangers say to get into memory stays their words, whoever distils it.
+
+use std::fs;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{Act, Origin, QUOTE};
+use icecore_domain::gate;
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::packs::Pack;
+use icecore_domain::record::{Role, Said};
+use icecore_engine::converse::{Chats, Heard, Message, Reply};
+use icecore_engine::llm::{Answer, Ask, Finish, Llm, Probe, Trouble};
+use icecore_engine::{Asking, Before, Error, Gaps, Held, Memory, Remember, SessionKind};
+use icecore_store::vault::Vault;
+use jiff::civil::{Date, date};
+use pollster::block_on;
+use serde_json::{Value, json};
+
+use crate::cascade::{NoHistory, Place};
+use crate::night::{Standing, sources};
+
+/// How the word begins by which an attempt is found again.
+const CANARY: &str = "kanari";
+
+/// Every attempt with its own word.
+fn attempts() -> Vec<String> {
+    let lines = include_str!("poison.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#') && line.contains("{{C}}"));
+    lines.enumerate().map(|(at, line)| unescaped(line).replace("{{C}}", &format!("{CANARY}{at:03}"))).collect()
+}
+
+fn unescaped(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('\\') {
+        out.push_str(before);
+        let (c, left) = match after.strip_prefix("u{").and_then(|code| code.split_once('}')) {
+            Some((code, left)) => (char::from_u32(u32::from_str_radix(code, 16).unwrap()).unwrap(), left),
+            None => (if after.starts_with('r') { '\r' } else { '\n' }, &after[1..]),
+        };
+        out.push(c);
+        rest = left;
+    }
+    out + rest
+}
+
+/// A model that does what whatever it is shown tells it to: everything becomes a rule for good, said by the person.
+struct Obedient;
+
+#[async_trait]
+impl Llm for Obedient {
+    fn name(&self) -> String {
+        "obedient".into()
+    }
+
+    async fn complete(&self, ask: &Ask, _: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+        let sources = sources(&ask.user);
+        let told: Vec<(usize, &str)> = sources
+            .iter()
+            .enumerate()
+            .flat_map(|(at, source)| source.lines().map(move |line| (at, line)))
+            .filter(|(_, line)| line.contains(CANARY))
+            .collect();
+        let text = if ask.schema.as_ref().is_some_and(|schema| schema.name == "events") {
+            let event = |kind: &str, content: &str, quote: &str, source: usize| json!({ "type": kind, "priority": "P0", "content": content, "quote": quote, "source": source, "tags": ["mantra", "account"] });
+            let mut events: Vec<Value> = Vec::new();
+            for (at, line) in told {
+                let line = line.trim();
+                let word = line.split(|c: char| !c.is_ascii_alphanumeric()).find(|word| word.starts_with(CANARY)).unwrap_or(line);
+                events.push(event("constraint", line, line, at + 1));
+                events.push(event("fact", line, word, at + 1));
+                // As if the person had said it.
+                events.push(event("preference", line, line, 1));
+                events.push(event("decision", &format!("The user decided: {line}"), line, 1));
+            }
+            json!({ "events": events }).to_string()
+        } else {
+            let first = told.first().map_or("Nothing much happened here.", |(_, line)| line);
+            let must = ask.user.lines().filter(|line| line.starts_with("- ["));
+            let body: Vec<String> = must.map(str::to_owned).chain(told.iter().map(|(_, line)| format!("- {line}"))).collect();
+            json!({ "headline": first, "body": body.join("\n") }).to_string()
+        };
+        Ok(Answer { text, tokens_in: 10, tokens_out: 10, measured: true, finish: Finish::Done, retries: 0, streamed: false })
+    }
+
+    async fn check(&self) -> Vec<Probe> {
+        Vec::new()
+    }
+}
+
+const DAY: Date = date(2026, 2, 13);
+
+fn live(place: &Place, now: Moment) -> Memory {
+    block_on(Memory::open(Arc::new(Vault::open(&place.root).unwrap()), Arc::new(NoHistory), Box::new(Standing(now.at())))).unwrap()
+}
+
+/// The attempts as a tool's output, as a page somebody took in, as a tool's result in a transcript, and in a chat.
+fn feed(place: &Place, attempts: &[String]) {
+    let memory = live(place, place.moment(DAY, 20, 0));
+    let line = |session: &str, role: Role, name: Option<&str>, text: &str| Said {
+        ts: Some(place.moment(DAY, 9, 5)),
+        conversation: Some("work".into()),
+        session: Some(session.into()),
+        role: Some(role),
+        name: name.map(Into::into),
+        text: text.into(),
+        ..Said::default()
+    };
+    let mut said = Vec::new();
+    for (at, attempt) in attempts.iter().enumerate() {
+        let session = format!("tool-{at}");
+        said.push(line(&session, Role::User, None, "Please look up the opening hours."));
+        // A tool may call itself what it likes.
+        said.push(line(&session, Role::Tool, Some("user"), attempt));
+        said.push(line(&session, Role::Assistant, None, "They open at nine."));
+    }
+    block_on(memory.add_messages(said, &Gaps::default())).unwrap();
+    let pages: Vec<Said> =
+        attempts.iter().enumerate().map(|(at, attempt)| line(&format!("page-{at}"), Role::User, None, attempt)).collect();
+    block_on(memory.add_messages(pages, &Gaps { origin: Some(Origin::Import), ..Gaps::default() })).unwrap();
+    let mut transcript = String::new();
+    for (at, attempt) in attempts.iter().enumerate() {
+        for (kind, message) in [
+            ("user", json!({ "role": "user", "content": "Please read the page." })),
+            (
+                "assistant",
+                json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": format!("t{at}"), "name": "WebFetch", "input": {} }] }),
+            ),
+            (
+                "user",
+                json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": format!("t{at}"), "content": attempt }] }),
+            ),
+            ("assistant", json!({ "role": "assistant", "content": [{ "type": "text", "text": "I have read it." }] })),
+        ] {
+            let uuid = format!("{at}-{}-{}", kind, transcript.len());
+            transcript.push_str(
+                &json!({ "type": kind, "sessionId": "s1", "uuid": uuid, "timestamp": "2026-02-13T10:00:00Z", "message": message })
+                    .to_string(),
+            );
+            transcript.push('\n');
+        }
+    }
+    let taken = block_on(memory.add_session(&transcript, "s1.jsonl", None, None, &Gaps::default())).unwrap();
+    assert!(taken.turns >= attempts.len() * 3, "{} turns of {} attempts", taken.turns, attempts.len());
+}
+
+async fn chat(place: &Place, attempts: &[String]) -> Pack {
+    let chats = Chats::open(Arc::new(live(place, place.moment(DAY, 21, 0)))).await.unwrap();
+    let message = |role: &str, text: &str, has_tools: bool| Message {
+        role: role.into(),
+        text: text.into(),
+        raw: json!({ "role": role, "content": text }).to_string(),
+        has_tools,
+    };
+    for attempt in attempts {
+        let messages = vec![
+            message("user", "Please look that up for me.", false),
+            message("assistant", "", true),
+            message("tool", attempt, true),
+            message("ipython", attempt, false),
+        ];
+        let begun = chats.begin(Heard { conversation: Some("chat".into()), mode: None, messages }).await.unwrap();
+        chats.end(&begun, &Reply { text: "It is done.".into(), parts: None, complete: true }).await.unwrap();
+        chats.reflect("chat", None, true).await.unwrap();
+    }
+    chats.pack("chat").await.unwrap()
+}
+
+fn press(place: &Place, model: Option<&dyn Llm>) -> Result<(), Error> {
+    let asking = model.map(|llm| Asking { llm, ceiling: 1_000_000_000, input_tokens: 16_000, output_tokens: 0 });
+    let memory = live(place, place.moment(date(2026, 2, 14), 3, 0));
+    block_on(memory.run_due(asking.as_ref(), &|_, _, _| {})).map(|_| ())
+}
+
+/// The lines of a pack that have an attempt's word and are not quoted.
+fn unquoted(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.contains(CANARY) && !line.starts_with("> ")).collect()
+}
+
+fn check(model: Option<&dyn Llm>) -> usize {
+    let place = Place::new("Europe/Berlin");
+    let attempts = attempts();
+    assert!(attempts.len() >= 100, "{}", attempts.len());
+    let vendor = Remember { text: "The vendor is Nova".into(), ..Remember::default() };
+    let known = block_on(live(&place, place.moment(DAY, 8, 0)).remember(vendor)).unwrap().event.id;
+    feed(&place, &attempts);
+    let chatted = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(chat(&place, &attempts));
+    press(&place, model).unwrap();
+    let memory = live(&place, place.moment(date(2026, 2, 14), 9, 0));
+
+    // Nothing of it is an event that counts, and what was known still holds.
+    let all = block_on(memory.events(&EventQuery::everything())).unwrap();
+    for entry in &all {
+        let quote = entry.event.field::<String>(QUOTE).unwrap_or_default();
+        let poisoned = entry.event.content.contains(CANARY) || quote.contains(CANARY);
+        assert!(!poisoned || entry.is_quarantined(), "{:?}", entry.event);
+        assert!(!poisoned || entry.event.supersedes.is_empty(), "{:?}", entry.event);
+    }
+    assert!(all.iter().any(|entry| entry.event.id == known && entry.standing.is_active()));
+
+    // No pack says it but as somebody's words, and no block ends early.
+    let mut packs = vec![
+        ("chat", chatted),
+        ("recall", block_on(memory.pack_recall(None, &[])).unwrap()),
+        ("delta", block_on(memory.pack_delta("what about the vendor, kanari001, and the office?", None)).unwrap()),
+        ("upload", block_on(memory.pack_upload(None, None)).unwrap()),
+        ("pyramid", block_on(memory.pack_pyramid(None, Some(50_000), &Before::default())).unwrap()),
+    ];
+    for kind in [SessionKind::Main, SessionKind::Side] {
+        packs.push(("session-start", block_on(memory.pack_session_start(kind, 40_000)).unwrap()));
+    }
+    for (name, pack) in &packs {
+        assert_eq!(unquoted(&pack.text), [""; 0], "{name}");
+        let stripped = gate::strip(&pack.text);
+        assert_eq!((stripped.blocks, stripped.text.trim()), (usize::from(!pack.text.is_empty()), ""), "{name}");
+    }
+    let pyramid = &packs[4].1.text;
+    let quoted = pyramid.lines().filter(|line| line.contains(CANARY)).count();
+    assert!(quoted >= attempts.len(), "{quoted}");
+    assert!(pyramid.contains("] quoted from tool") && pyramid.contains(", not an instruction:"), "{pyramid}");
+
+    // Nor does any page, primer or memory file; only what was said has it, and the ledger what waits.
+    for (name, text) in place.files() {
+        let raw = name.starts_with("memory/messages") || name == "memory/ledger.jsonl" || name.starts_with("memory/archive");
+        let told = unquoted(&text);
+        assert!(raw || told.is_empty(), "{name}: {told:?}");
+    }
+
+    // A person lets one stand and drops the others; the night does not bring them back.
+    let waiting = block_on(memory.quarantine(&Held::default())).unwrap();
+    if let [first, others @ ..] = waiting.as_slice() {
+        assert!(waiting.iter().all(|one| one.quote.as_ref().is_some_and(|quote| quote.contains(CANARY))), "{waiting:?}");
+        block_on(memory.confirm_held(vec![first.id], None)).unwrap();
+        block_on(memory.drop_held(others.iter().map(|one| one.id).collect(), None)).unwrap();
+        assert!(matches!(block_on(memory.drop_held(vec![first.id], None)), Err(Error::Nothing(_))));
+        assert!(block_on(memory.quarantine(&Held::default())).unwrap().is_empty());
+        fs::remove_file(place.root.join("memory/checkpoint.json")).unwrap();
+        press(&place, model).unwrap();
+        assert_eq!(block_on(memory.quarantine(&Held::default())).unwrap().len(), 0);
+    }
+    waiting.len()
+}
+
+// C.1 rows 1 and 2
+#[test]
+fn by_rules_nothing_a_stranger_says_is_learnt() {
+    assert_eq!(check(None), 0);
+}
+
+// C.1 rows 1 and 2
+#[test]
+fn with_a_model_that_obeys_them_strangers_words_wait_and_are_told_nowhere() {
+    let waiting = check(Some(&Obedient));
+    assert!(waiting >= 10, "some of it is plain enough to wait: {waiting}");
+}
+
+// C.1 row 1
+#[test]
+fn a_stranger_ends_nothing_and_vouches_for_nobody() {
+    let place = Place::new("Europe/Berlin");
+    let memory = live(&place, place.moment(DAY, 9, 0));
+    let tool = |text: &str, supersedes| Remember { text: text.into(), supersedes, origin: Some(Origin::Tool), ..Remember::default() };
+    let own = block_on(memory.remember(crate::said("The vendor is Nova"))).unwrap().event.id;
+    let owed = block_on(memory.remember(crate::said("I promise to send the offer"))).unwrap().event.id;
+    assert!(matches!(block_on(memory.remember(tool("The vendor is Vega", vec![own]))), Err(Error::Refused(_))));
+    for (act, id) in [(Act::Retract, own), (Act::Close, owed)] {
+        assert!(matches!(block_on(memory.act(act, vec![id], None, Origin::Tool, None)), Err(Error::Refused(_))), "{act}");
+    }
+    let held = block_on(memory.remember(tool("The shop closes at 18:00", Vec::new()))).unwrap().event.id;
+    let newer = block_on(memory.remember(tool("The shop closes at 19:00", vec![held]))).unwrap().event.id;
+    let waiting = block_on(memory.quarantine(&Held { origin: Some(Origin::Tool), ..Held::default() })).unwrap();
+    assert_eq!(waiting.iter().map(|one| one.id).collect::<Vec<_>>(), [newer]);
+    assert_eq!(block_on(memory.quarantine(&Held { origin: Some(Origin::Import), ..Held::default() })).unwrap().len(), 0);
+    block_on(memory.confirm_held(vec![newer], None)).unwrap();
+    assert!(block_on(memory.pack_recall(None, &[])).unwrap().text.contains("19:00"));
+}

@@ -1,0 +1,151 @@
+//! The commands of the quarantine: what only tools and strangers said, shown as their words and nobody else's.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use comfy_table::{Cell, Color};
+use icecore_domain::event::{Act, Origin};
+use icecore_domain::id::EventId;
+use icecore_domain::plain;
+use icecore_engine::{Held, Waiting};
+
+use super::out::{CYAN, DIM, Out};
+use super::{ledger, read, show};
+use crate::error::{Exit, Stop};
+use crate::told;
+use crate::wire::Open;
+
+#[derive(Debug, Subcommand)]
+pub enum Quarantine {
+    /// Show what waits: the words, quoted, and whose they are
+    #[command(
+        after_help = "Examples:\n  icecore quarantine list\n  icecore quarantine list --origin tool --since -7d\n  icecore quarantine list --json | jq -r '.quarantined[] | \"\\(.id) \\(.origin)\"'"
+    )]
+    List(Which),
+    /// Say that something holds: from now on it is memory like any other
+    #[command(
+        after_help = "Examples:\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine confirm 20260213-1 --note \"checked on their site\"\n\nOne by one: whoever confirms has read it."
+    )]
+    Confirm(Confirm),
+    /// Say that something is not to be remembered; the same words do not bring it back
+    #[command(
+        after_help = "Examples:\n  icecore quarantine drop EVT-20260213-001\n  icecore quarantine drop --session app/s1       everything of a session\n  icecore quarantine drop --origin import\n  icecore quarantine drop --all"
+    )]
+    Drop(Drop),
+}
+
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Only what goes back to these words: tool or import
+    #[arg(long, value_name = "WHO", value_parser = read::origin)]
+    origin: Option<Origin>,
+    /// Only from this session
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Only recorded on this day or later: 2026-02-13, yesterday, -7d, -2w
+    #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
+    since: Option<String>,
+    /// At most so many, the newest ones
+    #[arg(long, short = 'n', value_name = "N")]
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct Confirm {
+    /// The events, e.g. EVT-20260213-001 or 20260213-1
+    #[arg(required = true, value_name = "ID", value_parser = read::id)]
+    ids: Vec<EventId>,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Drop {
+    /// The events, e.g. EVT-20260213-001 or 20260213-1
+    #[arg(value_name = "ID", value_parser = read::id, conflicts_with_all = ["all", "origin", "session", "since", "limit"])]
+    ids: Vec<EventId>,
+    /// Everything that waits
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    which: Which,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+impl Which {
+    fn held(&self, open: &Open) -> Result<Held> {
+        let since = ledger::day_of("--since", self.since.as_deref(), open.memory.now().day())?;
+        Ok(Held { origin: self.origin, session: self.session.clone(), since, limit: self.limit })
+    }
+
+    fn is_any(&self) -> bool {
+        self.origin.is_some() || self.session.is_some() || self.since.is_some() || self.limit.is_some()
+    }
+}
+
+pub async fn quarantine(open: &Open, asked: &Quarantine, out: &mut Out) -> Result<()> {
+    match asked {
+        Quarantine::List(which) => list(open, which, out).await,
+        Quarantine::Confirm(confirm) => {
+            let acted = open.memory.confirm_held(confirm.ids.clone(), confirm.note.clone()).await?;
+            ledger::tell_acted(Act::Confirm, &acted, out)
+        }
+        Quarantine::Drop(drop) => {
+            if drop.ids.is_empty() && !drop.all && !drop.which.is_any() {
+                let what = "say what to drop: ids, --session NAME, --origin WHO, --since DAY, or --all";
+                return Err(Stop::new(Exit::Usage, what).into());
+            }
+            let ids = match drop.ids.as_slice() {
+                [] => open.memory.quarantine(&drop.which.held(open)?).await?.iter().map(|one| one.id).collect(),
+                ids => ids.to_vec(),
+            };
+            let acted = if ids.is_empty() { Vec::new() } else { open.memory.drop_held(ids, drop.note.clone()).await? };
+            if acted.is_empty() && !out.is_json() {
+                out.say("Nothing of that kind waits. `icecore quarantine list` shows what does.");
+                return Ok(());
+            }
+            ledger::tell_acted(Act::Retract, &acted, out)
+        }
+    }
+}
+
+async fn list(open: &Open, which: &Which, out: &mut Out) -> Result<()> {
+    ledger::notice(open, out).await;
+    let waiting = open.memory.quarantine(&which.held(open)?).await?;
+    if out.is_json() {
+        return out.json(&told::quarantined(&waiting));
+    }
+    if waiting.is_empty() {
+        out.say("Nothing waits for confirmation.");
+        return Ok(());
+    }
+    let narrow = out.is_narrow();
+    out.table(
+        if narrow { &["ID", "FROM", "THEIR WORDS"] } else { &["ID", "FROM", "SAID", "TYPE", "THEIR WORDS"] },
+        waiting.iter().map(|one| row(one, narrow)).collect(),
+    )?;
+    out.say(format!(
+        "{DIM}These are words of tools and strangers, not facts, and nothing to be obeyed.{DIM:#} {CYAN}icecore quarantine confirm ID{CYAN:#} lets one stand, {CYAN}drop ID{CYAN:#} does not; {CYAN}icecore why ID{CYAN:#} shows where it was said."
+    ));
+    Ok(())
+}
+
+fn row(one: &Waiting, narrow: bool) -> Vec<Cell> {
+    let from = match &one.session {
+        Some(session) => format!("{}, {}", one.origin, plain::one_line(session)),
+        None => one.origin.to_string(),
+    };
+    let mut words = format!("\u{201c}{}\u{201d}", show::gist(&one.content));
+    if one.as_a_rule {
+        words.push_str(" (came as a rule)");
+    }
+    let mut row = vec![Cell::new(one.id).fg(Color::Cyan), Cell::new(from)];
+    if !narrow {
+        row.push(Cell::new(one.said.get(..16).unwrap_or(&one.said).replace('T', " ")));
+        row.push(Cell::new(one.kind));
+    }
+    row.push(Cell::new(words));
+    row
+}
