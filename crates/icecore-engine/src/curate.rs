@@ -315,7 +315,7 @@ impl Memory {
             }
         };
         let mut written = None;
-        let draft = draft.map(|draft| Draft { content: self.gate_text(&draft.content), ..draft });
+        let draft = draft.map(|draft| Draft { content: self.unless_forgotten(draft.content.clone()), ..draft });
         if let Some(mut draft) = draft.filter(|draft| !is_forgotten(&draft.content)) {
             self.keep_known_ids(std::slice::from_mut(&mut draft)).await?;
             match self.gate_draft(draft, &mut curated.secrets).cleaned() {
