@@ -88,10 +88,16 @@ fn is_memory(path: &DocPath) -> bool {
 }
 
 impl Memory {
-    /// Pages and memory files that somebody has changed since they were last looked at.
-    pub(crate) async fn edited(&self) -> Result<Vec<String>> {
+    /// Every page and memory file.
+    pub(crate) async fn pages_and_memories(&self) -> Result<Vec<DocPath>> {
         let mut files: Vec<DocPath> = self.store.documents("knowledge").await?.into_iter().filter(is_page).collect();
         files.extend(self.store.documents(layout::MEMORIES).await?.into_iter().filter(is_memory));
+        Ok(files)
+    }
+
+    /// Pages and memory files that somebody has changed since they were last looked at.
+    pub(crate) async fn edited(&self) -> Result<Vec<String>> {
+        let files = self.pages_and_memories().await?;
         Ok(self.store.unseen(&files).await?.into_iter().map(|(place, _)| place.to_string()).collect())
     }
 

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use icecore_domain::event::{Draft, Scope};
-use icecore_domain::layout::{self, DocPath};
+use icecore_domain::layout::DocPath;
 use icecore_domain::secrets;
 use icecore_store::{Error as StoreError, Snapshot};
 use jiff::ToSpan;
 use serde_json::value::RawValue;
 
+use crate::capture::Passed;
 use crate::{Memory, Result, Taken};
 
 /// Secrets that were hidden, by kind, and how many of each.
@@ -26,6 +27,21 @@ impl Memory {
             *hidden.entry(kind).or_default() += count;
         }
         self.unless_forgotten(text)
+    }
+
+    /// What somebody said, looked at with their name: a transcript without marks of its own takes `Authorization:` for one.
+    pub(crate) fn gate_spoken(&self, name: &str, text: &str, taken: &mut Taken) -> Passed {
+        let label = format!("{name}: ");
+        let mut seen = Taken::default();
+        let passed = self.gate(&format!("{label}{text}"), &mut seen);
+        match passed.text.strip_prefix(&label) {
+            Some(rest) => {
+                taken.add(seen);
+                let rest = if passed.own_bytes > 0 { rest.trim() } else { rest };
+                Passed { text: rest.to_owned(), own_bytes: passed.own_bytes }
+            }
+            None => self.gate(text, taken),
+        }
     }
 
     /// A draft through the gate: whatever of it is words.
@@ -69,9 +85,8 @@ impl Memory {
         let today = self.now().day();
         let back = (0..self.policy.log.notice_days).filter_map(|back| today.checked_sub(i32::from(back).days()).ok());
         let mut places: Vec<DocPath> = back.map(DocPath::log).collect();
-        for folder in ["knowledge", layout::MEMORIES, "primers"] {
-            places.extend(self.store.documents(folder).await?.into_iter().filter(|place| place.as_str().ends_with(".md")));
-        }
+        places.extend(self.pages_and_memories().await?);
+        places.extend(self.fresh_files().await?);
         // One file that cannot be looked at is no reason to keep nothing.
         let unseen = self.store.unseen(&places).await.unwrap_or_default();
         self.hide_in_files(unseen.iter().map(|(place, _)| place), hidden).await?;

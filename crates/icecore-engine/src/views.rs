@@ -72,7 +72,7 @@ impl Memory {
         Ok(self.store.see(&stamps).await?)
     }
 
-    async fn fresh_files(&self) -> Result<Vec<DocPath>> {
+    pub(crate) async fn fresh_files(&self) -> Result<Vec<DocPath>> {
         let mut files = Vec::new();
         for folder in FRESH {
             files.extend(self.store.documents(folder).await?.into_iter().filter(|path| shown_by(path).is_some()));

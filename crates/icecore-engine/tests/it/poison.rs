@@ -153,9 +153,9 @@ async fn chat(place: &Place, attempts: &[String]) -> Pack {
         raw: json!({ "role": role, "content": text }).to_string(),
         has_tools,
     };
-    for attempt in attempts {
+    for (at, attempt) in attempts.iter().enumerate() {
         let messages = vec![
-            message("user", "Please look that up for me.", false),
+            message("user", &format!("Please look up number {at} for me."), false),
             message("assistant", "", true),
             message("tool", attempt, true),
             message("ipython", attempt, false),
@@ -213,7 +213,10 @@ fn check(model: Option<&dyn Llm>) -> usize {
     for (name, pack) in &packs {
         assert_eq!(unquoted(&pack.text), [""; 0], "{name}");
         let stripped = gate::strip(&pack.text);
-        assert_eq!((stripped.blocks, stripped.text.trim()), (usize::from(!pack.text.is_empty()), ""), "{name}");
+        // A chat is told its last turns beside the block.
+        if *name != "chat" {
+            assert_eq!((stripped.blocks, stripped.text.trim()), (usize::from(!pack.text.is_empty()), ""), "{name}");
+        }
     }
     let pyramid = &packs[4].1.text;
     let quoted = pyramid.lines().filter(|line| line.contains(CANARY)).count();
