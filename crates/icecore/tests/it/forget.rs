@@ -406,7 +406,7 @@ fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
     assert_eq!(forgot["by_id_only"][0].as_str(), Some(short.as_str()), "{forgot}");
     assert!(vault.read("memory/messages/2024-02-13.jsonl").contains("Tea at five"));
     // A record by its id, and a conversation by its name.
-    vault.json(&["forget", "m2", "--yes"]);
+    vault.json(&["forget", "m2", "--history", "--yes"]);
     assert!(places_of(&vault, "Tea at five").is_empty());
     vault.ok(&["message", "add", "Tea at five is a habit of ours", "--conversation", "app", "--id", "m2"]);
     assert!(places_of(&vault, "Tea at five").is_empty(), "it came back");
