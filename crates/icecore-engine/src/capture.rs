@@ -355,17 +355,12 @@ impl Memory {
         let name = short("name", said.name)?;
         let id = short("id", said.id)?;
         let role = said.role.unwrap_or(Role::User);
-<<<<<<< ours
-        let passed = self.gate(&said.text, taken);
-        let whole = said.parts.map(|parts| self.gate_json(parts, taken));
-        let parts = whole.as_deref().map(|parts| budget::json_within(parts, MAX_PARTS_BYTES).into_owned());
-=======
         let passed = match &name {
             Some(name) => self.gate_spoken(name, &said.text, taken),
             None => self.gate(&said.text, taken),
         };
-        let parts = said.parts.map(|parts| self.gate_json(parts, taken));
->>>>>>> theirs
+        let whole = said.parts.map(|parts| self.gate_json(parts, taken));
+        let parts = whole.as_deref().map(|parts| budget::json_within(parts, MAX_PARTS_BYTES).into_owned());
         let silent = passed.text.trim().is_empty() && parts.is_none();
         if silent && (passed.own_bytes > 0 || id.is_none()) {
             return Ok(None);

@@ -330,7 +330,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
     assert_eq!(lost, Vec::<usize>::new(), "these words were not to go");
 
     // A later import does not bring it back, nor does anybody by another door; nothing is kept twice.
-    let again = vault.json(&["import", &import])["taken"].take();
+    let again = vault.json(&["import", &import, "--again"])["taken"].take();
     assert_eq!((again["new"].as_u64(), again["forgotten"].as_u64().map(|many| many >= 5)), (Some(0), Some(true)), "{again}");
     assert_eq!(vault.run(&["remember", &canary(15)]).code, Some(2));
     assert_eq!(vault.run(&["log", &canary(21)]).code, Some(2));
