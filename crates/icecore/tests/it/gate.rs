@@ -52,7 +52,12 @@ fn leaks(root: &Path, needles: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     for (name, bytes) in &all {
         let text = String::from_utf8_lossy(bytes);
-        found.extend(needles.iter().filter(|needle| text.contains(needle.as_str())).map(|needle| format!("{needle} in {name}")));
+        let place = |needle: &&String| {
+            let at = text.find(needle.as_str())?;
+            let before = &text[text.floor_char_boundary(at.saturating_sub(80))..at];
+            Some(format!("{needle} in {name}, after {before:?}"))
+        };
+        found.extend(needles.iter().filter_map(|needle| place(&needle)));
     }
     found
 }
