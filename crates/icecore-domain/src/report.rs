@@ -94,6 +94,10 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         .map(|entry| {
             let event = &entry.event;
             let what = if event.is_statement() { format!("{} {}", event.priority, event.kind) } else { event.act.to_string() };
+            // What only a stranger said is not told as if it held.
+            if entry.is_quarantined() {
+                return format!("{} [{what}] waits for confirmation, from {} [source: {}]", event.id, event.origin, event.source);
+            }
             format!("{} [{what}] {} [source: {}]", event.id, event.content, event.source)
         })
         .collect();
@@ -112,7 +116,16 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         })
         .collect();
     section(&mut text, "Conflicts", &conflicts);
-    section(&mut text, "Refused proposals", night.refused);
+    if !night.refused.is_empty() {
+        // Words that nobody stands for.
+        text.push_str("\n### Refused proposals\n\n");
+        for line in night.refused.iter().take(SHOWN) {
+            text.push_str(&format!("> {}\n>\n", budget::shortened(&plain::one_line(line), 400)));
+        }
+        if night.refused.len() > SHOWN {
+            text.push_str(&format!("> and {} more\n", night.refused.len() - SHOWN));
+        }
+    }
     section(&mut text, "Could not be taken over", night.complaints);
     section(&mut text, "What the checks found", night.findings);
     text

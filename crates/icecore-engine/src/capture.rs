@@ -454,7 +454,10 @@ impl Memory {
         self.renew_tombstones().await?;
         let now = at.unwrap_or_else(|| self.now());
         let offset = self.zone.offset(now.at());
-        let read = transcript::read(text, shape, now.day(), offset);
+        // A secret of several lines must not fall apart into turns. In JSON each text is a whole.
+        let mut hidden = crate::Secrets::new();
+        let whole = if text.trim_start().starts_with(['{', '[']) { text.to_owned() } else { self.gate_told(text, &mut hidden) };
+        let read = transcript::read(&whole, shape, now.day(), offset);
         if read.turns.is_empty() {
             let why = read.complaints.first().map_or(String::new(), |(line, what)| format!(" (line {line}: {what})"));
             return Err(Error::Nothing(format!("there is nothing said in {}{why}", plain::one_line(name))));
@@ -483,6 +486,7 @@ impl Memory {
             .collect();
         let mut taken = Taken::default();
         let pauses = self.pauses().await?;
+        taken.secrets = hidden;
         let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &pauses, &numbered, &mut taken);
         let records = self.recognised(records, live, &mut taken).await?;
         let mut sessions: Vec<SessionKey> = records.iter().map(Record::session_key).collect();
