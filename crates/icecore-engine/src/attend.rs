@@ -145,6 +145,8 @@ struct Noted {
     replied: BTreeSet<String>,
     /// The turn that goes on is not to be kept.
     private: bool,
+    /// Something in it was not to be kept, so neither is a summary of all of it.
+    withheld: bool,
     /// Where it stood before its context was compacted.
     state: Option<String>,
     /// It was read to its end.
@@ -343,8 +345,9 @@ impl Memory {
                 true
             }
         };
+        let (open, parts) = private::without_parts(&text);
+        noted.withheld |= noted.private || paused || parts > 0;
         if !noted.private && !paused {
-            let (open, _) = private::without_parts(&text);
             let heard = self.hear(session, Role::User, None, &open, &mut noted).await;
             given.complaints.extend(given_up(heard));
         }
@@ -485,7 +488,9 @@ impl Memory {
         let note = note_of(&session.session)?;
         let now = self.now();
         let paused = self.pauses().await?.over(Some(&session.session), session.project.as_deref(), now.at()).is_some();
-        if paused || summary.trim().is_empty() {
+        // The client summarises its whole context, what was private in it included, and nobody can tell which words those are.
+        let withheld = self.read_note(&note).await?.is_some_and(|noted| noted.withheld);
+        if paused || withheld || summary.trim().is_empty() {
             return Ok(None);
         }
         let project = session.project.as_ref().map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));

@@ -665,6 +665,8 @@ fn hooks_keep_out_what_is_paused_or_private() {
     hook(&vault, "post-compact", &told("s1", &folder, "PostCompact", json!({ "compact_summary": "canary-h" })));
     vault.at("2026-02-13T11:01:00+01:00");
     turn(&vault, "10:01:00", "s1", "open four", "open reply four");
+    // The client's summary is of its whole context, the private turns included.
+    hook(&vault, "post-compact", &told("s1", &folder, "PostCompact", json!({ "compact_summary": "canary-i" })));
     fs::write(&path, &transcript).unwrap();
     hook(&vault, "pre-compact", &told("s1", &folder, "PreCompact", json!({ "trigger": "auto", "transcript_path": path })));
     hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other", "transcript_path": path })));
