@@ -79,8 +79,21 @@ impl FromStr for EventId {
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (y, m, d) = (self.day.year(), self.day.month(), self.day.day());
-        write!(f, "EVT-{y:04}{m:02}{d:02}-{:03}", self.number)
+        // Ids are written by the ten thousand when pages are made, so digit by digit.
+        fn digits(room: &mut [u8], mut number: u32) {
+            for digit in room.iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        }
+        let mut text = *b"EVT-00000000-0000000000";
+        let (year, month, day) = (self.day.year(), self.day.month(), self.day.day());
+        digits(&mut text[4..8], u32::from(year.unsigned_abs()));
+        digits(&mut text[8..10], u32::from(month.unsigned_abs()));
+        digits(&mut text[10..12], u32::from(day.unsigned_abs()));
+        let end = 13 + self.number.checked_ilog10().map_or(1, |more| more as usize + 1).max(3);
+        digits(&mut text[13..end], self.number);
+        f.write_str(std::str::from_utf8(&text[..end]).map_err(|_| fmt::Error)?)
     }
 }
 

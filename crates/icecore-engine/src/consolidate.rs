@@ -82,7 +82,7 @@ impl Memory {
     }
 
     /// How many lines the ledger has.
-    async fn ledger_lines(&self) -> Result<usize> {
+    pub(crate) async fn ledger_lines(&self) -> Result<usize> {
         let last = self.store.events(&EventQuery { limit: Some(1), ..EventQuery::everything() }).await?.entries.pop();
         Ok(last.map_or(0, |entry| entry.line))
     }

@@ -46,6 +46,8 @@ const PARAGRAPHS: usize = 10;
 const PER_THING: usize = 10;
 /// More statements than this that wait for confirmation are not counted.
 const COUNTED: usize = 1_000;
+/// A ledger of so many lines is short.
+const SHORT_LEDGER: usize = 2_000;
 /// How much of a file that only grows is looked at for what happened last.
 const TAIL_BYTES: u64 = 256 * 1024;
 /// Of a session's room, so many parts of a hundred are the recall pack's.
@@ -97,7 +99,8 @@ pub struct TriggerTold {
 
 /// Who answers questions about the ledger.
 enum Knows {
-    Now,
+    /// The store; a ledger that is short is read once, as that takes less than asking for it forty times.
+    Now(Option<Box<Ledger>>),
     Then(Box<Ledger>),
 }
 
@@ -132,7 +135,10 @@ impl Memory {
     async fn knows(&self, vantage: Vantage) -> Result<Knows> {
         Ok(match vantage.until {
             Some(until) if self.has_gone_on(until).await? => Knows::Then(Box::new(self.ledger_then(until).await?)),
-            _ => Knows::Now,
+            _ if self.ledger_lines().await? <= SHORT_LEDGER => {
+                Knows::Now(Some(Box::new(Ledger::read(&self.store.ledger().await?.bytes, None))))
+            }
+            _ => Knows::Now(None),
         })
     }
 
@@ -150,14 +156,14 @@ impl Memory {
 
     async fn pick(&self, knows: &Knows, which: &EventQuery) -> Result<Vec<Entry>> {
         Ok(match knows {
-            Knows::Now => self.store.events(which).await?.entries,
-            Knows::Then(ledger) => which.choose(ledger.entries()).into_iter().cloned().collect(),
+            Knows::Now(None) => self.store.events(which).await?.entries,
+            Knows::Now(Some(ledger)) | Knows::Then(ledger) => which.choose(ledger.entries()).into_iter().cloned().collect(),
         })
     }
 
     async fn conflicts_known(&self, knows: &Knows) -> Result<Vec<Conflict>> {
         Ok(match knows {
-            Knows::Now => conflict::between(&self.store.contested().await?),
+            Knows::Now(_) => conflict::between(&self.store.contested().await?),
             Knows::Then(ledger) => conflict::among(ledger.entries()),
         })
     }
@@ -271,7 +277,7 @@ impl Memory {
         weighty.iter().take(5).for_each(|entry| note(entry));
         if !log.trim().is_empty() {
             let named = match knows {
-                Knows::Now => self.store.entities().await?,
+                Knows::Now(_) => self.store.entities().await?,
                 Knows::Then(ledger) => ledger.entries().iter().filter_map(|entry| entry.event.entity.clone()).collect(),
             };
             let said = format!("_{}_", plain::entity_key(log));

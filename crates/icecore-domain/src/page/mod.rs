@@ -233,11 +233,16 @@ fn is_reserved(slug: &str) -> bool {
 ///
 /// The name of a page comes from the root, so that a correction does not move it.
 pub fn keys_of(event: &Event, root: &Event) -> Vec<PageKey> {
+    keys_by(event, root, &mut |entity| PageKey::new(PageKind::Entity, entity))
+}
+
+/// Likewise; `named` gives the page of a thing, for those who ask for the same things again and again.
+fn keys_by(event: &Event, root: &Event, named: &mut dyn FnMut(&str) -> PageKey) -> Vec<PageKey> {
     // An act belongs where its target does.
     let said = if event.is_statement() { event } else { root };
     let mut keys: Vec<PageKey> = Vec::new();
     if let Some(entity) = event.entity.as_ref().or(said.entity.as_ref()).filter(|entity| !entity.trim().is_empty()) {
-        keys.push(PageKey::new(PageKind::Entity, entity));
+        keys.push(named(entity));
     }
     if let Some(page) = page_field(event).or_else(|| page_field(root)) {
         keys.push(page);

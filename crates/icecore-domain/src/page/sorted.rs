@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{PageKey, keys_of};
+use super::{PageKey, PageKind, keys_by};
 use crate::id::EventId;
 use crate::ledger::{Entry, Ledger};
 
@@ -19,13 +19,18 @@ pub fn sorted(ledger: &Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
     let mut roots: HashMap<EventId, EventId> = HashMap::new();
     let mut keys: HashMap<EventId, Vec<PageKey>> = HashMap::new();
     let mut pages: BTreeMap<PageKey, Vec<Entry>> = BTreeMap::new();
+    let mut things: HashMap<String, PageKey> = HashMap::new();
+    let mut named = |thing: &str| match things.get(thing) {
+        Some(known) => known.clone(),
+        None => things.entry(thing.to_owned()).or_insert(PageKey::new(PageKind::Entity, thing)).clone(),
+    };
     // What an event does reaches only backwards, so everything it refers to has been met.
     for entry in ledger.entries() {
         let event = &entry.event;
         let own = if event.is_statement() {
             let root = event.supersedes.iter().filter_map(|replaced| roots.get(replaced)).min().copied().unwrap_or(event.id);
             roots.insert(event.id, root);
-            ledger.get(root).map_or_else(Vec::new, |root| keys_of(event, &root.event))
+            ledger.get(root).map_or_else(Vec::new, |root| keys_by(event, &root.event, &mut named))
         } else {
             let targets = event.effects().filter_map(|(target, _)| keys.get(&target));
             targets.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()

@@ -101,9 +101,42 @@ impl Sought {
         });
         Self { postings, weight: 1.0 + (asked.max(1) as f32).ln() }
     }
+}
 
-    fn count(&self, passage: u32) -> f32 {
-        self.postings.binary_search_by_key(&passage, |posting| posting.passage).map_or(0.0, |at| self.postings[at].count as f32)
+/// How often each asked word stands in each of a few passages.
+struct Counts<'a> {
+    /// In order.
+    passages: &'a [u32],
+    /// A row for each passage, a number for each word.
+    counts: Vec<f32>,
+    words: usize,
+}
+
+impl<'a> Counts<'a> {
+    /// One walk along the postings of each word; looking each passage up in each of them takes several times as long.
+    fn of(passages: &'a [u32], sought: &[Sought]) -> Self {
+        let words = sought.len();
+        let mut counts = vec![0.0; passages.len() * words];
+        for (word, one) in sought.iter().enumerate() {
+            let mut postings = one.postings.as_slice();
+            for (at, &passage) in passages.iter().enumerate() {
+                // The next posting is mostly near, and if it is not it is looked for in ever longer steps.
+                let mut step = 1;
+                while postings.get(step).is_some_and(|posting| posting.passage < passage) {
+                    step *= 2;
+                }
+                let within = &postings[..postings.len().min(step + 1)];
+                postings = &postings[within.partition_point(|posting| posting.passage < passage)..];
+                if let Some(posting) = postings.first().filter(|posting| posting.passage == passage) {
+                    counts[at * words + word] = posting.count as f32;
+                }
+            }
+        }
+        Self { passages, counts, words }
+    }
+
+    fn row(&self, passage: u32) -> &[f32] {
+        self.passages.binary_search(&passage).map_or(&[], |at| &self.counts[at * self.words..][..self.words])
     }
 }
 
@@ -176,29 +209,32 @@ pub fn candidates(
         rated.truncate(FIRST_LOOK);
     }
     let mut looked_at: Vec<u32> = rated.into_iter().map(|(_, number)| number).chain(extra.iter().copied()).collect();
-    let beside: Vec<u32> =
-        looked_at.iter().flat_map(|&number| (-BESIDE..=BESIDE).filter_map(move |steps| corpus.beside(number, steps))).collect();
-    looked_at.extend(beside);
+    let beside = |number: u32| (-BESIDE..=BESIDE).filter_map(move |steps| if steps == 0 { Some(number) } else { corpus.beside(number, steps) });
+    looked_at = looked_at.into_iter().flat_map(beside).collect();
     looked_at.sort_unstable();
     looked_at.dedup();
     looked_at.retain(|&number| admits(number, &corpus.row(number)));
 
+    let mut around: Vec<u32> = looked_at.iter().flat_map(|&number| beside(number)).collect();
+    around.sort_unstable();
+    around.dedup();
+    let counts = Counts::of(&around, sought);
     let window_average = average * (2 * BESIDE + 1) as f32;
     let mut best_window = f32::EPSILON;
     let mut best_answer = f32::EPSILON;
     let mut pool = Pool::default();
     for &number in &looked_at {
         let row = corpus.row(number);
-        let near: Vec<u32> =
-            (-BESIDE..=BESIDE).filter_map(|steps| if steps == 0 { Some(number) } else { corpus.beside(number, steps) }).collect();
-        let length: f32 = near.iter().map(|&near| f32::from(corpus.row(near).length)).sum();
+        let near: Vec<&[f32]> = beside(number).map(|near| counts.row(near)).collect();
+        let own_counts = counts.row(number);
+        let length: f32 = beside(number).map(|near| f32::from(corpus.row(near).length)).sum();
         let mut features = Features { words: own[number as usize], group: grouped[row.group as usize], ..Features::default() };
         let mut matched = 0_u64;
-        for (at, (one, weight)) in sought.iter().zip(&weights).enumerate() {
-            if at < 64 && one.count(number) > 0.0 {
+        for (at, weight) in weights.iter().enumerate() {
+            if at < 64 && own_counts[at] > 0.0 {
                 matched |= 1 << at;
             }
-            let count: f32 = near.iter().map(|&near| one.count(near)).sum();
+            let count: f32 = near.iter().map(|near| near[at]).sum();
             features.window += weight * bm25(count, length, window_average);
         }
         if let Some(before) = corpus.beside(number, -1).filter(|&before| corpus.row(before).asks) {
@@ -356,10 +392,7 @@ pub fn group_nearness(passages: &[u32], corpus: &Corpus, to: &Packed, signs: &dy
         if group == ALONE || near.contains_key(&group) {
             continue;
         }
-        let mut sum = [0_i32; DIMENSIONS];
-        for signs in corpus.of_group(passage).iter().filter_map(|&passage| signs(passage)) {
-            signs.add_to(&mut sum);
-        }
+        let sum = Signs::sum(corpus.of_group(passage).iter().filter_map(|&passage| signs(passage)));
         let dot: f32 = sum.iter().zip(to).map(|(sum, to)| *sum as f32 * to).sum();
         let length = sum.iter().map(|sum| (sum * sum) as f32).sum::<f32>().sqrt();
         if length > 0.0 {

@@ -2,8 +2,13 @@
 //!
 //! Several texts go through together. What is done to each token alone is done to the rows of all of them at once;
 //! where the tokens of a text look at each other, each text is by itself, so none is padded to another's length.
+//!
+//! Somebody waits for the vector of a question, and a single short text leaves nothing else to share out: then a second
+//! thread computes one half of every product (see [`Hand`]).
 
 use std::ops::Range;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::Scope;
 
 use icecore_kernels::{LANES, Product, Window, add_and_norm, dense_384, dense_1536, gelu, softmax};
 
@@ -23,8 +28,87 @@ pub(super) struct Scratch {
     scores: Vec<f32>,
 }
 
+/// So often it is looked for the other thread's next word before sleeping: waking up takes longer than most products.
+const LOOKS: u32 = 20_000;
+
+/// One half of a product to be computed: these rows with the second half of a matrix.
+struct Half<'a> {
+    x: Vec<f32>,
+    with: &'a Dense,
+}
+
+/// A second thread that computes halves.
+pub(super) struct Hand<'a> {
+    asks: Sender<Half<'a>>,
+    told: Receiver<Vec<f32>>,
+}
+
+impl<'a> Hand<'a> {
+    /// Lends a hand until it is dropped.
+    pub(super) fn lend<'scope>(scope: &'scope Scope<'scope, '_>) -> Self
+    where
+        'a: 'scope,
+    {
+        let (asks, asked) = mpsc::channel::<Half<'a>>();
+        let (tells, told) = mpsc::channel();
+        scope.spawn(move || {
+            while let Some(Half { x, with }) = next(&asked) {
+                let (weights, bias) = with.second_half();
+                let mut out = vec![0.0; x.len() / with.depth() * bias.len()];
+                multiply(&x, weights, bias, &mut out);
+                if tells.send(out).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { asks, told }
+    }
+}
+
+/// What comes next; none if nobody sends any more.
+fn next<T>(from: &Receiver<T>) -> Option<T> {
+    for _ in 0..LOOKS {
+        match from.try_recv() {
+            Ok(found) => return Some(found),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+    from.recv().ok()
+}
+
+fn multiply(x: &[f32], weights: &[f32], bias: &[f32], out: &mut [f32]) {
+    if weights.len() == INNER * bias.len() { dense_1536(x, weights, bias, out) } else { dense_384(x, weights, bias, out) }
+}
+
+/// `out = x · weightsᵀ + bias`, with both hands if there are two.
+fn through<'a>(x: &[f32], with: &'a Dense, out: &mut [f32], hand: Option<&Hand<'a>>) {
+    let Some(hand) = hand.filter(|hand| hand.asks.send(Half { x: x.to_vec(), with }).is_ok()) else {
+        return multiply(x, &with.weights, &with.bias, out);
+    };
+    let (weights, bias) = with.first_half();
+    let mut first = vec![0.0; x.len() / with.depth() * bias.len()];
+    multiply(x, weights, bias, &mut first);
+    match next(&hand.told) {
+        Some(second) => {
+            let halves = first.chunks_exact(bias.len()).zip(second.chunks_exact(with.bias.len() - bias.len()));
+            for (row, (first, second)) in out.chunks_exact_mut(with.bias.len()).zip(halves) {
+                row[..first.len()].copy_from_slice(first);
+                row[first.len()..].copy_from_slice(second);
+            }
+        }
+        // It died; what it would have said is said without it.
+        None => multiply(x, &with.weights, &with.bias, out),
+    }
+}
+
 /// What the last layer says of every token of these texts, one row of [`DIMENSIONS`] numbers each, in their order.
-pub(super) fn states(weights: &Weights, texts: &[&[u32]], scratch: &mut Scratch) -> Result<Vec<f32>, EmbedError> {
+pub(super) fn states<'a>(
+    weights: &'a Weights,
+    texts: &[&[u32]],
+    scratch: &mut Scratch,
+    hand: Option<&Hand<'a>>,
+) -> Result<Vec<f32>, EmbedError> {
     let rows: usize = texts.iter().map(|text| text.len()).sum();
     let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0).next_multiple_of(LANES);
     let mut x = vec![0.0; rows * DIMENSIONS];
@@ -42,8 +126,7 @@ pub(super) fn states(weights: &Weights, texts: &[&[u32]], scratch: &mut Scratch)
     keys.resize(HEAD * longest, 0.0);
     scores.resize(longest * longest, 0.0);
     for layer in &weights.layers {
-        let through = |x: &[f32], with: &Dense, out: &mut [f32]| dense_384(x, &with.weights, &with.bias, out);
-        through(&x, &layer.asked, asked);
+        through(&x, &layer.asked, asked, hand);
         let mut first = 0;
         for text in texts {
             attend(asked, first..first + text.len(), told, keys, scores);
@@ -51,11 +134,11 @@ pub(super) fn states(weights: &Weights, texts: &[&[u32]], scratch: &mut Scratch)
         }
         // The queries are not needed any more, and are long enough for what is told.
         let answer = &mut asked[..rows * DIMENSIONS];
-        through(told, &layer.told, answer);
+        through(told, &layer.told, answer, hand);
         add_and_norm(&mut x, Some(answer), &layer.told_norm.scale, &layer.told_norm.shift);
-        through(&x, &layer.up, inner);
+        through(&x, &layer.up, inner, hand);
         gelu(inner);
-        dense_1536(inner, &layer.down.weights, &layer.down.bias, told);
+        through(inner, &layer.down, told, hand);
         add_and_norm(&mut x, Some(told), &layer.down_norm.scale, &layer.down_norm.shift);
     }
     Ok(x)

@@ -20,7 +20,7 @@ use std::thread;
 use icecore_domain::hash::Hash;
 pub use icecore_domain::rank::vector::DIMENSIONS;
 
-use self::forward::Scratch;
+use self::forward::{Hand, Scratch};
 use self::weights::Weights;
 use self::wordpiece::Vocabulary;
 
@@ -167,8 +167,8 @@ impl MiniLm {
     }
 
     /// The mean of each text's states.
-    fn pooled(&self, texts: &[&[u32]], scratch: &mut Scratch) -> Result<Vec<Vector>, EmbedError> {
-        let states = forward::states(&self.weights, texts, scratch)?;
+    fn pooled<'a>(&'a self, texts: &[&[u32]], scratch: &mut Scratch, hand: Option<&Hand<'a>>) -> Result<Vec<Vector>, EmbedError> {
+        let states = forward::states(&self.weights, texts, scratch, hand)?;
         let mut states = states.as_chunks::<DIMENSIONS>().0.iter();
         let pool = |text: &&[u32]| {
             // The length does not matter, only the direction, so the sum does as well as the mean.
@@ -195,10 +195,10 @@ impl Embed for MiniLm {
         let ordered: Vec<&[u32]> = order.iter().filter_map(|at| tokens.get(*at)).map(Vec::as_slice).collect();
         let batches = batches(&ordered);
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(texts.len())));
-        let work = || {
+        let work = |hand: Option<_>| {
             let mut scratch = Scratch::default();
             while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let found = self.pooled(ordered.get(batch.clone()).unwrap_or_default(), &mut scratch);
+                let found = self.pooled(ordered.get(batch.clone()).unwrap_or_default(), &mut scratch, hand.as_ref());
                 let stop = found.is_err();
                 done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((batch.start, found));
                 if stop {
@@ -209,9 +209,11 @@ impl Embed for MiniLm {
         };
         thread::scope(|scope| {
             for _ in 1..self.threads.get().min(batches.len()) {
-                scope.spawn(work);
+                scope.spawn(|| work(None));
             }
-            work();
+            // One batch is for one thread; another can only lend a hand.
+            let hand = (batches.len() == 1 && self.threads.get() > 1).then(|| Hand::lend(scope));
+            work(hand);
         });
         let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         done.sort_by_key(|(start, _)| *start);

@@ -58,6 +58,25 @@ pub(super) struct Dense {
     pub bias: Vec<f32>,
 }
 
+impl Dense {
+    /// How many numbers a row has that goes in.
+    pub(super) fn depth(&self) -> usize {
+        self.weights.len() / self.bias.len()
+    }
+
+    /// The outputs of its first half: their weights, and what is added to them.
+    pub(super) fn first_half(&self) -> (&[f32], &[f32]) {
+        let half = self.bias.len() / 2;
+        (&self.weights[..half * self.depth()], &self.bias[..half])
+    }
+
+    /// Likewise of the second.
+    pub(super) fn second_half(&self) -> (&[f32], &[f32]) {
+        let half = self.bias.len() / 2;
+        (&self.weights[half * self.depth()..], &self.bias[half..])
+    }
+}
+
 /// A learned scale and shift.
 pub(super) struct Norm {
     pub scale: Vec<f32>,

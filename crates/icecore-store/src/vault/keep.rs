@@ -176,7 +176,8 @@ impl Vault {
             events = self.events_in_archives()?;
         }
         let which = EventQuery { standing: Wanted::Any, ..which.clone() };
-        events.retain(|event| which.admits(&Entry::fresh(event.clone(), 0)));
+        let entries = events.into_iter().map(|event| Entry::fresh(event, 0));
+        let mut events: Vec<Event> = entries.filter(|entry| which.admits(entry)).map(|entry| entry.event).collect();
         events.sort_by_key(|event| event.id);
         events.dedup_by_key(|event| event.id);
         Ok(events)

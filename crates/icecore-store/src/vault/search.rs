@@ -219,7 +219,13 @@ impl Search {
         Ok(signs)
     }
 
+    /// Hundreds of rows are looked up for a question; under one transaction they cost no lock each.
+    fn reading(&self) -> Outcome<Transaction<'_>> {
+        self.connection.unchecked_transaction()
+    }
+
     fn postings(&self, terms: &[String]) -> Outcome<Vec<Vec<Posting>>> {
+        let _reading = self.reading()?;
         let mut number = self.connection.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
         let mut blocks = self.connection.prepare_cached("SELECT block FROM posting WHERE place BETWEEN ?1 AND ?2 ORDER BY place")?;
         terms
@@ -239,6 +245,7 @@ impl Search {
 
     /// Where passages stand: the file, start, length and which of several.
     fn places(&self, numbers: &[u32]) -> Outcome<Vec<Option<Place>>> {
+        let _reading = self.reading()?;
         let mut query = self
             .connection
             .prepare_cached("SELECT path, start, length, nth FROM passage JOIN file USING (file) WHERE passage.number = ?1")?;
@@ -247,6 +254,7 @@ impl Search {
     }
 
     fn vectors(&self, numbers: &[u32]) -> Outcome<Vec<Option<Packed>>> {
+        let _reading = self.reading()?;
         let mut query = self.connection.prepare_cached("SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1")?;
         let packed = |row: &rusqlite::Row<'_>| Ok(row.get_ref(0)?.as_blob().ok().and_then(Packed::from_bytes));
         numbers.iter().map(|number| Ok(query.query_row([number], packed).optional()?.flatten())).collect()

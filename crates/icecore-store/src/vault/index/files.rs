@@ -197,9 +197,9 @@ impl Index {
             let mut query = state.prepare(&format!("{PLACE} WHERE {}", rules.join(" AND ")))?;
             found = query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
         }
-        let mut query = state.prepare(&format!("{PLACE} WHERE id = ?1"))?;
-        for id in &which.ids {
-            found.extend(query.query_row([id.to_string()], place).optional()?);
+        let mut query = state.prepare(&format!("{PLACE} WHERE id IN (SELECT value FROM json_each(?1))"))?;
+        for one in query.query_map([super::id_list(&which.ids)], place)? {
+            found.push(one?);
         }
         found.sort();
         Ok(found)

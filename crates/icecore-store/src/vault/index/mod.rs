@@ -294,10 +294,8 @@ impl Index {
             values.push(Value::from(tag.clone()));
         }
         if !which.ids.is_empty() {
-            // As one value: SQLite takes only so many.
-            let ids: Vec<String> = which.ids.iter().map(|id| format!("\"{id}\"")).collect();
             sql.push_str(" AND id IN (SELECT value FROM json_each(?))");
-            values.push(Value::from(format!("[{}]", ids.join(","))));
+            values.push(Value::from(id_list(&which.ids)));
         }
         if let Some(text) = &which.saying {
             sql.push_str(" AND saying = ?");
@@ -405,8 +403,10 @@ impl Index {
     /// or not: their ids.
     pub fn tied(&self, ids: &[EventId], about: &[&str]) -> Outcome<Vec<EventId>> {
         let state = self.connection.unchecked_transaction()?;
-        let mut forwards = state.prepare_cached("SELECT target FROM effect WHERE source = ?1")?;
-        let mut backwards = state.prepare_cached("SELECT source FROM effect WHERE target = ?1")?;
+        let mut beside = state.prepare_cached(
+            "SELECT target FROM json_each(?1) CROSS JOIN effect ON source = value
+             UNION SELECT source FROM json_each(?1) CROSS JOIN effect ON target = value",
+        )?;
         let mut known: BTreeSet<EventId> = ids.iter().copied().collect();
         let mut query = state.prepare_cached("SELECT id FROM event WHERE entity = ?1 UNION SELECT id FROM archive WHERE entity = ?1")?;
         for thing in about {
@@ -415,14 +415,12 @@ impl Index {
             }
         }
         let mut next: Vec<EventId> = known.iter().copied().collect();
-        while let Some(id) = next.pop() {
-            let name = id.to_string();
-            for query in [&mut forwards, &mut backwards] {
-                for found in query.query_map([&name], |row| row.get::<_, String>(0))? {
-                    let found: EventId = found?.parse().map_err(|_| damaged())?;
-                    if known.insert(found) {
-                        next.push(found);
-                    }
+        while !next.is_empty() {
+            let from = id_list(&std::mem::take(&mut next));
+            for found in beside.query_map([from], |row| row.get::<_, String>(0))? {
+                let found: EventId = found?.parse().map_err(|_| damaged())?;
+                if known.insert(found) {
+                    next.push(found);
                 }
             }
         }
@@ -787,6 +785,16 @@ fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: 
         transaction.prepare_cached("INSERT OR IGNORE INTO tag VALUES (?1, ?2)")?.execute(params![tag, seq])?;
     }
     Ok(Some(seq))
+}
+
+/// Ids as one value, a list in JSON: SQLite takes only so many values.
+fn id_list(ids: &[EventId]) -> String {
+    let mut list = String::with_capacity(2 + 20 * ids.len());
+    for id in ids {
+        list.push(if list.is_empty() { '[' } else { ',' });
+        list.push_str(&format!("\"{id}\""));
+    }
+    if list.is_empty() { "[]".into() } else { list + "]" }
 }
 
 /// What a text says, in a few bytes; two texts that say the same have the same.
