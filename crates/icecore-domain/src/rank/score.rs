@@ -209,7 +209,8 @@ pub fn candidates(
         rated.truncate(FIRST_LOOK);
     }
     let mut looked_at: Vec<u32> = rated.into_iter().map(|(_, number)| number).chain(extra.iter().copied()).collect();
-    let beside = |number: u32| (-BESIDE..=BESIDE).filter_map(move |steps| if steps == 0 { Some(number) } else { corpus.beside(number, steps) });
+    let beside =
+        |number: u32| (-BESIDE..=BESIDE).filter_map(move |steps| if steps == 0 { Some(number) } else { corpus.beside(number, steps) });
     looked_at = looked_at.into_iter().flat_map(beside).collect();
     looked_at.sort_unstable();
     looked_at.dedup();
