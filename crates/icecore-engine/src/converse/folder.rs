@@ -215,6 +215,17 @@ impl Chats {
         Ok(self.memory.store.document(&path(place)?).await?.unwrap_or_default())
     }
 
+    /// A file of a conversation, if it has another length than it had; `bytes` is how long it was when it was last read.
+    pub(super) async fn read_if_grown(&self, place: &str, bytes: &mut u64) -> Result<Option<Vec<u8>>> {
+        let place = path(place)?;
+        if self.memory.store.length(&place).await? == *bytes {
+            return Ok(None);
+        }
+        let text = self.memory.store.document(&place).await?.unwrap_or_default();
+        *bytes = text.len() as u64;
+        Ok(Some(text))
+    }
+
     async fn about(&self, conversation: &str) -> Result<Option<About>> {
         Ok(serde_json::from_slice(&self.read(&self.folder(conversation).about()).await?).ok())
     }

@@ -83,13 +83,12 @@ impl Chats {
     }
 
     async fn reflect_alone(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<Reflected> {
-        let folder = self.folder(conversation);
         let mut reflected = Reflected::default();
-        let log = turn::read(&self.read(&folder.turns()).await?);
-        let mut said = {
+        let (log, mut said) = {
             let room = self.room(conversation);
             let mut state = room.state.lock().await;
-            by_turn(self.fresh(conversation, &mut state).await?.recent.clone())
+            let state = self.fresh(conversation, &mut state).await?;
+            (state.log.clone(), by_turn(state.recent.clone()))
         };
         let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
         let mut pending = turn::pending(&log, last);
@@ -97,6 +96,10 @@ impl Chats {
         let whole = said.get(usize::from(said.len() > 1)..).unwrap_or_default();
         let grown: BTreeSet<u64> = whole.iter().filter(|exchange| has_grown(&log, exchange)).map(|exchange| exchange.turn).collect();
         pending.extend(grown.iter().filter(|turn| !pending.contains(turn)).collect::<Vec<_>>());
+        // Before anything is read for them: without a model every turn there ever was waits for one.
+        let is_due =
+            |turn: &u64| again || grown.contains(turn) || log.turns.get(turn).is_none_or(|line| self.is_time(line, asking.is_some()));
+        pending.retain(is_due);
         if pending.first().is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first)) {
             said = by_turn(exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?));
         }
@@ -105,9 +108,6 @@ impl Chats {
                 self.close_gap(conversation, turn, &log).await?;
                 continue;
             };
-            if !again && !grown.contains(&turn) && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
-                continue;
-            }
             self.reflect_turn(conversation, exchange, log.turns.get(&turn), asking, &mut reflected).await?;
         }
         self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
