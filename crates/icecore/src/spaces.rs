@@ -31,8 +31,9 @@ const REMEMBERING: usize = 8;
 /// So many threads begin and end turns at least, and as many for each core: some wait for the disk while others compute.
 const LEAST_HANDS: usize = 4;
 const HANDS_PER_CORE: usize = 2;
-/// Likewise for remembering, which nobody waits for.
+/// Likewise for remembering, and how much they stand back where there is more to do than the processor can.
 const REMEMBERING_HANDS: usize = 2;
+const STANDING_BACK: i32 = 5;
 /// How often it is looked for turns that could not be remembered.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Turns of so many days are looked for.
@@ -76,9 +77,16 @@ struct Turn {
 struct Hands(Option<tokio::runtime::Runtime>);
 
 impl Hands {
-    fn new(many: usize, name: &str) -> Result<Self> {
+    fn new(many: usize, name: &str, standing_back: i32) -> Result<Self> {
         let mut threads = tokio::runtime::Builder::new_multi_thread();
-        let threads = threads.worker_threads(many).thread_name(name).enable_all().build();
+        threads.worker_threads(many).thread_name(name).enable_all();
+        // Elsewhere this would be about the whole process. Who may not stand back works as before.
+        if cfg!(target_os = "linux") && standing_back > 0 {
+            threads.on_thread_start(move || {
+                let _ = rustix::process::nice(standing_back);
+            });
+        }
+        let threads = threads.build();
         Ok(Self(Some(threads.with_context(|| format!("the threads for {name} cannot be started"))?)))
     }
 
@@ -150,8 +158,8 @@ impl Spaces {
             remembering: watch::Sender::new(0),
             gates: Mutex::default(),
             runtime: Runtime::current(),
-            turning: Hands::new(hands, "turns")?,
-            reflecting: Hands::new(REMEMBERING_HANDS, "remembering")?,
+            turning: Hands::new(hands, "turns", 0)?,
+            reflecting: Hands::new(REMEMBERING_HANDS, "remembering", STANDING_BACK)?,
             log,
         }))
     }
@@ -471,7 +479,7 @@ mod tests {
         Heard { conversation: Some(conversation.into()), messages: vec![told], ..heard(user) }
     }
 
-    // C6
+    // C8
     #[tokio::test]
     async fn who_waits_for_memory_holds_up_nobody_else_even_if_a_single_thread_does_the_work() {
         let folder = tempfile::tempdir().unwrap();
@@ -502,7 +510,7 @@ mod tests {
         assert!(spaces.settle(Duration::from_secs(10)).await);
     }
 
-    // C6
+    // C8
     #[tokio::test]
     async fn many_turns_end_at_once_with_a_single_thread() {
         let folder = tempfile::tempdir().unwrap();
@@ -530,7 +538,7 @@ mod tests {
     // C8
     #[tokio::test]
     async fn work_that_panics_is_told_and_leaves_the_threads_whole() {
-        let hands = Hands::new(1, "test").unwrap();
+        let hands = Hands::new(1, "test", STANDING_BACK).unwrap();
         let broken: Result<(), String> = hands.take(async { None::<Result<(), String>>.unwrap() }).await;
         assert!(broken.unwrap_err().contains("broke off"));
         assert_eq!(hands.take(async { Ok::<_, String>(7) }).await, Ok(7));

@@ -254,6 +254,20 @@ impl Chats {
         }
     }
 
+    /// Appends lines to a file of a conversation, whatever stands there.
+    pub(super) async fn extend(&self, place: &str, lines: &str) -> Result<()> {
+        let place = path(place)?;
+        let mut last = StoreError::Moved { what: place.to_string() };
+        for _ in 0..ATTEMPTS {
+            let known = self.memory.store.length(&place).await?;
+            match self.memory.store.grow(&place, lines.as_bytes(), known).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return other.map_err(Error::from),
+            }
+        }
+        Err(last.into())
+    }
+
     /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is asked again if somebody else
     /// was faster.
     pub(super) async fn grow(&self, place: &str, mut lines: impl FnMut(&[u8]) -> String) -> Result<String> {

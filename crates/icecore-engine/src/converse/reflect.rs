@@ -123,8 +123,7 @@ impl Chats {
         }
         let mut line = TurnLine::nothing(turn, self.memory.now());
         line.extra.insert(REPLY.into(), hear::reply_hash("").into());
-        let text = line.line();
-        self.grow(&self.folder(conversation).turns(), |_| text.clone()).await.map(|_| ())
+        self.extend(&self.folder(conversation).turns(), &line.line()).await
     }
 
     /// Whether a turn that failed is to be tried again: later and later.
@@ -150,9 +149,11 @@ impl Chats {
         reflected.artifacts += self.keep_artifacts(conversation, exchange).await?;
         let depth =
             depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
-        let facts = self.facts_now(conversation).await?;
         let asked = match asking {
-            Some(asking) => self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?,
+            Some(asking) => {
+                let facts = self.facts_now(conversation).await?;
+                self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?
+            }
             None => Asked::Answered(extracted(exchange), Cost::default()),
         };
         let now = self.memory.now();
@@ -196,14 +197,18 @@ impl Chats {
             source: format!("turn-{}", exchange.turn),
         };
         let mut notes = Vec::new();
-        let changes = self
-            .append(conversation, |ledger| {
+        // Most turns change nothing; then the ledger need not be read.
+        let changes = if diff.is_empty() && diff.notes.is_empty() {
+            0
+        } else {
+            self.append(conversation, |ledger| {
                 let known = truth::facts(ledger, conversation);
                 let applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
                 notes.clone_from(&applied.notes);
                 truth::drafts(&applied, ledger, &whence)
             })
-            .await?;
+            .await?
+        };
         reflected.changes += changes;
         line.refused.clone_from(&refused);
         reflected.notes.extend(refused.into_iter().chain(notes));
@@ -213,9 +218,7 @@ impl Chats {
         } else {
             reflected.summarized.push(exchange.turn);
         }
-        let text = line.line();
-        self.grow(&self.folder(conversation).turns(), |_| text.clone()).await?;
-        Ok(())
+        self.extend(&self.folder(conversation).turns(), &line.line()).await
     }
 
     /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
