@@ -36,8 +36,6 @@ const REMEMBERING_HANDS: usize = 2;
 const STANDING_BACK: i32 = 5;
 /// How often it is looked for turns that could not be remembered.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Turns of so many days are looked for.
-const REACH_DAYS: u16 = 14;
 /// The longest name of a user that is taken, in bytes.
 pub const MAX_USER_BYTES: usize = 256;
 /// What keeps the name of the end user a space belongs to: its folder cannot be read back.
@@ -256,14 +254,16 @@ impl Spaces {
     }
 
     /// Remembers what waits in a conversation, soon and in the background.
-    fn remember_soon(self: &Arc<Self>, turn: Arc<Turn>) {
+    fn remember_soon(self: &Arc<Self>, turn: &Turn) {
         let spaces = self.clone();
+        // Of the turn only its place: there may be many that wait, and the exchange is on the disk.
+        let (folder, chats, conversation) = (turn.folder.clone(), turn.chats.clone(), turn.begun.conversation.clone());
         spaces.remembering.send_modify(|many| *many += 1);
         let counted = Counted(spaces.remembering.clone());
         self.runtime.spawn(async move {
             let _counted = counted;
             let _place = spaces.at_once.clone().acquire_owned().await;
-            spaces.remember(&turn.folder, &turn.chats, &turn.begun.conversation).await;
+            spaces.remember(&folder, &chats, &conversation).await;
         });
     }
 
@@ -301,7 +301,7 @@ impl Spaces {
             let held = self.gate(&folder).read_owned().await;
             let Ok(chats) = self.at(&folder, None).await else { continue };
             let (looking, has_model) = (chats.clone(), self.models.summarizer.is_some());
-            let looking = self.reflecting.take(async move { looking.unremembered(REACH_DAYS, has_model).await });
+            let looking = self.reflecting.take(async move { looking.unremembered(converse::REACH_DAYS, has_model).await });
             let waiting = looking.await.unwrap_or_default();
             drop(held);
             for conversation in waiting {
@@ -410,7 +410,7 @@ impl Mind for Chatting {
         for what in cut {
             (self.0.log)(&format!("an exchange is not kept whole: {what}"));
         }
-        self.0.remember_soon(turn);
+        self.0.remember_soon(&turn);
         Ok(())
     }
 }

@@ -43,6 +43,8 @@ use crate::{Error, Memory, Result};
 
 /// So many records of a conversation are read when it is opened: a turn with tools has more than two.
 const RECENT_RECORDS: usize = 200;
+/// A server looks for turns of so many days that wait to be remembered.
+pub const REACH_DAYS: u16 = 14;
 /// What holds everywhere is told up to so many lines.
 const EVERYWHERE: usize = 60;
 /// So many conversations stay open; what is not in use is opened again when it is needed.
@@ -224,6 +226,8 @@ pub struct Chats {
     queue: StdMutex<Vec<(Vec<Said>, Waiting)>>,
     writing: Mutex<()>,
     waits: AtomicBool,
+    /// Conversations in which nothing waited to be remembered.
+    settled: StdMutex<HashMap<String, reflect::Settled>>,
     /// A seed that no other has, and how often it was used.
     seed: Hash,
     marks: AtomicU64,
@@ -258,6 +262,7 @@ impl Chats {
             queue: StdMutex::default(),
             writing: Mutex::default(),
             waits: AtomicBool::new(true),
+            settled: StdMutex::default(),
         })
     }
 
