@@ -539,7 +539,7 @@ mod tests {
     #[tokio::test]
     async fn work_that_panics_is_told_and_leaves_the_threads_whole() {
         let hands = Hands::new(1, "test", STANDING_BACK).unwrap();
-        let broken: Result<(), String> = hands.take(async { None::<Result<(), String>>.unwrap() }).await;
+        let broken = hands.take(async { Ok::<u32, String>("no number".parse().unwrap()) }).await;
         assert!(broken.unwrap_err().contains("broke off"));
         assert_eq!(hands.take(async { Ok::<_, String>(7) }).await, Ok(7));
     }
