@@ -247,6 +247,9 @@ pub trait Store: passages::Passages {
     /// The events asked for, each with its standing.
     async fn events(&self, which: &EventQuery) -> Result<Found>;
 
+    /// Where the ledger stands, without reading any of it.
+    async fn position(&self) -> Result<Position>;
+
     /// How many statements there are, by type, priority and standing.
     async fn tally(&self) -> Result<Vec<Count>>;
 
@@ -265,6 +268,9 @@ pub trait Store: passages::Passages {
 
     /// A document, byte for byte.
     async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>>;
+
+    /// How many bytes a document has; 0 if there is none.
+    async fn length(&self, path: &DocPath) -> Result<u64>;
 
     /// Puts a document in place, whole.
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;

@@ -4,11 +4,12 @@
 //! remembered of one ever reaches another.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use async_trait::async_trait;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
@@ -25,12 +26,16 @@ use crate::wire::{self, Models};
 const SPACES: &str = "spaces";
 /// So many spaces stay open; what is not in use is opened again when it is needed.
 const OPEN_SPACES: usize = 256;
-/// So many turns are remembered at once.
+/// So many turns are remembered at once: mostly they wait for a model.
 const REMEMBERING: usize = 8;
+/// So many threads begin and end turns at least, and as many for each core: some wait for the disk while others compute.
+const LEAST_HANDS: usize = 4;
+const HANDS_PER_CORE: usize = 2;
+/// Likewise for remembering, and how much they stand back where there is more to do than the processor can.
+const REMEMBERING_HANDS: usize = 2;
+const STANDING_BACK: i32 = 5;
 /// How often it is looked for turns that could not be remembered.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Turns of so many days are looked for.
-const REACH_DAYS: u16 = 14;
 /// The longest name of a user that is taken, in bytes.
 pub const MAX_USER_BYTES: usize = 256;
 /// What keeps the name of the end user a space belongs to: its folder cannot be read back.
@@ -47,6 +52,10 @@ pub struct Spaces {
     /// Likewise.
     gates: Mutex<HashMap<PathBuf, Arc<RwLock<()>>>>,
     runtime: Runtime,
+    /// Those that begin and end turns.
+    turning: Hands,
+    /// Those that remember them afterwards, apart: however much there is to remember, no turn waits for it.
+    reflecting: Hands,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -55,6 +64,54 @@ struct Turn {
     folder: PathBuf,
     chats: Arc<Chats>,
     begun: converse::Begun,
+}
+
+/// A few threads for work that touches the disk.
+///
+/// Few, because every thread that ever allocates keeps a share of memory for itself. What waits without touching the disk (for the
+/// last turn to be remembered, for a conversation that somebody else is in, for the one who writes for all, for a model, for a
+/// user's gate) holds none of them, so whoever is waited for always finds one, and a single one would do. A thread is held only
+/// across calls of the store: these wait for locks of files and of the index, which are given back within the call that took them.
+struct Hands(Option<tokio::runtime::Runtime>);
+
+impl Hands {
+    fn new(many: usize, name: &str, standing_back: i32) -> Result<Self> {
+        let mut threads = tokio::runtime::Builder::new_multi_thread();
+        threads.worker_threads(many).thread_name(name).enable_all();
+        // Elsewhere this would be about the whole process. Who may not stand back works as before.
+        if cfg!(target_os = "linux") && standing_back > 0 {
+            threads.on_thread_start(move || {
+                let _ = rustix::process::nice(standing_back);
+            });
+        }
+        let threads = threads.build();
+        Ok(Self(Some(threads.with_context(|| format!("the threads for {name} cannot be started"))?)))
+    }
+
+    /// Does some work there; an error if it broke off. It is done to its end also if nobody waits for it any more.
+    async fn take<T: Send + 'static, E: fmt::Display + Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, String> {
+        let Some(threads) = &self.0 else { return Err("the server is stopping".into()) };
+        match threads.spawn(work).await {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(error) => Err(broken_off(&error)),
+        }
+    }
+}
+
+impl Drop for Hands {
+    fn drop(&mut self) {
+        // Whoever drops this may be somebody who must not be held up.
+        if let Some(threads) = self.0.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+fn broken_off(error: &tokio::task::JoinError) -> String {
+    format!("the work broke off: {error}")
 }
 
 /// Counts itself as long as it lives.
@@ -85,8 +142,13 @@ pub fn folder(home: &Path, user: &str) -> PathBuf {
 
 impl Spaces {
     /// The spaces of a home vault.
-    pub fn new(home: PathBuf, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(home: PathBuf, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self::with_hands((HANDS_PER_CORE * cores).max(LEAST_HANDS), home, models, log)
+    }
+
+    fn with_hands(hands: usize, home: PathBuf, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
             home,
             models,
             open: Mutex::default(),
@@ -94,8 +156,10 @@ impl Spaces {
             remembering: watch::Sender::new(0),
             gates: Mutex::default(),
             runtime: Runtime::current(),
+            turning: Hands::new(hands, "turns", 0)?,
+            reflecting: Hands::new(REMEMBERING_HANDS, "remembering", STANDING_BACK)?,
             log,
-        })
+        }))
     }
 
     /// The models behind them.
@@ -190,14 +254,16 @@ impl Spaces {
     }
 
     /// Remembers what waits in a conversation, soon and in the background.
-    fn remember_soon(self: &Arc<Self>, turn: Arc<Turn>) {
+    fn remember_soon(self: &Arc<Self>, turn: &Turn) {
         let spaces = self.clone();
+        // Of the turn only its place: there may be many that wait, and the exchange is on the disk.
+        let (folder, chats, conversation) = (turn.folder.clone(), turn.chats.clone(), turn.begun.conversation.clone());
         spaces.remembering.send_modify(|many| *many += 1);
         let counted = Counted(spaces.remembering.clone());
         self.runtime.spawn(async move {
             let _counted = counted;
             let _place = spaces.at_once.clone().acquire_owned().await;
-            spaces.remember(&turn.folder, &turn.chats, &turn.begun.conversation).await;
+            spaces.remember(&folder, &chats, &conversation).await;
         });
     }
 
@@ -207,7 +273,7 @@ impl Spaces {
             return;
         }
         let (chats, name, models) = (chats.clone(), conversation.to_owned(), self.models.clone());
-        let done = blocking(async move { chats.reflect(&name, models.asking().as_ref(), false).await }).await;
+        let done = self.reflecting.take(async move { chats.reflect(&name, models.asking().as_ref(), false).await }).await;
         match done {
             Ok(reflected) => {
                 for (turn, why) in reflected.raw.iter().filter(|_| self.models.summarizer.is_some()) {
@@ -235,7 +301,8 @@ impl Spaces {
             let held = self.gate(&folder).read_owned().await;
             let Ok(chats) = self.at(&folder, None).await else { continue };
             let (looking, has_model) = (chats.clone(), self.models.summarizer.is_some());
-            let waiting = blocking(async move { looking.unremembered(REACH_DAYS, has_model).await }).await.unwrap_or_default();
+            let looking = self.reflecting.take(async move { looking.unremembered(converse::REACH_DAYS, has_model).await });
+            let waiting = looking.await.unwrap_or_default();
             drop(held);
             for conversation in waiting {
                 self.remember(&folder, &chats, &conversation).await;
@@ -277,18 +344,11 @@ async fn note_name(chats: &Chats, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs work that touches the disk where it holds nobody up; an error if it broke off.
+/// Runs work that may take long where it holds nobody up, least of all turns; an error if it broke off.
 pub async fn aside<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, String> {
     let runtime = Runtime::current();
     let done = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;
-    done.map_err(|error| format!("the work broke off: {error}"))
-}
-
-/// Likewise, for work that says by itself what went wrong.
-pub async fn blocking<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
-    work: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Result<T, String> {
-    aside(move || work).await?.map_err(|error| error.to_string())
+    done.map_err(|error| broken_off(&error))
 }
 
 /// The spaces as the chat server's memory: a type of its own, because its tasks need to hold on to the spaces.
@@ -300,34 +360,36 @@ impl Mind for Chatting {
         let spaces = self.0.clone();
         let user = known_as(heard.user.as_deref()).map_err(|error| error.to_string())?;
         let held = spaces.held(user.as_deref()).await;
-        blocking(async move {
-            let _held = held;
-            let folder = spaces.folder(user.as_deref());
-            let chats = spaces.at(&folder, user.as_deref()).await?;
-            let messages = heard.messages.into_iter().map(|told| converse::Message {
-                role: told.role,
-                text: told.text,
-                raw: told.raw,
-                has_tools: told.has_tools,
-            });
-            let heard = converse::Heard { conversation: heard.conversation, mode: heard.mode, messages: messages.collect() };
-            let begun = chats.begin(heard).await?;
-            anyhow::Ok(Begun {
-                conversation: begun.conversation.clone(),
-                turn: begun.turn,
-                memory: begun.memory.clone(),
-                placement: begun.placement,
-                mode: begun.mode,
-                window: begun.window.iter().map(|(role, text)| ((*role).to_owned(), text.clone())).collect(),
-                new_from: begun.new_from,
-                injected: begun.injected.clone(),
-                injected_tokens: begun.tokens,
-                left_out: begun.left_out.len(),
-                cost_tokens: begun.cost_tokens,
-                handle: Handle(Some(Arc::new(Turn { folder, chats, begun }))),
+        self.0
+            .turning
+            .take(async move {
+                let _held = held;
+                let folder = spaces.folder(user.as_deref());
+                let chats = spaces.at(&folder, user.as_deref()).await?;
+                let messages = heard.messages.into_iter().map(|told| converse::Message {
+                    role: told.role,
+                    text: told.text,
+                    raw: told.raw,
+                    has_tools: told.has_tools,
+                });
+                let heard = converse::Heard { conversation: heard.conversation, mode: heard.mode, messages: messages.collect() };
+                let begun = chats.begin(heard).await?;
+                anyhow::Ok(Begun {
+                    conversation: begun.conversation.clone(),
+                    turn: begun.turn,
+                    memory: begun.memory.clone(),
+                    placement: begun.placement,
+                    mode: begun.mode,
+                    window: begun.window.iter().map(|(role, text)| ((*role).to_owned(), text.clone())).collect(),
+                    new_from: begun.new_from,
+                    injected: begun.injected.clone(),
+                    injected_tokens: begun.tokens,
+                    left_out: begun.left_out.len(),
+                    cost_tokens: begun.cost_tokens,
+                    handle: Handle(Some(Arc::new(Turn { folder, chats, begun }))),
+                })
             })
-        })
-        .await
+            .await
     }
 
     async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), String> {
@@ -340,15 +402,15 @@ impl Mind for Chatting {
         }
         let reply = converse::Reply { text: reply.text, parts: reply.parts, complete: reply.complete };
         let ending = turn.clone();
-        let cut = blocking(async move {
+        let ended = self.0.turning.take(async move {
             let _held = held;
             ending.chats.end(&ending.begun, &reply).await
-        })
-        .await?;
+        });
+        let cut = ended.await?;
         for what in cut {
             (self.0.log)(&format!("an exchange is not kept whole: {what}"));
         }
-        self.0.remember_soon(turn);
+        self.0.remember_soon(&turn);
         Ok(())
     }
 }
@@ -367,10 +429,15 @@ mod tests {
     use icecore_engine::settings::Settings;
 
     fn spaces(folder: &Path) -> Arc<Spaces> {
+        with_hands(folder, LEAST_HANDS)
+    }
+
+    fn with_hands(folder: &Path, hands: usize) -> Arc<Spaces> {
         let home = folder.join("home");
         icecore_store::vault::Vault::create(&home, "zone = \"UTC\"\n").unwrap();
         let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
-        Spaces::new(home, Arc::new(Models { settings, place: PathBuf::new(), summarizer: None }), Arc::new(|_: &str| {}))
+        let models = Arc::new(Models { settings, place: PathBuf::new(), summarizer: None });
+        Spaces::with_hands(hands, home, models, Arc::new(|_: &str| {})).unwrap()
     }
 
     fn heard(user: &str) -> Heard {
@@ -404,6 +471,77 @@ mod tests {
         spaces.remember_all().await;
         let known = spaces.open.lock().unwrap().get(&spaces.folder(Some("ann"))).cloned().unwrap();
         assert!(Arc::ptr_eq(&known, &spaces.of(Some(" ann ")).await.unwrap()));
+    }
+
+    fn heard_in(user: &str, conversation: &str, text: &str) -> Heard {
+        let raw = serde_json::json!({ "role": "user", "content": text }).to_string();
+        let told = Told { role: "user".into(), text: text.into(), raw, has_tools: false };
+        Heard { conversation: Some(conversation.into()), messages: vec![told], ..heard(user) }
+    }
+
+    // C8
+    #[tokio::test]
+    async fn who_waits_for_memory_holds_up_nobody_else_even_if_a_single_thread_does_the_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let spaces = with_hands(folder.path(), 1);
+        let chatting = Arc::new(Chatting(spaces.clone()));
+        let chats = spaces.of(Some("ann")).await.unwrap();
+        chats.wait_for_memory(true);
+        // Nothing is remembered for now.
+        let places = spaces.at_once.clone().acquire_many_owned(u32::try_from(REMEMBERING).unwrap()).await.unwrap();
+        let begun = chatting.begin(heard_in("ann", "slow", "hi")).await.unwrap();
+        chatting.end(&begun, reply()).await.unwrap();
+        let slow: Vec<_> = (0..20)
+            .map(|n| {
+                let chatting = chatting.clone();
+                tokio::spawn(async move { chatting.begin(heard_in("ann", "slow", &format!("what now, {n}?"))).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        for user in ["ann", "ben"] {
+            let begun = chatting.begin(heard_in(user, "quick", "hi")).await.unwrap();
+            chatting.end(&begun, reply()).await.unwrap();
+        }
+        assert!(slow.iter().all(|turn| !turn.is_finished()), "they wait for what is not remembered yet");
+        drop(places);
+        for turn in slow {
+            assert!(turn.await.unwrap().unwrap().turn > 1);
+        }
+        assert!(spaces.settle(Duration::from_secs(10)).await);
+    }
+
+    // C8
+    #[tokio::test]
+    async fn many_turns_end_at_once_with_a_single_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let spaces = with_hands(folder.path(), 1);
+        let chatting = Arc::new(Chatting(spaces.clone()));
+        let turns: Vec<_> = (0..40)
+            .map(|n| {
+                let chatting = chatting.clone();
+                // Some of them in the same conversation, some of the same user.
+                let heard = heard_in(if n % 2 == 0 { "ann" } else { "ben" }, &format!("c-{}", n % 5), &format!("number {n}"));
+                tokio::spawn(async move {
+                    let begun = chatting.begin(heard).await?;
+                    chatting.end(&begun, reply()).await.map(|()| begun.conversation.clone())
+                })
+            })
+            .collect();
+        for turn in turns {
+            tokio::time::timeout(Duration::from_secs(60), turn).await.unwrap().unwrap().unwrap();
+        }
+        assert!(spaces.settle(Duration::from_secs(60)).await);
+        let kept = spaces.of(Some("ann")).await.unwrap().conversations().await.unwrap();
+        assert_eq!(kept.iter().map(|one| one.messages).sum::<u64>(), 2 * 20);
+    }
+
+    // C8
+    #[tokio::test]
+    async fn work_that_panics_is_told_and_leaves_the_threads_whole() {
+        let hands = Hands::new(1, "test", STANDING_BACK).unwrap();
+        let broken = hands.take(async { Ok::<u32, String>("no number".parse().unwrap()) }).await;
+        assert!(broken.unwrap_err().contains("broke off"));
+        assert_eq!(hands.take(async { Ok::<_, String>(7) }).await, Ok(7));
     }
 
     // C14

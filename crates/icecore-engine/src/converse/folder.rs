@@ -215,6 +215,17 @@ impl Chats {
         Ok(self.memory.store.document(&path(place)?).await?.unwrap_or_default())
     }
 
+    /// A file of a conversation, if it has another length than it had; `bytes` is how long it was when it was last read.
+    pub(super) async fn read_if_grown(&self, place: &str, bytes: &mut u64) -> Result<Option<Vec<u8>>> {
+        let place = path(place)?;
+        if self.memory.store.length(&place).await? == *bytes {
+            return Ok(None);
+        }
+        let text = self.memory.store.document(&place).await?.unwrap_or_default();
+        *bytes = text.len() as u64;
+        Ok(Some(text))
+    }
+
     async fn about(&self, conversation: &str) -> Result<Option<About>> {
         Ok(serde_json::from_slice(&self.read(&self.folder(conversation).about()).await?).ok())
     }
@@ -241,6 +252,20 @@ impl Chats {
             Some(opening) => Ok(self.memory.store.put(&opening_place(opening)?, format!("{conversation}\n").as_bytes()).await?),
             None => Ok(()),
         }
+    }
+
+    /// Appends lines to a file of a conversation, whatever stands there.
+    pub(super) async fn extend(&self, place: &str, lines: &str) -> Result<()> {
+        let place = path(place)?;
+        let mut last = StoreError::Moved { what: place.to_string() };
+        for _ in 0..ATTEMPTS {
+            let known = self.memory.store.length(&place).await?;
+            match self.memory.store.grow(&place, lines.as_bytes(), known).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return other.map_err(Error::from),
+            }
+        }
+        Err(last.into())
     }
 
     /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is asked again if somebody else

@@ -43,6 +43,8 @@ use crate::{Error, Memory, Result};
 
 /// So many records of a conversation are read when it is opened: a turn with tools has more than two.
 const RECENT_RECORDS: usize = 200;
+/// A server looks for turns of so many days that wait to be remembered.
+pub const REACH_DAYS: u16 = 14;
 /// What holds everywhere is told up to so many lines.
 const EVERYWHERE: usize = 60;
 /// So many conversations stay open; what is not in use is opened again when it is needed.
@@ -151,11 +153,11 @@ struct State {
     said: Option<(Days, Digest)>,
     /// The conversation's ledger, folded into facts, and how many bytes it had.
     facts: Vec<Fact>,
-    ledger_bytes: usize,
-    log: TurnLog,
-    log_bytes: usize,
+    ledger_bytes: u64,
+    log: Arc<TurnLog>,
+    log_bytes: u64,
     artifacts: Vec<Line>,
-    artifact_bytes: usize,
+    artifact_bytes: u64,
     /// What older stretches came to, looked up as of so many turns.
     older: Vec<Line>,
     older_turns: usize,
@@ -224,6 +226,8 @@ pub struct Chats {
     queue: StdMutex<Vec<(Vec<Said>, Waiting)>>,
     writing: Mutex<()>,
     waits: AtomicBool,
+    /// Conversations in which nothing waited to be remembered.
+    settled: StdMutex<HashMap<String, reflect::Settled>>,
     /// A seed that no other has, and how often it was used.
     seed: Hash,
     marks: AtomicU64,
@@ -258,6 +262,7 @@ impl Chats {
             queue: StdMutex::default(),
             writing: Mutex::default(),
             waits: AtomicBool::new(true),
+            settled: StdMutex::default(),
         })
     }
 
@@ -553,8 +558,8 @@ impl Chats {
 
     /// What holds in every conversation. Looked up again when the ledger has changed.
     async fn everywhere(&self) -> Result<Everywhere> {
-        let newest = EventQuery { limit: Some(1), ..EventQuery::everything() };
-        let position = self.memory.store.events(&newest).await?.position;
+        // Taken before anything is read: what comes in between is looked up the next time.
+        let position = self.memory.store.position().await?;
         if let Some((known, everywhere)) = &*self.everywhere.lock().unwrap_or_else(PoisonError::into_inner)
             && *known == position
         {
@@ -615,20 +620,14 @@ impl Chats {
     async fn fresh<'a>(&self, conversation: &str, state: &'a mut Option<State>) -> Result<&'a mut State> {
         let state = self.recent(conversation, state).await?;
         let folder = self.folder(conversation);
-        let ledger = self.read(&folder.events()).await?;
-        if ledger.len() != state.ledger_bytes {
+        if let Some(ledger) = self.read_if_grown(&folder.events(), &mut state.ledger_bytes).await? {
             state.facts = truth::facts(&Ledger::read(&ledger, None), conversation);
-            state.ledger_bytes = ledger.len();
         }
-        let log = self.read(&folder.turns()).await?;
-        if log.len() != state.log_bytes {
-            state.log = turn::read(&log);
-            state.log_bytes = log.len();
+        if let Some(log) = self.read_if_grown(&folder.turns(), &mut state.log_bytes).await? {
+            state.log = Arc::new(turn::read(&log));
         }
-        let index = self.read(&folder.artifacts()).await?;
-        if index.len() != state.artifact_bytes {
+        if let Some(index) = self.read_if_grown(&folder.artifacts(), &mut state.artifact_bytes).await? {
             state.artifacts = folder::artifact_lines(&index);
-            state.artifact_bytes = index.len();
         }
         if state.log.turns.len() >= state.older_turns + LOOK_AT_OLDER {
             state.older = self.stretches(conversation).await?;

@@ -4,6 +4,7 @@
 //! with the raw words in the log; the turn counts as unsummarised and is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use icecore_domain::budget;
@@ -18,13 +19,13 @@ use icecore_domain::converse::turn::{self, State, TurnLine, TurnLog, TurnSummary
 use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
 use icecore_domain::plain;
-use icecore_domain::record::Record;
+use icecore_domain::record::{Digest, Record};
 use icecore_domain::summary::Cost;
 use serde::Serialize;
 use serde_json::json;
 
 use super::folder::path;
-use super::{Chats, Exchange, by_turn, exchanges, last_turn};
+use super::{Chats, Exchange, REACH_DAYS, RECENT_RECORDS, by_turn, exchanges, last_turn};
 use crate::llm::{Ask, Schema, reply};
 use crate::prompts::Exchanged;
 use crate::rollup::{Asking, Question};
@@ -42,6 +43,10 @@ const SHOWN_FACTS: usize = 200;
 const WORTH_CONSOLIDATING: usize = 8;
 /// Fewer letters are not a word.
 const LEAST_LETTERS: usize = 2;
+/// Of up to so many conversations the records are looked up one by one.
+const FEW_UNSETTLED: usize = 8;
+/// Of so many conversations it is known that nothing waits in them.
+const MOST_SETTLED: usize = 100_000;
 /// A turn that failed is tried again after so many minutes, then twice as many, and so on.
 const RETRY_MINUTES: i64 = 1;
 const MOST_RETRY_MINUTES: i64 = 360;
@@ -61,6 +66,16 @@ pub struct Reflected {
     pub consolidated: bool,
     /// Versions of artifacts that were kept.
     pub artifacts: usize,
+}
+
+/// As of when nothing waited in a conversation to be remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settled {
+    reach: Days,
+    /// What its records of these days came to.
+    digest: Digest,
+    /// With a model more is worth waiting for.
+    has_model: bool,
 }
 
 /// What came of asking the summarizer.
@@ -83,13 +98,15 @@ impl Chats {
     }
 
     async fn reflect_alone(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<Reflected> {
-        let folder = self.folder(conversation);
         let mut reflected = Reflected::default();
-        let log = turn::read(&self.read(&folder.turns()).await?);
-        let mut said = {
+        let (reach, has_model) = (self.reach(REACH_DAYS), asking.is_some());
+        // Asked before it is read: with what comes in between it is not settled.
+        let digest = self.memory.store.said_in(conversation, reach).await?;
+        let (log, mut said) = {
             let room = self.room(conversation);
             let mut state = room.state.lock().await;
-            by_turn(self.fresh(conversation, &mut state).await?.recent.clone())
+            let state = self.fresh(conversation, &mut state).await?;
+            (state.log.clone(), by_turn(state.recent.clone()))
         };
         let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
         let mut pending = turn::pending(&log, last);
@@ -97,34 +114,42 @@ impl Chats {
         let whole = said.get(usize::from(said.len() > 1)..).unwrap_or_default();
         let grown: BTreeSet<u64> = whole.iter().filter(|exchange| has_grown(&log, exchange)).map(|exchange| exchange.turn).collect();
         pending.extend(grown.iter().filter(|turn| !pending.contains(turn)).collect::<Vec<_>>());
+        // Before anything is read for them: without a model every turn there ever was waits for one.
+        let is_due =
+            |turn: &u64| again || grown.contains(turn) || log.turns.get(turn).is_none_or(|line| self.is_time(line, asking.is_some()));
+        let waiting = pending.len();
+        pending.retain(is_due);
+        // Turns that failed wait for their time; without a model they wait for nothing.
+        let mut is_settled = !has_model || pending.len() == waiting;
         if pending.first().is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first)) {
             said = by_turn(exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?));
         }
         for turn in pending {
             let Some(exchange) = said.iter().find(|exchange| exchange.turn == turn) else {
-                self.close_gap(conversation, turn, &log).await?;
+                is_settled &= self.close_gap(conversation, turn, &log).await?;
                 continue;
             };
-            if !again && !grown.contains(&turn) && log.turns.get(&turn).is_some_and(|line| !self.is_time(line, asking.is_some())) {
-                continue;
-            }
             self.reflect_turn(conversation, exchange, log.turns.get(&turn), asking, &mut reflected).await?;
         }
         self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
         self.write_truth(conversation, last, &reflected).await?;
+        if is_settled && (!has_model || reflected.raw.is_empty()) {
+            self.settle(conversation, Settled { reach, digest, has_model });
+        }
         Ok(reflected)
     }
 
     /// Notes that there is nothing to remember of a number that nobody has any more, so that nobody looks for it again. Should it
-    /// be another process's, its exchange will not have the reply that is noted here, and counts as grown.
-    async fn close_gap(&self, conversation: &str, turn: u64, log: &TurnLog) -> Result<()> {
+    /// be another process's, its exchange will not have the reply that is noted here, and counts as grown. False if there is
+    /// nothing to note now, and it has to be looked for again.
+    async fn close_gap(&self, conversation: &str, turn: u64, log: &TurnLog) -> Result<bool> {
         if log.turns.contains_key(&turn) || self.room(conversation).under_way().contains(&turn) {
-            return Ok(());
+            return Ok(false);
         }
         let mut line = TurnLine::nothing(turn, self.memory.now());
         line.extra.insert(REPLY.into(), hear::reply_hash("").into());
-        let text = line.line();
-        self.grow(&self.folder(conversation).turns(), |_| text.clone()).await.map(|_| ())
+        self.extend(&self.folder(conversation).turns(), &line.line()).await?;
+        Ok(true)
     }
 
     /// Whether a turn that failed is to be tried again: later and later.
@@ -150,9 +175,11 @@ impl Chats {
         reflected.artifacts += self.keep_artifacts(conversation, exchange).await?;
         let depth =
             depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
-        let facts = self.facts_now(conversation).await?;
         let asked = match asking {
-            Some(asking) => self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?,
+            Some(asking) => {
+                let facts = self.facts_now(conversation).await?;
+                self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?
+            }
             None => Asked::Answered(extracted(exchange), Cost::default()),
         };
         let now = self.memory.now();
@@ -196,14 +223,18 @@ impl Chats {
             source: format!("turn-{}", exchange.turn),
         };
         let mut notes = Vec::new();
-        let changes = self
-            .append(conversation, |ledger| {
+        // Most turns change nothing; then the ledger need not be read.
+        let changes = if diff.is_empty() && diff.notes.is_empty() {
+            0
+        } else {
+            self.append(conversation, |ledger| {
                 let known = truth::facts(ledger, conversation);
                 let applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
                 notes.clone_from(&applied.notes);
                 truth::drafts(&applied, ledger, &whence)
             })
-            .await?;
+            .await?
+        };
         reflected.changes += changes;
         line.refused.clone_from(&refused);
         reflected.notes.extend(refused.into_iter().chain(notes));
@@ -213,9 +244,7 @@ impl Chats {
         } else {
             reflected.summarized.push(exchange.turn);
         }
-        let text = line.line();
-        self.grow(&self.folder(conversation).turns(), |_| text.clone()).await?;
-        Ok(())
+        self.extend(&self.folder(conversation).turns(), &line.line()).await
     }
 
     /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
@@ -380,23 +409,36 @@ impl Chats {
     }
 
     /// Conversations in which something waits to be remembered, of the last days. Without a model, turns whose raw words stand in
-    /// wait for one.
+    /// wait for one. What this process has seen remembered is not read again.
     pub async fn unremembered(&self, days: u16, has_model: bool) -> Result<Vec<String>> {
-        let today = self.memory.now().day();
-        let first = today.checked_sub(jiff::Span::new().days(i32::from(days))).unwrap_or(today);
-        // A day's records are read once, however many conversations there are; of each the last turn is kept.
+        let reach = self.reach(days);
+        let mut spoken: BTreeMap<String, (Digest, u64)> = BTreeMap::new();
+        for stat in self.memory.store.sessions(Some(reach)).await? {
+            let (digest, turn) = spoken.entry(stat.key.conversation).or_default();
+            (*digest, *turn) = (digest.with(stat.digest), stat.turn.max(*turn));
+        }
+        spoken.retain(|name, (digest, turn)| *turn > 0 && !self.is_settled(name, &Settled { reach, digest: *digest, has_model }));
         let mut last: BTreeMap<String, (u64, Vec<Record>)> = BTreeMap::new();
-        for day in (Days { first, last: today }).iter() {
-            for record in self.memory.store.records(Days { first: day, last: day }).await? {
-                let Some(turn) = record.turn() else { continue };
-                let (known, records) = last.entry(record.conversation.clone()).or_default();
-                if turn > *known {
-                    *known = turn;
-                    records.clear();
-                }
-                if turn == *known {
-                    records.push(record);
-                }
+        let mut take = |record: Record| {
+            let Some(turn) = record.turn() else { return };
+            let (known, records) = last.entry(record.conversation.clone()).or_default();
+            if turn > *known {
+                *known = turn;
+                records.clear();
+            }
+            if turn == *known {
+                records.push(record);
+            }
+        };
+        if spoken.len() <= FEW_UNSETTLED {
+            for name in spoken.keys() {
+                self.memory.store.last_said(name, RECENT_RECORDS).await?.into_iter().for_each(&mut take);
+            }
+        } else {
+            // A day's records are read once, however many conversations there are; of each the last turn is kept.
+            for day in reach.iter() {
+                let records = self.memory.store.records(Days { first: day, last: day }).await?;
+                records.into_iter().filter(|record| spoken.contains_key(&record.conversation)).for_each(&mut take);
             }
         }
         let mut found = Vec::new();
@@ -406,9 +448,30 @@ impl Chats {
             let grown = by_turn(exchanges(&records)).last().is_some_and(|exchange| has_grown(&log, exchange));
             if grown || turn::pending(&log, turn.max(last_turn(&log))).iter().any(waits) {
                 found.push(name);
+            } else if let Some(&(digest, _)) = spoken.get(&name) {
+                self.settle(&name, Settled { reach, digest, has_model });
             }
         }
         Ok(found)
+    }
+
+    /// The last days, today included.
+    fn reach(&self, days: u16) -> Days {
+        let today = self.memory.now().day();
+        Days { first: today.checked_sub(jiff::Span::new().days(i32::from(days))).unwrap_or(today), last: today }
+    }
+
+    fn is_settled(&self, conversation: &str, as_of: &Settled) -> bool {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner).get(conversation) == Some(as_of)
+    }
+
+    fn settle(&self, conversation: &str, as_of: Settled) {
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        if settled.len() >= MOST_SETTLED {
+            // Whatever is not known any more is looked up once.
+            settled.clear();
+        }
+        settled.insert(conversation.to_owned(), as_of);
     }
 }
 

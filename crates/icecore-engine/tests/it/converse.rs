@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use icecore_domain::converse::turn::State;
 use icecore_domain::record::{Role, Said};
 use icecore_engine::config::Mode;
-use icecore_engine::converse::{Begun, Chats, Heard, Message, Reply};
+use icecore_engine::converse::{Begun, Chats, Heard, Message, REACH_DAYS, Reply};
 use icecore_engine::llm::{Answer, Ask, Finish, Llm, Probe, Trouble};
 use icecore_engine::{Asking, Gaps, Memory};
 use serde_json::{Value, json};
@@ -187,6 +187,34 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
         assert_eq!(later.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized, [1]);
         assert_eq!(chats.reflect("a", Some(&asking(&well)), true).await.unwrap().summarized, [1]);
         assert!(later.unremembered(7, true).await.unwrap().is_empty());
+    });
+}
+
+// C8
+#[test]
+fn what_is_known_to_be_remembered_is_looked_at_again_when_somebody_else_has_spoken() {
+    let home = hasty();
+    run(async {
+        let (ours, theirs) = (chats(&home, NOON).await, chats(&home, LATER).await);
+        let names: Vec<String> = (0..12).map(|n| format!("app-{n:02}")).collect();
+        for name in &names {
+            turn(&ours, name, &long("a thing"), "said").await;
+        }
+        assert_eq!(ours.unremembered(REACH_DAYS, false).await.unwrap(), names);
+        for name in &names[1..] {
+            ours.reflect(name, None, false).await.unwrap();
+        }
+        assert_eq!(ours.unremembered(REACH_DAYS, false).await.unwrap(), names[..1]);
+        // What is settled without a model is not settled with one, nor what another process does not know of.
+        assert_eq!(ours.unremembered(REACH_DAYS, true).await.unwrap(), names);
+        assert_eq!(theirs.unremembered(REACH_DAYS, false).await.unwrap(), names[..1]);
+        turn(&theirs, &names[3], &long("another thing"), "said").await;
+        assert_eq!(ours.unremembered(REACH_DAYS, false).await.unwrap(), [&*names[0], &names[3]]);
+        for name in [&names[0], &names[3]] {
+            ours.reflect(name, None, false).await.unwrap();
+        }
+        assert!(ours.unremembered(REACH_DAYS, false).await.unwrap().is_empty());
+        assert!(theirs.unremembered(REACH_DAYS, false).await.unwrap().is_empty());
     });
 }
 

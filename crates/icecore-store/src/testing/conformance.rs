@@ -103,6 +103,8 @@ async fn positions(store: &dyn Store) {
     let text = store.ledger().await.unwrap();
     assert_eq!(Ledger::read(&text.bytes, None).entries().len(), 1);
     assert_eq!(store.events(&EventQuery::everything()).await.unwrap().position, text.position);
+    assert_eq!(store.position().await.unwrap(), text.position);
+    assert_ne!(store.position().await.unwrap(), before);
     match store.replace_ledger(b"", Position(text.position.0 ^ 1)).await {
         Err(Error::Moved { .. }) => {}
         other => panic!("{other:?}"),
@@ -280,8 +282,10 @@ async fn moves(store: &dyn Store) {
 async fn documents(store: &dyn Store) {
     let (page, pack) = (path("knowledge/entities/apollo.md"), path("recall/pack.md"));
     assert_eq!(store.document(&page).await.unwrap(), None);
+    assert_eq!(store.length(&page).await.unwrap(), 0);
     for bytes in [b"".as_slice(), b"no end", b"\r\n\0\xff binary", &vec![b'x'; 300_000]] {
         store.put(&page, bytes).await.unwrap();
+        assert_eq!(store.length(&page).await.unwrap(), bytes.len() as u64);
         assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(bytes));
     }
     store.put(&pack, b"pack").await.unwrap();

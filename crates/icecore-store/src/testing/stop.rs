@@ -142,6 +142,10 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.events(which).await
     }
 
+    async fn position(&self) -> Result<Position> {
+        self.inner.position().await
+    }
+
     async fn tally(&self) -> Result<Vec<Count>> {
         self.inner.tally().await
     }
@@ -165,6 +169,10 @@ impl<S: Store> Store for StopAfter<S> {
 
     async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
         self.inner.document(path).await
+    }
+
+    async fn length(&self, path: &DocPath) -> Result<u64> {
+        self.inner.length(path).await
     }
 
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {

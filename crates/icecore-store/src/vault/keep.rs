@@ -219,7 +219,7 @@ impl Vault {
     /// Lines leave the ledger for archives: they are in their archive before they are gone.
     pub(super) fn move_out(&self, archives: &[(DocPath, Vec<u8>)], text: &[u8], at: Position) -> Result<()> {
         let held = self.locked()?;
-        if self.position()? != at {
+        if self.ledger_position()? != at {
             return Err(Error::Moved { what: layout::LEDGER.into() });
         }
         for (path, lines) in archives.iter().filter(|(_, lines)| !lines.is_empty()) {
@@ -227,7 +227,7 @@ impl Vault {
             self.door.append(&held, path, lines)?;
         }
         // Somebody may have appended a line by hand, without the lock.
-        if self.position()? != at {
+        if self.ledger_position()? != at {
             return Err(Error::Moved { what: layout::LEDGER.into() });
         }
         self.door.replace(&held, &self.ledger, text)?;

@@ -263,14 +263,14 @@ impl Vault {
     }
 
     /// Where the ledger stands: changes with every append, and with every edit by somebody else's hand.
-    fn position(&self) -> Result<Position> {
+    fn ledger_position(&self) -> Result<Position> {
         Ok(Position(self.door.look(&self.ledger)?.map_or(0, |look| look.mark())))
     }
 
     /// The ledger's text and where it stood. The position is taken first: what arrives while the text is read makes
     /// a write against that position fail, never pass.
     fn ledger_text(&self) -> Result<LedgerText> {
-        let position = self.position()?;
+        let position = self.ledger_position()?;
         Ok(LedgerText { bytes: self.door.read(&self.ledger)?.unwrap_or_default(), position })
     }
 
@@ -404,7 +404,7 @@ impl Store for Vault {
     async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>> {
         let held = self.locked()?;
         if let Some(after) = after
-            && self.position()? != after
+            && self.ledger_position()? != after
         {
             return Err(Error::Moved { what: self.ledger.to_string() });
         }
@@ -434,7 +434,7 @@ impl Store for Vault {
 
     async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()> {
         let held = self.locked()?;
-        if self.position()? != at {
+        if self.ledger_position()? != at {
             return Err(Error::Moved { what: self.ledger.to_string() });
         }
         self.door.replace(&held, &self.ledger, text)?;
@@ -466,12 +466,16 @@ impl Store for Vault {
     }
 
     async fn events(&self, which: &EventQuery) -> Result<Found> {
-        let position = self.position()?;
+        let position = self.ledger_position()?;
         if let Some(entries) = self.entries(which)? {
             return Ok(Found { entries, position });
         }
         let (ledger, position) = self.whole_ledger()?;
         Ok(Found { entries: which.choose(ledger.entries()).into_iter().cloned().collect(), position })
+    }
+
+    async fn position(&self) -> Result<Position> {
+        self.ledger_position()
     }
 
     async fn tally(&self) -> Result<Vec<Count>> {
@@ -509,6 +513,10 @@ impl Store for Vault {
 
     async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
         self.door.read(path)
+    }
+
+    async fn length(&self, path: &DocPath) -> Result<u64> {
+        Ok(self.door.look(path)?.map_or(0, |look| look.len))
     }
 
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {

@@ -136,7 +136,7 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
     }
     let home = wire::home_of(global, None).await?;
     let token = random_token()?;
-    let spaces = Spaces::new(home, models.clone(), Arc::new(|_: &str| {}));
+    let spaces = Spaces::new(home, models.clone(), Arc::new(|_: &str| {}))?;
     let serving = Serving {
         addr: ([127, 0, 0, 1], 0).into(),
         chat: settings.clone(),

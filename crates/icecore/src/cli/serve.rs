@@ -60,7 +60,7 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), "{line}");
     });
-    let spaces = Spaces::new(home.clone(), models.clone(), log.clone());
+    let spaces = Spaces::new(home.clone(), models.clone(), log.clone())?;
     // A home that cannot be opened is better found now.
     spaces.of(None).await?;
     let addr = serve.addr.unwrap_or(models.settings.server.addr);
