@@ -263,7 +263,8 @@ impl Spaces {
         self.runtime.spawn(async move {
             let _counted = counted;
             let _place = spaces.at_once.clone().acquire_owned().await;
-            spaces.remember(&folder, &chats, &conversation).await;
+            // Boxed only now: thousands may wait, and a task has room for all it will ever need from the start.
+            Box::pin(spaces.remember(&folder, &chats, &conversation)).await;
         });
     }
 
