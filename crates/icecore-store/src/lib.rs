@@ -456,6 +456,11 @@ pub trait History: Send + Sync {
     }
 }
 
+/// How the note of a snapshot begins that ends a merge.
+pub const MERGED: &str = "merged ";
+/// How the note of one begins that settles a merge of somebody else's.
+pub const SETTLED: &str = "settled a merge";
+
 /// Where two machines parted, and what decides which ids theirs has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fork {

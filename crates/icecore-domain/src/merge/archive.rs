@@ -54,9 +54,9 @@ fn written(batches: &[Batch<'_>]) -> Vec<u8> {
 }
 
 fn recounted(head: &[u8], count: usize) -> Option<Vec<u8>> {
-    let Value::Object(mut fields) = serde_json::from_slice(head).ok()? else { return None };
-    fields.insert("lines".into(), count.into());
-    serde_json::to_vec(&fields).ok()
+    let Value::Object(fields) = serde_json::from_slice(head).ok()? else { return None };
+    let others = fields.iter().filter(|(name, _)| *name != "lines").map(|(name, value)| format!("{}:{value},", Value::from(name.as_str())));
+    Some(format!(r#"{{{}"lines":{count}}}"#, others.collect::<String>()).into_bytes())
 }
 
 /// The one event on a line.
@@ -87,8 +87,7 @@ pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
         }
         all.push(kept);
     }
-    let mut new = lines::woven(&ours[base.len()..], &theirs[base.len()..], Ord::cmp);
-    new.dedup();
+    let new = lines::woven(&ours[base.len()..], &theirs[base.len()..], Ord::cmp);
     all.extend(new);
     let is_forgotten = |id: EventId| {
         [&first, &second].iter().any(|named| {

@@ -27,12 +27,16 @@ pub(super) fn text<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     out
 }
 
-/// Two sequences as one, each in its own order; of their next ones the smaller goes first.
+/// Two sequences as one, each in its own order; of their next ones the smaller goes first, and what both have next goes once.
 pub(super) fn woven<T: Clone>(ours: &[T], theirs: &[T], order: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
     let (mut ours, mut theirs) = (ours.iter().peekable(), theirs.iter().peekable());
     let mut all = Vec::new();
     while let (Some(one), Some(other)) = (ours.peek(), theirs.peek()) {
-        let next = if order(one, other).is_le() { ours.next() } else { theirs.next() };
+        let order = order(one, other);
+        if order.is_eq() {
+            theirs.next();
+        }
+        let next = if order.is_le() { ours.next() } else { theirs.next() };
         all.extend(next.cloned());
     }
     all.extend(ours.chain(theirs).cloned());
@@ -117,20 +121,11 @@ pub(super) fn grown(sides: Sides<'_>) -> Option<Vec<u8>> {
     let added = if is_plain(&ours) && is_plain(&theirs) {
         woven(&ours, &theirs, |one, other| (clock(one), one).cmp(&(clock(other), other)))
     } else if ours <= theirs {
-        [ours.clone(), theirs.clone()].concat()
+        [ours, theirs].concat()
     } else {
-        [theirs.clone(), ours.clone()].concat()
+        [theirs, ours].concat()
     };
-    let mut out = base.to_vec();
-    let mut last: Option<&Vec<u8>> = None;
-    for entry in &added {
-        // What both have added is there once.
-        if last != Some(entry) || !(ours.contains(entry) && theirs.contains(entry)) {
-            out.extend_from_slice(entry);
-        }
-        last = Some(entry);
-    }
-    Some(out)
+    Some([base.to_vec(), added.concat()].concat())
 }
 
 /// The lines of a text, each with those that belong to it.

@@ -98,11 +98,30 @@ fn archives_have_each_line_in_one_batch() {
 
 #[test]
 fn summaries_keep_every_version_under_a_number_of_its_own() {
+    let moment = |time: &str| crate::calendar::Moment::read(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment;
     let day = |version: u32, time: &str, said: &str| {
-        format!(
-            r#"{{"period":"2026-02-13","version":{version},"start":"2026-02-13T09:00:00+01:00","end":"2026-02-13T10:00:00+01:00","headline":"{said}","body":"","messages":1,"states":0,"recorded":"2026-02-14T{time}:00+01:00","source":"{}","sources":[],"maker":"extract","provisional":true,"importance":"ordinary","left_out":[],"cost":{{}}}}"#,
-            crate::hash::Hash::of(said.as_bytes())
-        )
+        let summary = crate::summary::Summary {
+            period: "2026-02-13".parse().unwrap(),
+            version,
+            session: None,
+            start: moment("01:00"),
+            end: moment("02:00"),
+            headline: said.into(),
+            body: String::new(),
+            messages: 1,
+            states: 0,
+            recorded: moment(time),
+            source: crate::hash::Hash::of(said.as_bytes()),
+            log: None,
+            sources: Vec::new(),
+            maker: crate::summary::Maker::Extract,
+            provisional: true,
+            importance: crate::summary::Importance::Ordinary,
+            left_out: Vec::new(),
+            cost: Default::default(),
+            similar: None,
+        };
+        summary.line().trim_end().to_owned()
     };
     let (ours, theirs) = (day(1, "03:00", "ours"), day(1, "03:30", "theirs"));
     let out = merged(layout::SUMMARIES, &[], &[&ours], &[&theirs]).unwrap();

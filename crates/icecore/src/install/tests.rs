@@ -224,6 +224,7 @@ fn the_hooks_are_those_that_the_clients_know() {
             "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "session-start"], "timeout": 10 }] }],
         "UserPromptSubmit": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "user-prompt-submit"], "timeout": 5 }] }],
         "PreCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "pre-compact"], "timeout": 10 }] }],
+        "PostCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "post-compact"], "timeout": 10 }] }],
         "Stop": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "stop"], "async": true, "timeout": 60 }] }],
         "SubagentStop": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "subagent-stop"], "async": true }] }],
         "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "session-end"], "timeout": 5 }] }],

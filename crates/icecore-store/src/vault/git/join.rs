@@ -10,7 +10,7 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::plain;
 
 use super::{Door, MADE_BY_US, head, neutral, output, run, succeed, vet};
-use crate::{Error, Fork, Joined, Result, Unfinished};
+use crate::{Error, Fork, Joined, MERGED, Result, SETTLED, Unfinished};
 
 /// What git calls the driver.
 const DRIVER: &str = "merge.icecore.driver";
@@ -19,6 +19,9 @@ const NAME: &str = "merge.icecore.name";
 const ATTRIBUTES: &str = "* merge=icecore";
 /// Set for a driver whose pages were adopted before.
 const ADOPTED: &str = " --adopted";
+
+/// Who makes our snapshots.
+const US: &str = "icecore@localhost";
 
 /// The command that git runs; it runs it in a shell.
 fn driver(options: &str) -> String {
@@ -78,6 +81,8 @@ fn see(root: &Path) -> Option<Seen> {
         seen.ours |= mine.is_some_and(|(of, name)| section == of && key == name);
         seen.driver |= section == "merge \"icecore\"" && key == "driver";
     }
+    // Whoever fetches without naming a remote has another machine, too.
+    seen.shared |= folder.join("FETCH_HEAD").exists();
     let given = std::fs::read_to_string(attributes(&folder)).unwrap_or_default();
     seen.driver &= given.lines().any(|line| line.trim() == ATTRIBUTES);
     Some(seen)
@@ -223,7 +228,13 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
     }
     let told = succeed(root, &["log", "--merges", "--max-count=1", "--no-show-signature", "--format=%H %ce"], None)?;
     let told = String::from_utf8_lossy(&told).trim().to_owned();
-    Ok(told.split_once(' ').filter(|(_, by)| *by != "icecore@localhost").map(|(id, _)| id.to_owned()))
+    let Some((merge, _)) = told.split_once(' ').filter(|(_, by)| *by != US) else { return Ok(None) };
+    // A snapshot behind it says that it was settled, on whatever machine.
+    let since = format!("{merge}..HEAD");
+    let settled = succeed(root, &["log", "--no-show-signature", "--format=%ce %s", &since], None)?;
+    let settled = String::from_utf8_lossy(&settled).into_owned();
+    let says = |line: &str| line.split_once(' ').is_some_and(|(by, note)| by == US && (note.starts_with(MERGED) || note.starts_with(SETTLED)));
+    Ok((!settled.lines().any(says)).then(|| merge.to_owned()))
 }
 
 /// Makes a clone of a vault one that icecore keeps snapshots in and merges; whether it was not one before.
