@@ -29,7 +29,10 @@ const CLIENTS: [Client; 5] = [
     Client {
         name: "claude-code",
         files: &[
-            (".claude/settings.json", "{\n  // mine\n  \"model\": \"opus\",\n  \"hooks\": {\n    \"Stop\": [{ \"hooks\": [{ \"type\": \"command\", \"command\": \"say done\" }] }]\n  }\n}\n"),
+            (
+                ".claude/settings.json",
+                "{\n  // mine\n  \"model\": \"opus\",\n  \"hooks\": {\n    \"Stop\": [{ \"hooks\": [{ \"type\": \"command\", \"command\": \"say done\" }] }]\n  }\n}\n",
+            ),
             (".claude.json", "{\n  \"numStartups\": 7\n}\n"),
         ],
         hooks: Some(".claude/settings.json"),
@@ -63,7 +66,8 @@ const CLIENTS: [Client; 5] = [
 
 /// JSON as people write it, without comments and trailing commas: what the clients' own readers make of it.
 fn lenient(text: &str) -> Value {
-    let bare: String = text.lines().map(|line| line.split(" // ").next().unwrap().split("  //").next().unwrap()).collect::<Vec<_>>().join("\n");
+    let bare: String =
+        text.lines().map(|line| line.split(" // ").next().unwrap().split("  //").next().unwrap()).collect::<Vec<_>>().join("\n");
     let mut out = String::new();
     for (at, c) in bare.char_indices() {
         let next = bare[at + c.len_utf8()..].trim_start().chars().next();
@@ -127,7 +131,9 @@ impl Client {
                 json!({ "timestamp": "2026-02-13T08:30:00.000Z", "type": "response_item", "payload": { "type": "message", "role": role, "content": content } })
             };
             let meta = json!({ "timestamp": "2026-02-13T08:30:00.000Z", "type": "session_meta", "payload": { "id": "s1", "cwd": person.at("project/src") } });
-            return [meta, item("user", "input_text", DECIDED), item("assistant", "output_text", "Noted.")].map(|line| format!("{line}\n")).concat();
+            return [meta, item("user", "input_text", DECIDED), item("assistant", "output_text", "Noted.")]
+                .map(|line| format!("{line}\n"))
+                .concat();
         }
         let folder = person.at("project/src");
         line("s1", &folder, "08:30:00", "u1", "user", json!(DECIDED))
@@ -170,7 +176,8 @@ fn walk(name: &str) {
     let mut shown = String::new();
     for (file, text) in client.files {
         let visible = |text: &str| text.replace('\t', "<TAB>").replace("\r\n", "<CR>\n");
-        shown += &format!("=== {file} before\n{}\n=== {file} after\n{}\n", visible(text).trim_end(), visible(&person.read(file)).trim_end());
+        shown +=
+            &format!("=== {file} before\n{}\n=== {file} after\n{}\n", visible(text).trim_end(), visible(&person.read(file)).trim_end());
     }
     let shown = shown.replace(program(), "[ICECORE]").replace(person.home().to_str().unwrap(), "[HOME]");
     insta::assert_snapshot!(format!("walk_{}", name.replace('-', "_")), shown);
