@@ -337,6 +337,10 @@ impl Memory {
 
     /// Makes the summaries again that were erased: those that are due, then those that had been asked for before their time.
     async fn press_again(&self, scrub: &Scrub, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Vec<Period>> {
+        // Where no summary was touched, what is due waits for its time and its model.
+        if scrub.periods.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut pressed: Vec<Period> = self.roll(&Wish::default(), asking, watch).await?.pressed.iter().map(|node| node.period).collect();
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
         let mut erased: Vec<_> = heads.into_iter().filter(|head| scrub.periods.contains_key(&head.period) && head.is_forgotten()).collect();

@@ -537,7 +537,9 @@ fn forget(call: Call) -> Doing {
             answer["forgotten"] = true.into();
             let mut still: Vec<String> = forgot.notes.iter().map(|note| plain::one_line(note)).collect();
             if let Some((with, all)) = forgot.snapshots.filter(|(with, _)| *with > 0) {
-                still.push(format!("in {with} of {all} snapshots; `icecore forget --unfinished --history` on the command line takes it out of them"));
+                still.push(format!(
+                    "in {with} of {all} snapshots; `icecore forget --unfinished --history` on the command line takes it out of them"
+                ));
             }
             still.extend(forgot.gone.left.iter().map(|file| format!("in {}, which is the person's own to change", plain::one_line(file))));
             answer["still_stands"] = still.into();
