@@ -45,7 +45,7 @@ pub struct Merged {
     pub renumbered: Vec<(EventId, EventId)>,
     /// Files in which something was forgotten that was forgotten on the other machine.
     pub forgotten: Vec<String>,
-    /// How things stand now, if anything has changed.
+    /// How things stand now, if both sides had something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
@@ -101,7 +101,7 @@ impl Memory {
         if let Some(unfinished) = unfinished.as_ref().filter(|unfinished| !unfinished.open.is_empty()) {
             let files: Vec<&str> = unfinished.open.iter().map(String::as_str).take(5).collect();
             return Err(StoreError::Unsettled(format!(
-                "a merge waits for you in {}. `git merge --abort` takes it back; then `icecore merge` tries it another way",
+                "a merge waits for you in {}. Put the two together, `git add` it, and `icecore merge` goes on; `git merge --abort` takes it back",
                 files.join(", ")
             ))
             .into());
@@ -125,9 +125,19 @@ impl Memory {
             let renumbered = if fork.nothing || fork.forward { Renumbering::new() } else { self.make_way(&fork).await? };
             if !fork.nothing {
                 watch("merging", 0, 0);
-                match self.history.join(&fork).await? {
-                    Joined::Whole => {}
-                    Joined::Open(files) => return Err(open(&fork, &files)),
+                match self.history.join(&fork).await {
+                    Ok(Joined::Whole) => {}
+                    Ok(Joined::Open { files, left: true }) => return Err(open(&fork, &files, true)),
+                    other => {
+                        // As if nothing had been tried.
+                        let back: Renumbering = renumbered.iter().map(|(old, new)| (*new, *old)).collect();
+                        self.renumber(&back).await?;
+                        return Err(match other {
+                            Ok(Joined::Open { files, .. }) => open(&fork, &files, false),
+                            Err(error) => error.into(),
+                            Ok(Joined::Whole) => Error::Nothing("nothing was merged".into()),
+                        });
+                    }
                 }
                 self.settle_merge(!fork.forward).await?;
             }
@@ -139,20 +149,15 @@ impl Memory {
         let forgot = self.forget(&wish, asking, watch).await?;
         let forgotten: Vec<String> = forgot.gone.places.into_iter().map(|place| place.path).collect();
         let mut verdict = None;
-        if !fork.nothing || unfinished.is_some() || !forgotten.is_empty() {
+        // What is taken over as it is was verified where it was made; to say so again would be one more thing to merge.
+        if !(fork.nothing || fork.forward) || unfinished.is_some() || !forgotten.is_empty() {
             let note = format!("{MERGED}{}", plain::one_line(&fork.name));
             self.history.snapshot(&note, self.clock.now()).await?;
             verdict = Some(self.verify().await?);
             // What was found goes along, so that nothing is left to merge but what is new.
             self.history.snapshot(&note, self.clock.now()).await?;
         }
-        Ok(Merged {
-            from: fork.name,
-            new: !fork.nothing,
-            renumbered: renumbered.into_iter().collect(),
-            forgotten,
-            verdict,
-        })
+        Ok(Merged { from: fork.name, new: !fork.nothing, renumbered: renumbered.into_iter().collect(), forgotten, verdict })
     }
 
     /// Gives ids of ours that the other machine has given too to nobody: ours get the next ones, wherever they are named.
@@ -160,20 +165,28 @@ impl Memory {
         let bytes = self.store.ledger().await?.bytes;
         let archives = self.archive_texts().await?;
         let (base, theirs) = (events_of(&fork.base), events_of(&fork.theirs));
-        let mut spent: BTreeSet<EventId> = integrity::known_gaps(&self.store.document(&path(layout::INTEGRITY)?).await?.unwrap_or_default()).into_iter().collect();
+        let mut spent: BTreeSet<EventId> =
+            integrity::known_gaps(&self.store.document(&path(layout::INTEGRITY)?).await?.unwrap_or_default()).into_iter().collect();
         for (_, report) in fork.theirs.iter().filter(|(path, _)| path.as_str() == layout::INTEGRITY) {
             spent.extend(integrity::known_gaps(report));
         }
         let ours: Vec<&[u8]> = std::iter::once(bytes.as_slice()).chain(archives.iter().map(Vec::as_slice)).collect();
         let renumbering = merge::renumbering(&base, &ours, &theirs, &spent)
             .ok_or_else(|| Error::TooMuch("a day has no numbers left for the events of both machines".into()))?;
+        self.renumber(&renumbering).await?;
+        Ok(renumbering)
+    }
+
+    /// Gives events other ids, wherever they are named.
+    async fn renumber(&self, renumbering: &Renumbering) -> Result<()> {
         if renumbering.is_empty() {
-            return Ok(renumbering);
+            return Ok(());
         }
+        let bytes = self.store.ledger().await?.bytes;
         let mut files = BTreeMap::from([(layout::LEDGER.to_owned(), Prefix::of(&bytes))]);
         for document in self.store.documents("").await?.into_iter().filter(DocPath::is_kept) {
             let bytes = self.store.document(&document).await?.unwrap_or_default();
-            if merge::rename(document.as_str(), &bytes, &renumbering).is_some() {
+            if merge::rename(document.as_str(), &bytes, renumbering).is_some() {
                 files.insert(document.to_string(), Prefix::of(&bytes));
             }
         }
@@ -183,13 +196,15 @@ impl Memory {
         self.store.put_note(&path(RENUMBERING)?, &serde_json::to_vec(&Begun { ids, files }).unwrap_or_default()).await?;
         self.finish_renumbering().await?;
         self.history.snapshot("before a merge: ids that both machines gave", self.clock.now()).await?;
-        Ok(renumbering)
+        Ok(())
     }
 
     /// Renames in every file that has not been renamed yet: one that has begins with other bytes.
     async fn finish_renumbering(&self) -> Result<()> {
         let note = path(RENUMBERING)?;
-        let Some(begun) = self.store.note(&note).await?.and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok()) else { return Ok(()) };
+        let Some(begun) = self.store.note(&note).await?.and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok()) else {
+            return Ok(());
+        };
         let ids: Renumbering = begun.ids.iter().filter_map(|(old, new)| Some((old.parse().ok()?, new.parse().ok()?))).collect();
         for (file, (length, hash)) in &begun.files {
             let is_old = |bytes: &[u8]| hash.parse().is_ok_and(|hash| Prefix { bytes: *length, hash }.holds(bytes));
@@ -270,17 +285,20 @@ fn events_of(files: &[(DocPath, Vec<u8>)]) -> Vec<&[u8]> {
     files.iter().filter(|(path, _)| path.as_str() != layout::INTEGRITY).map(|(_, bytes)| bytes.as_slice()).collect()
 }
 
-fn open(fork: &Fork, files: &[(String, Option<String>)]) -> Error {
+fn open(fork: &Fork, files: &[(String, Option<String>)], left: bool) -> Error {
     let told = |(file, why): &(String, Option<String>)| {
         let why = why.as_deref().unwrap_or("was changed on both machines");
         format!("{file}: {why}")
     };
     let told: Vec<String> = files.iter().take(10).map(told).collect();
-    let name = plain::one_line(&fork.name);
-    StoreError::Unsettled(format!(
-        "{} for you to settle, so nothing was merged:\n  {}\n`git merge {name}` shows both sides (`git show {name}:FILE` is theirs); put them together, commit, and `icecore doctor --fix`",
-        if files.len() == 1 { "a file is".into() } else { format!("{} files are", files.len()) },
-        told.join("\n  ")
-    ))
-    .into()
+    let (count, name) =
+        (if files.len() == 1 { "a file is".into() } else { format!("{} files are", files.len()) }, plain::one_line(&fork.name));
+    let next = if left {
+        format!(
+            "Each is as it was here; `git show {name}:FILE` is theirs. Put them together, `git add FILE`, and `icecore merge` goes on; `git merge --abort` takes it back"
+        )
+    } else {
+        "Nothing was changed".into()
+    };
+    StoreError::Unsettled(format!("{count} for you to settle:\n  {}\n{next}", told.join("\n  "))).into()
 }

@@ -243,7 +243,9 @@ impl Memory {
         }
         wrong.extend(self.history.wants().await);
         if !self.carried_in().await?.is_empty() {
-            wrong.push("another machine has forgotten something, and it was not looked for here. `icecore forget --unfinished` does it".into());
+            wrong.push(
+                "another machine has forgotten something, and it was not looked for here. `icecore forget --unfinished` does it".into(),
+            );
         }
         Ok(wrong)
     }

@@ -175,7 +175,8 @@ impl Memory {
             findings.push(Finding::failure(Check::Unchanged, what));
         }
         if self.foreign_merge().await?.is_some() {
-            let what = "git alone has merged two machines. `icecore doctor --fix` settles what is left to do; `icecore merge` does all of it";
+            let what =
+                "git alone has merged two machines. `icecore doctor --fix` settles what is left to do; `icecore merge` does all of it";
             findings.push(Finding::failure(Check::Files, what));
         }
         findings.extend(self.history.wants().await.into_iter().map(|what| Finding::oddity(Check::Files, what)));
@@ -477,8 +478,11 @@ impl Memory {
 
     /// Takes the ledger as it is now for what was verified, because what changed it was done here on purpose.
     pub(crate) async fn accept_ledger(&self) -> Result<()> {
-        let text = self.store.ledger().await?;
-        self.settle_ledger(Prefix::of(&text.bytes)).await
+        let whole = Prefix::of(&self.store.ledger().await?.bytes);
+        if self.known_integrity().await?.prefix == Some(whole) {
+            return Ok(());
+        }
+        self.settle_ledger(whole).await
     }
 
     async fn write_down(&self, verdict: &Verdict, text: &LedgerText, known: &Known) -> Result<()> {

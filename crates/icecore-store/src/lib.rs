@@ -483,8 +483,13 @@ pub struct Fork {
 pub enum Joined {
     /// Both are in.
     Whole,
-    /// These files are for a person to settle, and why; nothing was changed.
-    Open(Vec<(String, Option<String>)>),
+    /// Files are for a person to settle.
+    Open {
+        /// Which, and why.
+        files: Vec<(String, Option<String>)>,
+        /// Whether the merge waits for that; else nothing was changed.
+        left: bool,
+    },
 }
 
 /// A merge that was begun and not ended.

@@ -59,6 +59,9 @@ fn recounted(head: &[u8], count: usize) -> Option<Vec<u8>> {
     Some(format!(r#"{{{}"lines":{count}}}"#, others.collect::<String>()).into_bytes())
 }
 
+/// Where a line stands: when its batch was archived, the file, the batch and the line.
+type Place = (Option<Timestamp>, usize, usize, usize);
+
 /// The one event on a line.
 fn event_of(line: &[u8]) -> Option<(EventId, bool)> {
     let parsed = line::parse(line);
@@ -115,7 +118,7 @@ fn settle<'a>(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Result<&'a [u
 
 /// Leaves every line in one batch: the earliest, but in the wording of the forgotten one if one is.
 fn unique<'a>(files: Vec<Vec<Batch<'a>>>, is_forgotten: impl Fn(EventId) -> bool) -> Vec<Vec<Batch<'a>>> {
-    let mut places: HashMap<EventId, Vec<(Option<Timestamp>, usize, usize, usize)>> = HashMap::new();
+    let mut places: HashMap<EventId, Vec<Place>> = HashMap::new();
     for (file, batches) in files.iter().enumerate() {
         for (at, batch) in batches.iter().enumerate() {
             for (place, line) in batch.lines.iter().enumerate() {
@@ -129,7 +132,7 @@ fn unique<'a>(files: Vec<Vec<Batch<'a>>>, is_forgotten: impl Fn(EventId) -> bool
     let mut instead: HashMap<(usize, usize, usize), &'a [u8]> = HashMap::new();
     for (id, mut places) in places.into_iter().filter(|(_, places)| places.len() > 1) {
         places.sort_unstable();
-        let line = |(_, file, at, place): (Option<Timestamp>, usize, usize, usize)| files[file][at].lines[place];
+        let line = |(_, file, at, place): Place| files[file][at].lines[place];
         let (first, rest) = (places[0], &places[1..]);
         for &other in rest {
             let erased = [first, other].into_iter().map(line).find(|line| event_of(line).is_some_and(|(_, erased)| erased));

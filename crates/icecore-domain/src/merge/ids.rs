@@ -28,7 +28,8 @@ fn events(texts: &[&[u8]]) -> HashMap<EventId, Event> {
 pub fn renumbering(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]], spent: &BTreeSet<EventId>) -> Option<Renumbering> {
     let (base, ours, theirs) = (events(base), events(ours), events(theirs));
     let is_same = |event: &Event| theirs.get(&event.id).is_some_and(|other| other == event || are_alike(event, other));
-    let new: BTreeSet<EventId> = ours.values().filter(|event| !base.contains_key(&event.id) && !is_same(event)).map(|event| event.id).collect();
+    let new: BTreeSet<EventId> =
+        ours.values().filter(|event| !base.contains_key(&event.id) && !is_same(event)).map(|event| event.id).collect();
     let days: BTreeSet<Date> = new.iter().filter(|id| theirs.contains_key(id)).map(|id| id.day()).collect();
     let mut highest: BTreeMap<Date, u32> = BTreeMap::new();
     let staying = ours.keys().filter(|id| !new.contains(id));

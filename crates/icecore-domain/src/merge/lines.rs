@@ -56,7 +56,7 @@ fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
     }
 }
 
-fn counts<'a>(text: &'a [u8]) -> HashMap<&'a [u8], usize> {
+fn counts(text: &[u8]) -> HashMap<&[u8], usize> {
     let mut counts = HashMap::new();
     for line in of(text) {
         *counts.entry(line).or_default() += 1;

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn event(id: &str, time: &str, content: &str, rest: &str) -> String {
-    format!(r#"{{"ts":"2026-02-13T{time}:00+01:00","id":"EVT-20260213-{id}","type":"fact","priority":"P1","content":"{content}","source":"live"{rest}}}"#)
+    format!(
+        r#"{{"ts":"2026-02-13T{time}:00+01:00","id":"EVT-20260213-{id}","type":"fact","priority":"P1","content":"{content}","source":"live"{rest}}}"#
+    )
 }
 
 fn joined(lines: &[&str]) -> Vec<u8> {
@@ -137,9 +139,13 @@ fn summaries_keep_every_version_under_a_number_of_its_own() {
 fn logs_grow_on_both_sides() {
     let log = "memory/2026-02-13.md";
     let title = "# 2026-02-13 Friday, 2026-W07";
-    check(log, &[title, "", "- 09:00 a"], &[title, "", "- 09:00 a", "- 09:10 b", "  and more"], &[title, "", "- 09:00 a", "- 09:05 c"], &[
-        title, "", "- 09:00 a", "- 09:05 c", "- 09:10 b", "  and more",
-    ]);
+    check(
+        log,
+        &[title, "", "- 09:00 a"],
+        &[title, "", "- 09:00 a", "- 09:10 b", "  and more"],
+        &[title, "", "- 09:00 a", "- 09:05 c"],
+        &[title, "", "- 09:00 a", "- 09:05 c", "- 09:10 b", "  and more"],
+    );
     check(log, &[], &[title, "", "- 09:00 a"], &[title, "", "- 08:00 b"], &[title, "", "- 08:00 b", "- 09:00 a"]);
     // A line that was changed is for a merge of lines.
     check(log, &["- 09:00 a"], &["- 09:00 A", "- 09:10 b"], &["- 09:00 a", "- 09:05 c"], &["BY LINES"]);
@@ -180,18 +186,18 @@ fn every_file_is_merged_by_its_kind() {
 fn our_ids_give_way_with_everything_that_names_them() {
     let base = joined(&[&event("001", "08:00", "known to both", "")]);
     let with = |lines: &[&str]| [base.clone(), joined(lines)].concat();
-    let ours = with(&[
-        &event("002", "09:00", "ours", ""),
-        &event("003", "09:10", "ours too", r#","supersedes":"EVT-20260213-002""#),
-    ]);
+    let ours = with(&[&event("002", "09:00", "ours", ""), &event("003", "09:10", "ours too", r#","supersedes":"EVT-20260213-002""#)]);
     let theirs = with(&[&event("002", "09:05", "theirs", "")]);
     let map = renumbering(&[&base], &[&ours], &[&theirs], &BTreeSet::new()).unwrap();
     let told: Vec<String> = map.iter().map(|(old, new)| format!("{old} {new}")).collect();
     assert_eq!(told, ["EVT-20260213-002 EVT-20260213-003", "EVT-20260213-003 EVT-20260213-004"]);
     let renamed = rename(layout::LEDGER, &ours, &map).unwrap();
-    let Merged::Whole(all) = merge(layout::LEDGER, Sides { base: &base, ours: &renamed, theirs: &theirs }, false).unwrap() else { panic!() };
+    let Merged::Whole(all) = merge(layout::LEDGER, Sides { base: &base, ours: &renamed, theirs: &theirs }, false).unwrap() else {
+        panic!()
+    };
     let ledger = crate::ledger::Ledger::read(&all, None);
-    let said: Vec<(String, &str)> = ledger.entries().iter().map(|entry| (entry.event.id.to_string()[13..].to_owned(), entry.event.content.as_str())).collect();
+    let said: Vec<(String, &str)> =
+        ledger.entries().iter().map(|entry| (entry.event.id.to_string()[13..].to_owned(), entry.event.content.as_str())).collect();
     assert_eq!(said, [("001".into(), "known to both"), ("002".into(), "theirs"), ("003".into(), "ours"), ("004".into(), "ours too")]);
     assert_eq!(ledger.entries()[3].event.supersedes, [ledger.entries()[2].event.id]);
     let text = |path: &str, text: &str| rename(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap());
@@ -221,7 +227,11 @@ fn sets() -> impl Strategy<Value = BTreeSet<u8>> {
 
 fn line_of(number: u8, kind: bool) -> String {
     let time = format!("09:{:02}", number % 7);
-    if kind { event(&format!("{:03}", number + 1), &time, &format!("said {number}"), "") } else { format!(r#"{{"ts":"2026-02-13T{time}:00+01:00","n":{number}}}"#) }
+    if kind {
+        event(&format!("{:03}", number + 1), &time, &format!("said {number}"), "")
+    } else {
+        format!(r#"{{"ts":"2026-02-13T{time}:00+01:00","n":{number}}}"#)
+    }
 }
 
 fn text_of(set: &BTreeSet<u8>, kind: bool) -> Vec<u8> {

@@ -190,6 +190,16 @@ fn is_there(root: &Path) -> Result<()> {
 
 /// Makes sure that the repository is ours and cannot run anything.
 fn vet(root: &Path) -> Result<()> {
+    if vet_settings(root)? {
+        return Ok(());
+    }
+    Err(Error::NotOurs(format!(
+        "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
+    )))
+}
+
+/// Makes sure that the repository cannot run anything; whether it is ours.
+fn vet_settings(root: &Path) -> Result<bool> {
     is_there(root)?;
     let folder = root.join(".git");
     for elsewhere in ["commondir", "config.worktree"] {
@@ -219,12 +229,7 @@ fn vet(root: &Path) -> Result<()> {
             plain::one_line(&place)
         )));
     }
-    if !names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)) {
-        return Err(Error::NotOurs(format!(
-            "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
-        )));
-    }
-    Ok(())
+    Ok(names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)))
 }
 
 /// The first `.git` below the vault's own, if there is one.

@@ -472,7 +472,11 @@ fn the_newer_doors_are_forgotten_through_as_well() {
         held.lock().unwrap();
         vault.feed(&["hook", "stop"], session("Stop", json!({ "last_assistant_message": lines(3) })).as_bytes());
     }
-    assert!(places_of(&vault, &format!("{MARK}03")).iter().any(|path| path.starts_with(".icecore/notes/hooks/")), "{:?}", places_of(&vault, &format!("{MARK}03")));
+    assert!(
+        places_of(&vault, &format!("{MARK}03")).iter().any(|path| path.starts_with(".icecore/notes/hooks/")),
+        "{:?}",
+        places_of(&vault, &format!("{MARK}03"))
+    );
     // By the memory tool: in the text, in a name, in what a file was before.
     let tool = |input: Value| {
         let said = vault.feed(&["memory-tool"], input.to_string().as_bytes());
@@ -496,7 +500,8 @@ fn the_newer_doors_are_forgotten_through_as_well() {
     vault.ok(&["import", &imports[0], "--format", "mem0"]);
     vault.ok(&["import", &imports[1], "--format", "chatgpt"]);
     vault.ok(&["snapshot"]);
-    let missing: Vec<usize> = [0, 1, 2, 3, 4, 5, 6, 7, 9].into_iter().filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty()).collect();
+    let missing: Vec<usize> =
+        [0, 1, 2, 3, 4, 5, 6, 7, 9].into_iter().filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty()).collect();
     assert_eq!(missing, Vec::<usize>::new(), "these were not kept at all");
 
     let words: Vec<String> = (0..10).map(canary).collect();
@@ -508,7 +513,8 @@ fn the_newer_doors_are_forgotten_through_as_well() {
     vault.ok(&["import", &imports[0], "--format", "mem0", "--again"]);
     vault.ok(&["import", &imports[1], "--format", "chatgpt", "--again"]);
     assert_eq!(places_of(&vault, MARK), Vec::<String>::new());
-    let kept: Vec<u8> = files(&vault.root).into_iter().filter(|(path, _)| !path.starts_with(".git/")).flat_map(|(_, bytes)| bytes).collect();
+    let kept: Vec<u8> =
+        files(&vault.root).into_iter().filter(|(path, _)| !path.starts_with(".git/")).flat_map(|(_, bytes)| bytes).collect();
     for number in [1, 3, 4, 5, 9] {
         assert!(has(&kept, &control(number)), "{number} was not to go");
     }
@@ -521,7 +527,15 @@ fn a_vault_is_whole_after_a_conversation_was_deleted() {
     let mut vault = Vault::new();
     for (day, conversation) in [("13", "trip"), ("13", "work"), ("14", "trip")] {
         vault.at(&format!("2024-02-{day}T09:30:00+01:00"));
-        vault.ok(&["message", "add", &format!("We talked about the {conversation} at length"), "--conversation", conversation, "--session", "s"]);
+        vault.ok(&[
+            "message",
+            "add",
+            &format!("We talked about the {conversation} at length"),
+            "--conversation",
+            conversation,
+            "--session",
+            "s",
+        ]);
     }
     vault.at("2024-02-26T06:00:00+01:00");
     vault.ok(&["rollup"]);

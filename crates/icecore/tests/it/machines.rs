@@ -112,8 +112,13 @@ fn two_machines_come_to_one_memory_round_after_round() {
         assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
     }
     let late = machines.one.json(&["events", "late bus"]);
-    let replaced = late["events"][0]["supersedes"].as_str().map(str::to_owned).unwrap_or_else(|| late["events"][0]["supersedes"][0].as_str().unwrap().to_owned());
-    assert_eq!(machines.one.json(&["show", &replaced])["event"]["content"], "Bob drives the night bus", "the reference moved along");
+    let replaced = late["events"][0]["supersedes"]
+        .as_str()
+        .map(str::to_owned)
+        .unwrap_or_else(|| late["events"][0]["supersedes"][0].as_str().unwrap().to_owned());
+    let ledger = machines.one.read("memory/ledger.jsonl");
+    let night = ledger.lines().find(|line| line.contains(&format!("\"id\":\"{replaced}\""))).unwrap();
+    assert!(night.contains("Bob drives the night bus"), "the reference moved along: {ledger}");
     let log = machines.two.read("memory/2026-02-13.md");
     assert!(log.contains("bought a map") && log.contains("bought a lamp"), "{log}");
 
@@ -135,7 +140,9 @@ fn two_machines_come_to_one_memory_round_after_round() {
     for vault in [&machines.one, &machines.two] {
         assert_eq!(places_of(vault, "heron four"), Vec::<String>::new());
         let contents = vault.contents();
-        assert!(contents.iter().any(|said| said == "The lamp is in the cellar") && contents.iter().any(|said| said == "The map is in the car"));
+        assert!(
+            contents.iter().any(|said| said == "The lamp is in the cellar") && contents.iter().any(|said| said == "The map is in the car")
+        );
     }
 
     // Both compact, both go on; a second round changes nothing.
@@ -220,6 +227,43 @@ fn a_clone_that_is_not_set_up_refuses_and_says_what_to_do() {
     assert_eq!(said.code, Some(0), "{said:?}");
     machines.round("2026-02-15T11:00:00+01:00");
     machines.check("after it was set up");
+}
+
+#[test]
+fn what_people_wrote_on_both_is_for_a_person_to_put_together() {
+    let mut machines = Machines::ready();
+    for (vault, words) in [(&mut machines.one, "mine"), (&mut machines.two, "yours")] {
+        vault.at("2026-02-14T10:00:00+01:00");
+        vault.write("SOUL.md", format!("I am {words}.\n"));
+        vault.remember(&[words]);
+    }
+    Machines::sync(&machines.one);
+    git(&machines.two.root, &["fetch", "-q"]);
+    let said = machines.two.run(&["merge"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.contains("SOUL.md") && said.err.contains("git add"), "{said:?}");
+    assert_eq!(machines.two.read("SOUL.md"), "I am yours.\n", "no marks");
+    assert_eq!(machines.two.run(&["merge"]).code, Some(4), "not yet");
+    machines.two.write("SOUL.md", "I am mine and yours.\n");
+    git(&machines.two.root, &["add", "SOUL.md"]);
+    machines.round("2026-02-14T11:00:00+01:00");
+    machines.check("after a person has put it together");
+    assert_eq!(machines.one.read("SOUL.md"), "I am mine and yours.\n");
+    // A line that a hand has changed on both: nothing is changed, ids included.
+    for (vault, words) in [(&mut machines.one, "Port 1"), (&mut machines.two, "Port 2")] {
+        vault.at("2026-02-15T10:00:00+01:00");
+        vault.remember(&[words]);
+        let ledger = vault.read("memory/ledger.jsonl");
+        vault.write("memory/ledger.jsonl", ledger.replace("The port is 7431", words));
+    }
+    git(&machines.one.root, &["commit", "-qam", "by hand"]);
+    git(&machines.one.root, &["push", "-q"]);
+    git(&machines.two.root, &["commit", "-qam", "by hand"]);
+    git(&machines.two.root, &["fetch", "-q"]);
+    let before = machines.two.read("memory/ledger.jsonl");
+    let said = machines.two.run(&["merge"]);
+    assert!(said.code == Some(4) && said.err.contains("EVT-20260213-001 was changed by hand"), "{said:?}");
+    assert!(machines.two.read("memory/ledger.jsonl").starts_with(&before), "ids are as they were");
 }
 
 fn said_init(vault: &Vault) -> Said {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::plain;
 
-use super::{Door, MADE_BY_US, head, neutral, output, run, succeed, vet};
+use super::{Door, MADE_BY_US, head, neutral, output, run, succeed, vet, vet_settings};
 use crate::{Error, Fork, Joined, MERGED, Result, SETTLED, Unfinished};
 
 /// What git calls the driver.
@@ -60,6 +60,22 @@ fn attributes(folder: &Path) -> PathBuf {
     folder.join("info").join("attributes")
 }
 
+/// Gives a repository that takes the place of another the machines that one knew.
+pub(super) fn keep_others(root: &Path, folder: &Path) -> Result<()> {
+    let (old, new) = (root.join(".git/config"), folder.join("config"));
+    let (old, new) = (old.to_string_lossy().into_owned(), new.to_string_lossy().into_owned());
+    let list = ["config", "--file", old.as_str(), "--no-includes", "--list", "-z"];
+    let listed = output(super::command(root).env("GIT_DIR", "/dev/null").args(list), &list)?;
+    for entry in String::from_utf8_lossy(&listed.stdout).split('\0') {
+        let Some((key, value)) = entry.split_once('\n') else { continue };
+        if key.starts_with("remote.") || key.starts_with("branch.") {
+            let add = ["config", "--file", new.as_str(), "--no-includes", "--add", key, value];
+            output(super::command(root).env("GIT_DIR", "/dev/null").args(add), &add)?;
+        }
+    }
+    Ok(())
+}
+
 /// What of a repository can be seen without running git: whether it is ours, has a driver, and is shared with others.
 struct Seen {
     ours: bool,
@@ -103,10 +119,13 @@ pub(super) fn wants(root: &Path) -> Vec<String> {
             root.display()
         ));
     } else if seen.shared && !seen.driver {
-        wants.push("git does not know how to merge memory here, so it refuses to. `icecore doctor --fix` tells it; then merge again".into());
+        wants
+            .push("git does not know how to merge memory here, so it refuses to. `icecore doctor --fix` tells it; then merge again".into());
     }
     if root.join(".git/MERGE_HEAD").exists() {
-        wants.push("a merge was begun and not ended. `icecore merge` ends it if nothing in it is open; `git merge --abort` takes it back".into());
+        wants.push(
+            "a merge was begun and not ended. `icecore merge` ends it if nothing in it is open; `git merge --abort` takes it back".into(),
+        );
     }
     wants
 }
@@ -134,7 +153,9 @@ pub(super) fn refuse_unsettled(root: &Path) -> Result<()> {
 /// The other side, and what of it decides about ids.
 pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
     vet(root)?;
-    let ours = head(root)?.ok_or_else(|| Error::NoHistory("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` makes one".into()))?;
+    let ours = head(root)?.ok_or_else(|| {
+        Error::NoHistory("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` makes one".into())
+    })?;
     let commit = |name: &str| -> Result<Option<String>> {
         let found = run(root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{name}^{{commit}}")], None)?;
         Ok(found.status.success().then(|| String::from_utf8_lossy(&found.stdout).trim().to_owned()))
@@ -144,7 +165,10 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
         None => upstream(root)?,
     };
     let theirs = commit(&name)?.ok_or_else(|| {
-        Error::NoHistory(format!("there is nothing called `{}` here. `git fetch` brings what the other machine has pushed", plain::one_line(&name)))
+        Error::NoHistory(format!(
+            "there is nothing called `{}` here. `git fetch` brings what the other machine has pushed",
+            plain::one_line(&name)
+        ))
     })?;
     let base = run(root, &["merge-base", &ours, &theirs], None)?;
     if !base.status.success() {
@@ -183,7 +207,7 @@ fn upstream(root: &Path) -> Result<String> {
     }
 }
 
-/// Brings the other side in, without ending it: a snapshot does. What cannot be merged is taken back whole.
+/// Brings the other side in, without ending it: a snapshot does. If lines of memory cannot be merged, it is taken back whole.
 pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     let root = door.root();
     vet(root)?;
@@ -198,14 +222,18 @@ pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     }
     let open = unsettled(root)?;
     let said = String::from_utf8_lossy(&merged.stderr).into_owned() + &String::from_utf8_lossy(&merged.stdout);
-    if root.join(".git/MERGE_HEAD").exists() {
+    // What people write they can put together in place; lines of memory are not left half merged.
+    let left = !open.is_empty() && open.iter().all(|path| !path.ends_with(".jsonl"));
+    if !left && root.join(".git/MERGE_HEAD").exists() {
         succeed(root, &["merge", "--abort"], None)?;
     }
     if open.is_empty() {
         return Err(Error::Git { what: "merge".into(), why: plain::one_line(said.trim()) });
     }
-    let reason = |path: &String| said.lines().find_map(|line| line.strip_prefix("icecore: ")?.strip_prefix(path.as_str())?.strip_prefix(": ")).map(str::to_owned);
-    Ok(Joined::Open(open.iter().map(|path| (path.clone(), reason(path))).collect()))
+    let reason = |path: &String| {
+        said.lines().find_map(|line| line.strip_prefix("icecore: ")?.strip_prefix(path.as_str())?.strip_prefix(": ")).map(str::to_owned)
+    };
+    Ok(Joined::Open { files: open.iter().map(|path| (path.clone(), reason(path))).collect(), left })
 }
 
 /// A merge that was begun here and not ended.
@@ -233,7 +261,8 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
     let since = format!("{merge}..HEAD");
     let settled = succeed(root, &["log", "--no-show-signature", "--format=%ce %s", &since], None)?;
     let settled = String::from_utf8_lossy(&settled).into_owned();
-    let says = |line: &str| line.split_once(' ').is_some_and(|(by, note)| by == US && (note.starts_with(MERGED) || note.starts_with(SETTLED)));
+    let says =
+        |line: &str| line.split_once(' ').is_some_and(|(by, note)| by == US && (note.starts_with(MERGED) || note.starts_with(SETTLED)));
     Ok((!settled.lines().any(says)).then(|| merge.to_owned()))
 }
 
@@ -241,8 +270,12 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
 pub(super) fn adopt(door: &Door) -> Result<bool> {
     let root = door.root();
     let folder = root.join(".git");
-    let before = see(root).is_some_and(|seen| seen.ours);
+    let before = vet_settings(root)?;
     if !before {
+        // A clone of a vault has it in its history; a repository that a vault was made in is left alone.
+        if !run(root, &["cat-file", "-e", &format!("HEAD:{}", layout::CONFIG)], None)?.status.success() {
+            return Ok(false);
+        }
         let config = folder.join("config");
         let path = config.to_string_lossy().into_owned();
         for (key, value) in [(MADE_BY_US, "true"), ("core.fsync", "all")] {
@@ -253,6 +286,5 @@ pub(super) fn adopt(door: &Door) -> Result<bool> {
             }
         }
     }
-    vet(root)?;
     Ok(register(door, &folder)? || !before)
 }
