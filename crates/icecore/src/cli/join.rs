@@ -107,7 +107,9 @@ fn driven(driver: &MergeDriver) -> Result<(), String> {
         Fate::Changed { bytes, .. } => bytes,
         Fate::Same | Fate::Gone => bytes,
     };
-    std::fs::write(&driver.ours, bytes).map_err(|error| format!("{} cannot be written: {error}", driver.ours.display()))
+    #[expect(clippy::disallowed_methods, reason = "a temporary file of git's, which git puts into the vault itself")]
+    let written = std::fs::write(&driver.ours, bytes);
+    written.map_err(|error| format!("{} cannot be written: {error}", driver.ours.display()))
 }
 
 /// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of memory.
