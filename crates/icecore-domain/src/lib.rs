@@ -22,6 +22,7 @@ pub mod layout;
 pub mod ledger;
 pub mod memo;
 pub mod memory_tool;
+pub mod merge;
 pub mod migrate;
 pub mod packs;
 pub mod page;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
+use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Act, COMPACTS, Draft, Event, Origin, QUOTE};
 use icecore_domain::forget::{self, FEWEST_LETTERS, FEWEST_WORDS, FORGOTTEN, Fate, Scrub, Tombstone, Tombstones};
 use icecore_domain::format::line;
@@ -18,7 +19,7 @@ use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::ledger::{Ledger, Standing};
 use icecore_domain::page::PageKey;
 use icecore_domain::record::{self, Record, SessionKey};
-use icecore_domain::summary::{Period, SummaryQuery, Tier};
+use icecore_domain::summary::{Cost, Maker, Period, Summary, SummaryQuery, Tier};
 use icecore_domain::{memo, plain};
 use icecore_store::{Became, Error as StoreError, Rewritten, Scrubbed};
 use jiff::civil::Date;
@@ -27,7 +28,7 @@ use serde::Serialize;
 use crate::capture::Taken;
 use crate::converse::folder_of;
 use crate::curate::Curated;
-use crate::rollup::{Asking, Watch, Wish};
+use crate::rollup::{Asking, Rolled, Watch, Wish};
 use crate::{Error, Memory, Result};
 
 /// How a whole conversation is named.
@@ -48,6 +49,13 @@ pub struct Forget {
     pub reason: Option<String>,
     /// Who asks.
     pub by: String,
+}
+
+impl Forget {
+    /// Whether nothing is named: only what others began is to be finished.
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.matching.is_empty()
+    }
 }
 
 /// A file in which something is forgotten.
@@ -230,9 +238,12 @@ impl Memory {
         };
         // A run that died may have scrubbed the files and not come to the rest.
         let begun = self.tombstones().unfinished().next().map(|stone| stone.id.clone());
+        let carried_in = self.carried_in().await?;
         if !gone.is_empty() || begun.is_some() {
-            let stone = match begun {
-                Some(begun) if gone.is_empty() => begun,
+            let stone = match (begun, carried_in.first()) {
+                (Some(begun), _) if gone.is_empty() => begun,
+                // What is known by its hashes alone has its tombstone.
+                (None, Some(carried)) if wish.is_empty() && scrub.needles.phrases().next().is_none() => carried.clone(),
                 _ => self.set_tombstone(&scrub, wish).await?,
             };
             watch("forgetting", 0, 0);
@@ -264,6 +275,9 @@ impl Memory {
             self.append_line(&path(layout::FORGOTTEN)?, &forget::done(&stone.id, &self.now().to_string())).await?;
         }
         self.renew_tombstones().await?;
+        if !self.tombstones().is_empty() {
+            self.note_carried_out().await?;
+        }
         for name in &found.called {
             let name = plain::one_line(name);
             forgot.notes.push(format!(
@@ -323,6 +337,10 @@ impl Memory {
 
     /// Makes the summaries again that were erased: those that are due, then those that had been asked for before their time.
     async fn press_again(&self, scrub: &Scrub, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Vec<Period>> {
+        // Where no summary was touched, what is due waits for its time and its model.
+        if scrub.periods.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut pressed: Vec<Period> = self.roll(&Wish::default(), asking, watch).await?.pressed.iter().map(|node| node.period).collect();
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
         let mut erased: Vec<_> = heads.into_iter().filter(|head| scrub.periods.contains_key(&head.period) && head.is_forgotten()).collect();
@@ -332,6 +350,46 @@ impl Memory {
             pressed.extend(self.roll(&wish, asking, watch).await?.pressed.iter().map(|node| node.period));
         }
         Ok(pressed)
+    }
+
+    /// Summaries of a conversation on these days whose records were taken away say nothing from now on, and likewise those of the
+    /// days, weeks, months and years in which nothing else was said. Their earlier versions stay.
+    pub(crate) async fn empty_summaries(&self, conversation: &str, days: &BTreeSet<Date>) -> Result<()> {
+        let known = self.known(false).await?;
+        let sessions: BTreeSet<&SessionKey> = known.sessions.iter().map(|stat| &stat.key).collect();
+        let due: BTreeSet<Period> = known.overdue().into_iter().map(|(period, _)| period).collect();
+        let is_of_days = |period: Period| days.iter().any(|day| Period::covering(period.tier(), *day) == Some(period));
+        let has_records = |period: Period| sessions.iter().any(|key| Period::covering(period.tier(), key.day) == Some(period));
+        let is_empty = |summary: &Summary| match &summary.session {
+            Some(key) => key.conversation == conversation && !sessions.contains(key),
+            None => is_of_days(summary.period) && !has_records(summary.period) && !due.contains(&summary.period) && summary.messages > 0,
+        };
+        let now = self.now();
+        let all = self.store.summaries(&SummaryQuery::default()).await?.into_iter();
+        let emptied: Vec<Summary> = all
+            .filter(|summary| summary.headline != FORGOTTEN && is_empty(summary))
+            .map(|summary| Summary {
+                version: summary.version + 1,
+                headline: FORGOTTEN.into(),
+                body: String::new(),
+                messages: 0,
+                states: 0,
+                recorded: now,
+                source: Hash::of(FORGOTTEN.as_bytes()),
+                sources: Vec::new(),
+                maker: Maker::Extract,
+                provisional: true,
+                left_out: Vec::new(),
+                cost: Cost::default(),
+                similar: None,
+                ..summary
+            })
+            .collect();
+        if emptied.is_empty() {
+            return Ok(());
+        }
+        self.store.add_summaries(&emptied, None).await?;
+        self.write_views(&emptied, &mut Rolled::default()).await
     }
 
     async fn look_at_snapshots(&self, wish: &Forget, scrub: &Scrub, forgot: &mut Forgot) -> Result<()> {
@@ -355,7 +413,14 @@ impl Memory {
 
     /// Works out everything that is to go.
     async fn plan_forgetting(&self, wish: &Forget) -> Result<(Scrub, Found)> {
-        let mut scrub = self.tombstones().left_to_do();
+        let stones = self.tombstones();
+        let mut scrub = stones.left_to_do();
+        let carried_in = self.carried_in().await?;
+        stones.all().iter().filter(|stone| carried_in.contains(&stone.id)).for_each(|stone| stone.add_to(&mut scrub));
+        if wish.is_empty() {
+            self.add_come_back(&mut scrub).await?;
+        }
+        self.add_later_versions(&carried_in, &mut scrub).await?;
         for text in &wish.matching {
             let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
             if letters < FEWEST_LETTERS {
@@ -391,6 +456,50 @@ impl Memory {
         found.by_id_only = by_id_only;
         self.periods_of(&found, &mut scrub).await?;
         Ok((scrub, found))
+    }
+
+    /// What was forgotten and stands somewhere all the same, by its words, its events and its records: a merge may have brought it.
+    async fn add_come_back(&self, scrub: &mut Scrub) -> Result<()> {
+        let stones = self.tombstones();
+        if stones.is_empty() {
+            return Ok(());
+        }
+        scrub.needles.merge(stones.needles());
+        scrub.records.extend(&stones.scrub().records);
+        let erased = |event: &Event| event.content == FORGOTTEN;
+        let back = self.every_event().await?.into_iter().filter(|event| stones.scrub().events.contains(&event.id) && !erased(event));
+        scrub.events.extend(back.map(|event| event.id));
+        Ok(())
+    }
+
+    /// Files in which something stands that was forgotten.
+    pub(crate) async fn come_back(&self) -> Result<Vec<String>> {
+        if self.tombstones().is_empty() || !self.history.is_shared().await {
+            return Ok(Vec::new());
+        }
+        let mut scrub = Scrub::default();
+        self.add_come_back(&mut scrub).await?;
+        let touched = self.store.scrub(&scrub, true).await?;
+        let is_remade = |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
+        Ok(touched.into_iter().filter(|one| one.what != Became::Left && !is_remade(&one.path)).map(|one| one.path).collect())
+    }
+
+    /// What another machine has forgotten stood in the summaries that were made until then, whatever their versions are called here.
+    async fn add_later_versions(&self, carried_in: &BTreeSet<String>, scrub: &mut Scrub) -> Result<()> {
+        let stones = self.tombstones();
+        let carried: Vec<&Tombstone> = stones.all().iter().filter(|stone| carried_in.contains(&stone.id)).collect();
+        if carried.is_empty() {
+            return Ok(());
+        }
+        let text = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
+        for summary in text.split(|byte| *byte == b'\n').filter_map(|line| Summary::read(line.trim_ascii()).ok()) {
+            let until = carried.iter().filter(|stone| stone.names_period(summary.period)).filter_map(|stone| Moment::read(&stone.ts));
+            if until.map(|read| read.moment).any(|until| summary.recorded <= until) {
+                let upto = scrub.periods.entry(summary.period).or_default();
+                *upto = summary.version.max(*upto);
+            }
+        }
+        Ok(())
     }
 
     /// Finds out what somebody means by an id.

@@ -241,6 +241,12 @@ impl Memory {
         if let Err(error) = self.history.available().await {
             wrong.push(error.to_string());
         }
+        wrong.extend(self.history.wants().await);
+        if !self.carried_in().await?.is_empty() {
+            wrong.push(
+                "another machine has forgotten something, and it was not looked for here. `icecore forget --unfinished` does it".into(),
+            );
+        }
         Ok(wrong)
     }
 }

@@ -118,6 +118,9 @@ pub enum Error {
         /// What git said.
         why: String,
     },
+    /// A merge waits for a person.
+    #[error("{0}")]
+    Unsettled(String),
     /// A test stopped the store here.
     #[error("stopped before write {0}, as the test asked")]
     Stopped(usize),
@@ -425,4 +428,79 @@ pub trait History: Send + Sync {
 
     /// Mends the safety net itself, as far as that is safe, and says what it did.
     async fn repair(&self, now: jiff::Timestamp) -> Result<Vec<String>>;
+
+    /// What a person has to do so that several machines can use this memory. Cheap.
+    async fn wants(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether other machines may have this memory too. Cheap.
+    async fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Where another machine's state parted from ours; without a name, the one that ours follows.
+    async fn fork(&self, other: Option<&str>) -> Result<Fork> {
+        let _ = other;
+        Err(Error::NoHistory("this home has no other machines".into()))
+    }
+
+    /// Brings the other side in. The next snapshot ends it.
+    async fn join(&self, fork: &Fork) -> Result<Joined> {
+        let _ = fork;
+        Err(Error::NoHistory("this home has no other machines".into()))
+    }
+
+    /// A merge that was begun and not ended.
+    async fn unfinished(&self) -> Result<Option<Unfinished>> {
+        Ok(None)
+    }
+
+    /// The last merge, if somebody else than icecore has made it.
+    async fn foreign_merge(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+}
+
+/// How the note of a snapshot begins that ends a merge.
+pub const MERGED: &str = "merged ";
+/// How the note of one begins that settles a merge of somebody else's.
+pub const SETTLED: &str = "settled a merge";
+
+/// Where two machines parted, and what decides which ids theirs has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fork {
+    /// What the other side is called.
+    pub name: String,
+    /// Its state.
+    pub commit: String,
+    /// It has nothing that we have not.
+    pub nothing: bool,
+    /// We have nothing that it has not.
+    pub forward: bool,
+    /// The ledger and its archives as both began with them.
+    pub base: Vec<(DocPath, Vec<u8>)>,
+    /// The same as they are there.
+    pub theirs: Vec<(DocPath, Vec<u8>)>,
+}
+
+/// What became of a merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Joined {
+    /// Both are in.
+    Whole,
+    /// Files are for a person to settle.
+    Open {
+        /// Which, and why.
+        files: Vec<(String, Option<String>)>,
+        /// Whether the merge waits for that; else nothing was changed.
+        left: bool,
+    },
+}
+
+/// A merge that was begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Files that nobody has settled.
+    pub open: Vec<String>,
 }

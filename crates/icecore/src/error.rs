@@ -91,7 +91,7 @@ fn of_store(error: &StoreError) -> Exit {
     match error {
         StoreError::Moved { .. } | StoreError::Busy { .. } | StoreError::Full { .. } => Exit::TryLater,
         StoreError::NotAVault(_) | StoreError::NoHistory(_) => Exit::NotFound,
-        StoreError::AlreadyAVault(_) | StoreError::NoIdLeft(_) => Exit::Conflict,
+        StoreError::AlreadyAVault(_) | StoreError::NoIdLeft(_) | StoreError::Unsettled(_) => Exit::Conflict,
         StoreError::Path(_)
         | StoreError::Link(_)
         | StoreError::NotAFile(_)

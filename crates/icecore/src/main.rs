@@ -31,6 +31,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(usage) => return cli::usage(&usage),
     };
+    if let Some(answer) = cli.drives() {
+        return answer;
+    }
     let mut out = Out::new(&cli.global);
     let mut runtime = if cli.serves_many() { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     let outcome = match runtime.enable_all().build() {

@@ -209,6 +209,21 @@ pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     }
 }
 
+/// Opens a clone of a vault that was not set up on this machine, and sets it up; `None` if the folder is no such.
+pub async fn adopt(global: &Global, folder: Option<&Path>) -> Result<Option<Open>> {
+    let root = match folder.map(Path::to_owned).or_else(|| named(global)) {
+        Some(root) => root,
+        None => home()?,
+    };
+    if !root.join(layout::CONFIG).is_file() || !root.join(".git").is_dir() {
+        return Ok(None);
+    }
+    match Vault::adopt(&root)? {
+        Some(vault) => Ok(Some(Open::of(Arc::new(vault), clock(global)?).await?)),
+        None => Ok(None),
+    }
+}
+
 /// Makes a vault and opens it.
 pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<(Open, Option<String>)> {
     let root = match folder.map(Path::to_owned).or_else(|| named(global)) {

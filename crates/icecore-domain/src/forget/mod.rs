@@ -303,7 +303,7 @@ impl Scrub {
 
     /// Whether a file is called after what is to go. Only where names are made of what files say.
     pub fn has_forgotten_name(&self, path: &str) -> bool {
-        let made = ["knowledge/", layout::MEMORIES].iter().find_map(|folder| path.strip_prefix(folder));
+        let made = ["knowledge/", layout::MEMORIES, "memory/tool/"].iter().find_map(|folder| path.strip_prefix(folder));
         let Some(names) = made.or_else(|| path.split_once("/artifacts/").map(|(_, rest)| rest)) else { return false };
         names.split('/').any(|name| self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem)))
     }

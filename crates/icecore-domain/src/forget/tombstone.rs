@@ -9,6 +9,7 @@ use super::{Needles, Scrub};
 use crate::hash::Hash;
 use crate::id::EventId;
 use crate::record::Key;
+use crate::summary::Period;
 
 /// What is kept of something that was forgotten; never its words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,8 +107,13 @@ impl Tombstone {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// Whether it took away summaries of that period.
+    pub fn names_period(&self, period: Period) -> bool {
+        self.periods.contains_key(&period.to_string())
+    }
+
     /// Adds to `scrub` what it knows.
-    fn tell(&self, scrub: &mut Scrub) {
+    pub fn add_to(&self, scrub: &mut Scrub) {
         for run in &self.words {
             let first = u8::from_str_radix(&run.first, 16).ok();
             if let (Some(first), Some(hash)) = (first, bytes_of(&run.hash)) {
@@ -141,7 +147,7 @@ impl Tombstones {
         let mut all = Self::default();
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
             if let Ok(stone) = serde_json::from_slice::<Tombstone>(line) {
-                stone.tell(&mut all.scrub);
+                stone.add_to(&mut all.scrub);
                 all.stones.push(stone);
             } else if let Ok(done) = serde_json::from_slice::<Done>(line) {
                 all.finished.insert(done.done);
@@ -188,7 +194,7 @@ impl Tombstones {
     /// What the unfinished ones were about to take away.
     pub fn left_to_do(&self) -> Scrub {
         let mut scrub = Scrub::default();
-        self.unfinished().for_each(|stone| stone.tell(&mut scrub));
+        self.unfinished().for_each(|stone| stone.add_to(&mut scrub));
         scrub
     }
 

@@ -490,8 +490,8 @@ impl Chats {
         Ok(serde_json::json!({ "conversation": conversation, "messages": messages, "files": files }))
     }
 
-    /// Takes a conversation away: its folder and its messages. What was pressed from it, and what was lifted to everywhere,
-    /// stays; the answer says how much went.
+    /// Takes a conversation away: its folder and its messages. What was lifted to everywhere stays; a summary of nothing else says
+    /// nothing from now on, and one that tells of more is due again. The answer says how much went.
     pub async fn forget(&self, conversation: &str) -> Result<Forgotten> {
         self.known(conversation).await?;
         let room = self.room(conversation);
@@ -499,9 +499,10 @@ impl Chats {
         let mut state = room.state.lock().await;
         let records = self.memory.store.last_said(conversation, usize::MAX).await?;
         let days: std::collections::BTreeSet<jiff::civil::Date> = records.iter().map(|record| record.ts.day()).collect();
-        for day in days {
+        for &day in &days {
             self.memory.store.forget_records(Days { first: day, last: day }, conversation).await?;
         }
+        self.memory.empty_summaries(conversation, &days).await?;
         let mut files = self.memory.store.documents(&self.folder(conversation).0).await?;
         if let Some(opening) = self.about(conversation).await?.and_then(|about| about.opening) {
             // Another may have begun the same way since.

@@ -778,6 +778,17 @@ impl Door {
         flushed(&self.root)
     }
 
+    /// Puts a small file of the repository in place.
+    pub fn put_git_file(&self, place: &Path, bytes: &[u8]) -> Result<()> {
+        if let Some(folder) = place.parent() {
+            fs::create_dir_all(folder).map_err(|error| fault("making", folder, error))?;
+        }
+        if place.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+            return Err(Error::Link(place.to_owned()));
+        }
+        fs::write(place, bytes).map_err(|error| fault("writing", place, error))
+    }
+
     /// Removes a folder of our own making.
     pub fn discard(&self, folder: &Path) {
         let _ = fs::remove_dir_all(folder);

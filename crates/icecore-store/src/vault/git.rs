@@ -5,6 +5,7 @@
 //! refused; then git runs with hooks, pagers, filters and every other way to start a program switched off.
 //! A commit is a point to go back to, not a durability point: the files themselves are flushed already.
 
+mod join;
 mod past;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use jiff::Timestamp;
 
 use super::Vault;
 use super::door::Door;
-use crate::{Error, History, Result, Rewritten, Snapshot};
+use crate::{Error, Fork, History, Joined, Result, Rewritten, Snapshot, Unfinished};
 
 /// Settings that cannot make git run a program or leave the vault.
 const HARMLESS: &[&str] = &[
@@ -39,6 +40,9 @@ const HARMLESS: &[&str] = &[
     "user.name",
     "user.email",
     MADE_BY_US,
+    // Nothing that runs here merges, but for `merge`, which names its own driver.
+    "merge.icecore.name",
+    "merge.icecore.driver",
 ];
 /// Likewise, for any remote and branch; nothing is ever fetched or pushed.
 const HARMLESS_OF: &[(&str, &[&str])] = &[("remote.", &["url", "pushurl", "fetch"]), ("branch.", &["remote", "merge", "rebase"])];
@@ -166,7 +170,9 @@ fn new_repository(door: &Door, apart: &Path) -> Result<PathBuf> {
             return Err(Error::Git { what: arguments[0].into(), why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()) });
         }
     }
-    Ok(apart.join(".git"))
+    let made = apart.join(".git");
+    join::register(door, &made)?;
+    Ok(made)
 }
 
 /// Whether there is a repository in the vault itself.
@@ -184,6 +190,16 @@ fn is_there(root: &Path) -> Result<()> {
 
 /// Makes sure that the repository is ours and cannot run anything.
 fn vet(root: &Path) -> Result<()> {
+    if vet_settings(root)? {
+        return Ok(());
+    }
+    Err(Error::NotOurs(format!(
+        "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
+    )))
+}
+
+/// Makes sure that the repository cannot run anything; whether it is ours.
+fn vet_settings(root: &Path) -> Result<bool> {
     is_there(root)?;
     let folder = root.join(".git");
     for elsewhere in ["commondir", "config.worktree"] {
@@ -213,12 +229,7 @@ fn vet(root: &Path) -> Result<()> {
             plain::one_line(&place)
         )));
     }
-    if !names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)) {
-        return Err(Error::NotOurs(format!(
-            "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
-        )));
-    }
-    Ok(())
+    Ok(names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)))
 }
 
 /// The first `.git` below the vault's own, if there is one.
@@ -269,6 +280,7 @@ impl History for Vault {
     async fn snapshot(&self, note: &str, at: Timestamp) -> Result<Option<Snapshot>> {
         let root = self.root();
         vet(root)?;
+        join::refuse_unsettled(root)?;
         // Nobody writes while the files are taken, so that a snapshot is of one moment.
         let _held = self.door.lock()?;
         // Only what belongs to a vault: the folder may hold other things, and they are not ours to commit.
@@ -354,6 +366,46 @@ impl History for Vault {
             return Ok(vec!["made a git repository for snapshots".into()]);
         }
         let removed = self.door.remove_old_git_locks(now)?;
-        Ok(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())).collect())
+        let mut done: Vec<String> = removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())).collect();
+        if vet(self.root()).is_ok() && join::register(&self.door, &self.root().join(".git"))? {
+            done.push("told git how to merge memory".into());
+        }
+        Ok(done)
+    }
+
+    async fn wants(&self) -> Vec<String> {
+        join::wants(self.root())
+    }
+
+    async fn is_shared(&self) -> bool {
+        join::is_shared(self.root())
+    }
+
+    async fn fork(&self, other: Option<&str>) -> Result<Fork> {
+        join::fork(self.root(), other)
+    }
+
+    async fn join(&self, fork: &Fork) -> Result<Joined> {
+        join::join(&self.door, fork)
+    }
+
+    async fn unfinished(&self) -> Result<Option<Unfinished>> {
+        join::unfinished(self.root())
+    }
+
+    async fn foreign_merge(&self) -> Result<Option<String>> {
+        join::foreign_merge(self.root())
+    }
+}
+
+impl Vault {
+    /// Opens a clone of a vault for the first time: its repository is from now on one that icecore keeps snapshots in and merges.
+    /// `None` if that was so already, or there is no repository.
+    pub fn adopt(root: &Path) -> Result<Option<Self>> {
+        let vault = Self::open(root)?;
+        if is_there(vault.root()).is_err() || !join::adopt(&vault.door)? {
+            return Ok(None);
+        }
+        Ok(Some(vault))
     }
 }

@@ -59,6 +59,16 @@ pub struct Undo {
 }
 
 pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
+    if let Some(open) = wire::adopt(global, init.folder.as_deref()).await? {
+        if out.is_json() {
+            return out.json(&json!({ "vault": open.root, "set_up": true }));
+        }
+        out.line(format!("{GREEN}Set up{GREEN:#} the clone in {BOLD}{}{BOLD:#}", open.root.display()))?;
+        out.say("  snapshots are kept in its repository, and git merges memory by icecore");
+        out.say("");
+        out.say(format!("Next:  {CYAN}git fetch && icecore merge && git push{CYAN:#}"));
+        return Ok(());
+    }
     let (open, guessed) = wire::create(global, init.folder.as_deref(), init.tz.as_deref()).await?;
     let mut notes = open.memory.store().mended().await;
     notes.extend(guessed);
@@ -211,7 +221,7 @@ pub async fn verify(open: &Open, out: &mut Out) -> Result<()> {
     if verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
 }
 
-fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
+pub fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
     ledger::tell_noticed(&verdict.noticed, out);
     for (check, passed) in &verdict.checks {
         let mark = if *passed { format!("{GREEN}✓{GREEN:#}") } else { format!("{RED}✗{RED:#}") };

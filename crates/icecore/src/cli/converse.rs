@@ -52,7 +52,7 @@ pub enum Conversation {
     Export(One),
     /// Take a conversation away: its messages, facts, turns and artifacts
     #[command(
-        after_help = "Example:\n  icecore conversation delete trip --yes\n\nSummaries of its days, and facts that were lifted to everywhere, stay."
+        after_help = "Example:\n  icecore conversation delete trip --yes\n\nFacts that were lifted to everywhere stay. Summaries of nothing else say nothing any more; those that tell of more are made again.\nTheir earlier versions stay: `icecore forget conversation/trip` takes those, too."
     )]
     Delete(Delete),
 }

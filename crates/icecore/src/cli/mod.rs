@@ -11,6 +11,7 @@ mod forget;
 mod hooks;
 mod import;
 mod install;
+mod join;
 mod ledger;
 mod mcp;
 mod memory_tool;
@@ -61,6 +62,14 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// The answer to git, if it is git that calls: it wants a code and nothing else.
+    pub fn drives(&self) -> Option<ExitCode> {
+        match &self.command {
+            Command::MergeDriver(driver) => Some(join::drive(driver)),
+            _ => None,
+        }
+    }
+
     /// Whether many are served at once, so that it needs more than one thread.
     pub fn serves_many(&self) -> bool {
         matches!(self.command, Command::Serve(_) | Command::Chat(_) | Command::Mcp(_))
@@ -340,6 +349,14 @@ enum Command {
         after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   what would go, and from where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              also from every snapshot\n\nWhole words count, whatever their case and spacing; a line that holds them goes. A tombstone keeps when, who and a hash, so that\na later import does not bring them back. Backups and other clones are out of reach: docs/forgetting.md."
     )]
     Forget(forget::Forget),
+    /// Bring in what another machine has done with the same vault
+    #[command(
+        after_help = "Examples:\n  git fetch && icecore merge && git push    what this vault follows\n  icecore merge origin/main\n\nLines of both are kept, each once; what one machine has compacted or forgotten stays so. Ids that both gave are given anew on this\nmachine, with everything that names them. What needs a person is named, and then nothing is changed: docs/two-machines.md."
+    )]
+    Merge(join::Merge),
+    /// Merge one file for git: what `.git/config` names
+    #[command(hide = true)]
+    MergeDriver(join::MergeDriver),
     /// Make a sample vault in a temporary folder and show a day and ninety days with icecore
     Demo,
     /// Print shell completions
@@ -403,7 +420,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
         // Answered before the command line is read at all; only its help is asked for here.
-        Command::Hook(_) => return Ok(()),
+        Command::Hook(_) | Command::MergeDriver(_) => return Ok(()),
         _ => {}
     }
     let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
@@ -465,6 +482,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,
         Command::Forget(forget) => forget::forget(&open, forget, out).await,
+        Command::Merge(merge) => join::merge(&open, merge, out).await,
         Command::Init(_)
         | Command::Demo
         | Command::Completions { .. }
@@ -475,7 +493,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Serve(_)
         | Command::Chat(_)
         | Command::Mcp(_) => Ok(()),
-        Command::Hook(_) => Ok(()),
+        Command::Hook(_) | Command::MergeDriver(_) => Ok(()),
     };
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
     // The command is done; that this look fails must not make it look undone.

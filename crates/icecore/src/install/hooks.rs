@@ -28,6 +28,7 @@ pub const HOOKS: &[Hook] = &[
     hook("SessionStart", Some("startup|resume|clear|compact|fork"), "session-start", Some(10)),
     hook("UserPromptSubmit", None, "user-prompt-submit", Some(5)),
     hook("PreCompact", Some("manual|auto"), "pre-compact", Some(10)),
+    hook("PostCompact", Some("manual|auto"), "post-compact", Some(10)),
     Hook { background: true, ..hook("Stop", None, "stop", Some(60)) },
     Hook { background: true, ..hook("SubagentStop", None, "subagent-stop", None) },
     hook("SessionEnd", None, "session-end", Some(5)),

@@ -224,6 +224,7 @@ fn the_hooks_are_those_that_the_clients_know() {
             "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "session-start"], "timeout": 10 }] }],
         "UserPromptSubmit": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "user-prompt-submit"], "timeout": 5 }] }],
         "PreCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "pre-compact"], "timeout": 10 }] }],
+        "PostCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "post-compact"], "timeout": 10 }] }],
         "Stop": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "stop"], "async": true, "timeout": 60 }] }],
         "SubagentStop": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "subagent-stop"], "async": true }] }],
         "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "session-end"], "timeout": 5 }] }],
@@ -250,7 +251,7 @@ fn the_plugin_is_made_of_the_same_table() {
     let read =
         |path: &str| std::fs::read_to_string(house.join("plugin").join(path)).unwrap_or_else(|error| panic!("plugin/{path}: {error}"));
     let json = |path: &str| -> serde_json::Value { serde_json::from_str(&read(path)).unwrap() };
-    let described = Tree::text("Memory at the start of a session, at every prompt, before compaction and at the end");
+    let described = Tree::text("Memory at the start of a session, at every prompt, around compaction and at the end");
     let hooks = json::whole(&Tree::Object(vec![("description", described), ("hooks", hooks::all(Dialect::Plugin, &plain()))]));
     assert_eq!(read("icecore/hooks/hooks.json"), hooks);
     assert_eq!(read("icecore/.mcp.json"), json::whole(&servers::all(servers::COMMON, &plain())));

@@ -14,9 +14,10 @@ use icecore_domain::id::EventId;
 use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::packs::Pack;
+use icecore_domain::plain;
 use icecore_domain::rank::passage::PassageKind;
 use icecore_engine::embed::Embed;
-use icecore_engine::{Because, Before, Looking, Memory, Remember, SessionKind};
+use icecore_engine::{Because, Before, Forget, Looking, Memory, Remember, SessionKind};
 use rmcp::model::{MetaObject, Tool as Shown, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
@@ -183,14 +184,14 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "forget",
-        title: "Take things back",
-        about: "Take back what should not be remembered, only if the person asks for it (\"forget that\", \"that is wrong, delete it\"). Name events by `ids`, or give `text`: every event that holds and contains it, whatever the case, at most 20. Call it with `dry_run` first and show the person what would go. What is taken back is no longer recalled, packed or shown on pages; its line stays in the ledger's history, marked as taken back. The person is asked before it happens.",
+        title: "Forget for good",
+        about: "Forget something for good, only if the person asks for it (\"forget that\", \"delete that\"). Name events by `ids`, or give `text`: whole words in a row, whatever their case, wherever they stand: messages, events, logs, pages, notes. Every line with them goes, with what was learnt and summarised from it, and they do not come in again. It cannot be undone. Call it with `dry_run` first and show the person what would go. `still_stands` says where the words are left, such as in snapshots: tell the person. What is only wrong is replaced with `remember` and `supersedes`. The person is asked before it happens.",
         right: Right::Write,
         takes: &[
             Field::new("ids", Form::Id, "The events, like EVT-20260213-001").many(),
-            Field::text("text", "Or: every event that contains these words"),
-            Field::text("reason", "Why"),
-            Field::new("dry_run", Form::Yes, "Only say what would be taken back"),
+            Field::text("text", "Or: every line with these words"),
+            Field::text("reason", "Why; it is kept"),
+            Field::new("dry_run", Form::Yes, "Only say what would go"),
         ],
         asks_first: true,
         idempotent: false,
@@ -496,51 +497,66 @@ fn close(call: Call) -> Doing {
     })
 }
 
-/// What forgetting does: everything that holds and is named is taken back.
-async fn take_back(memory: &Memory, ids: Vec<EventId>, reason: Option<String>) -> Result<()> {
-    memory.act(Act::Retract, ids, reason, Origin::Assistant, None).await?;
-    Ok(())
-}
-
 fn forget(call: Call) -> Doing {
     Box::pin(async move {
         let (asked, memory) = (&call.given, &call.memory);
         let ids = asked.read_all("ids", EventId::from_hand)?;
         let text = asked.text("text").map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let found = match (ids.is_empty(), text) {
-            (false, None) => {
-                let found = memory.events(&EventQuery::these(&ids)).await?;
-                let missing = ids.iter().find(|id| !found.iter().any(|entry| entry.event.id == **id));
-                if let Some(id) = missing {
-                    let message = format!("there is no event {id}; `recall` finds the right id");
-                    return Err(Stop::new(Exit::NotFound, message).into());
-                }
-                found
-            }
-            (true, Some(text)) => {
-                let found = memory.events(&EventQuery { text: Some(text), ..EventQuery::default() }).await?;
-                if found.is_empty() {
-                    return Err(Stop::new(Exit::NotFound, "no event that holds contains that; `recall` shows how it is written").into());
-                }
-                found
-            }
-            _ => return Err(wrong("give either `ids` or `text`")),
+        if ids.is_empty() == text.is_none() {
+            return Err(wrong("give either `ids` or `text`"));
+        }
+        if let Some(id) = missing(memory, &ids).await? {
+            return Err(Stop::new(Exit::NotFound, format!("there is no event {id}; `recall` finds the right id")).into());
+        }
+        let wish = Forget {
+            ids: ids.iter().map(ToString::to_string).collect(),
+            matching: text.into_iter().collect(),
+            history: false,
+            reason: asked.text("reason").map(|reason| memory.gate_text(&reason)),
+            by: "assistant".into(),
         };
-        if found.len() > MOST_MATCHES {
+        let would = memory.would_forget(&wish).await?;
+        if would.is_empty() {
+            let message = "no event and no other line says that; `recall` shows how it is written, and whole words count";
+            return Err(Stop::new(Exit::NotFound, message).into());
+        }
+        if would.events.len() > MOST_MATCHES {
             let message =
-                format!("that are {} events, at most {MOST_MATCHES} are taken back at once; give more words, or ids", found.len());
+                format!("that are {} events, at most {MOST_MATCHES} are forgotten at once; give more words, or ids", would.events.len());
             return Err(wrong(message));
         }
-        let dry_run = asked.yes("dry_run");
-        if !dry_run {
-            let ids = found.iter().map(|entry| entry.event.id).collect();
-            take_back(memory, ids, asked.text("reason").map(|reason| memory.gate_text(&reason))).await?;
-        }
-        let shown: Vec<Value> = found.iter().map(told::entry).collect();
+        // As they are now; afterwards they say nothing any more.
+        let shown: Vec<Value> = memory.events(&EventQuery::these(&would.events)).await?.iter().map(told::entry).collect();
         let note = beside(&shown);
         let (shown, _) = told::bounded(Value::Array(shown), MOST_TOKENS);
-        Ok(object(json!({ "forgotten": !dry_run, "events": shown, "about_quotes": note })))
+        let mut answer = json!({ "forgotten": false, "events": shown, "about_quotes": note });
+        let gone = if asked.yes("dry_run") {
+            would
+        } else {
+            let forgot = memory.forget(&wish, None, &|_, _, _| {}).await?;
+            answer["forgotten"] = true.into();
+            let mut still: Vec<String> = forgot.notes.iter().map(|note| plain::one_line(note)).collect();
+            if let Some((with, all)) = forgot.snapshots.filter(|(with, _)| *with > 0) {
+                still.push(format!(
+                    "in {with} of {all} snapshots; `icecore forget --unfinished --history` on the command line takes it out of them"
+                ));
+            }
+            still.extend(forgot.gone.left.iter().map(|file| format!("in {}, which is the person's own to change", plain::one_line(file))));
+            answer["still_stands"] = still.into();
+            answer["tombstone"] = json!(forgot.tombstone);
+            forgot.gone
+        };
+        answer["files"] = json!(gone.places.len());
+        answer["messages"] = json!(gone.records);
+        answer["summaries"] = json!(gone.summaries.len());
+        Ok(object(answer))
     })
+}
+
+/// The first of these events that is nowhere.
+async fn missing(memory: &Memory, ids: &[EventId]) -> Result<Option<EventId>> {
+    let found = memory.events(&EventQuery::these(ids)).await?;
+    Ok(ids.iter().find(|id| !found.iter().any(|entry| entry.event.id == **id)).copied())
 }
 
 fn why(call: Call) -> Doing {

@@ -448,3 +448,103 @@ fn what_was_cut_short_is_noticed_and_finished() {
     assert!(places_of(&vault, MARK).is_empty());
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
+
+// What hooks wait with and gave, what models keep by the memory tool, and what other programs' histories bring
+#[test]
+fn the_newer_doors_are_forgotten_through_as_well() {
+    let mut vault = Vault::new();
+    vault.at(TUESDAY);
+    let folder = tempfile::TempDir::new().unwrap();
+    let session = |event: &str, more: Value| {
+        let mut fields = json!({ "session_id": "s1", "cwd": folder.path(), "hook_event_name": event });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fields.to_string()
+    };
+    // Given by a hook, and kept in the list of what was given; heard by one; and waiting to be written.
+    vault.remember(&[&format!("The lantern rule: {}", canary(0)), "--priority", "P0"]);
+    let given = vault.feed(&["hook", "session-start"], session("SessionStart", json!({ "source": "startup" })).as_bytes());
+    assert!(given.out.contains(MARK), "{given:?}");
+    vault.feed(&["hook", "user-prompt-submit"], session("UserPromptSubmit", json!({ "prompt": lines(1) })).as_bytes());
+    let summary = format!("We talked of {}.", canary(2));
+    vault.feed(&["hook", "post-compact"], session("PostCompact", json!({ "trigger": "auto", "compact_summary": summary })).as_bytes());
+    {
+        let held = fs::File::create(vault.path(".icecore/lock")).unwrap();
+        held.lock().unwrap();
+        vault.feed(&["hook", "stop"], session("Stop", json!({ "last_assistant_message": lines(3) })).as_bytes());
+    }
+    assert!(
+        places_of(&vault, &format!("{MARK}03")).iter().any(|path| path.starts_with(".icecore/notes/hooks/")),
+        "{:?}",
+        places_of(&vault, &format!("{MARK}03"))
+    );
+    // By the memory tool: in the text, in a name, in what a file was before.
+    let tool = |input: Value| {
+        let said = vault.feed(&["memory-tool"], input.to_string().as_bytes());
+        assert_eq!(said.code, Some(0), "{said:?}");
+    };
+    tool(json!({ "command": "create", "path": "/memories/a.md", "file_text": lines(4) }));
+    tool(json!({ "command": "create", "path": "/memories/b.md", "file_text": lines(5) }));
+    tool(json!({ "command": "str_replace", "path": "/memories/b.md", "old_str": canary(5), "new_str": "nothing" }));
+    tool(json!({ "command": "create", "path": format!("/memories/{}.md", canary(6)), "file_text": control(6) }));
+    // Other programs' histories.
+    let put = |name: &str, value: Value| {
+        let place = folder.path().join(name);
+        fs::write(&place, value.to_string()).unwrap();
+        place.to_str().unwrap().to_owned()
+    };
+    let mem0 = json!({ "results": [{ "id": "f1", "memory": format!("Ann likes {}", canary(7)), "hash": "x", "created_at": "2024-01-05T10:00:00-08:00" }] });
+    let chatgpt = json!([{ "id": "c1", "title": canary(8), "create_time": 1_700_000_000.0, "current_node": "n1", "mapping": {
+        "n0": { "id": "n0", "message": null, "parent": null, "children": ["n1"] },
+        "n1": { "id": "n1", "parent": "n0", "children": [], "message": { "id": "n1", "author": { "role": "user" }, "create_time": 1_700_000_000.0, "content": { "content_type": "text", "parts": [lines(9)] } } } } }]);
+    let imports = [put("mem0.json", mem0), put("conversations.json", chatgpt)];
+    vault.ok(&["import", &imports[0], "--format", "mem0"]);
+    vault.ok(&["import", &imports[1], "--format", "chatgpt"]);
+    vault.ok(&["snapshot"]);
+    let missing: Vec<usize> =
+        [0, 1, 2, 3, 4, 5, 6, 7, 9].into_iter().filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty()).collect();
+    assert_eq!(missing, Vec::<usize>::new(), "these were not kept at all");
+
+    let words: Vec<String> = (0..10).map(canary).collect();
+    let all: Vec<&str> = ["forget", "--history", "--yes"].into_iter().chain(words.iter().flat_map(|words| ["--matching", words])).collect();
+    vault.ok(&all);
+    assert_eq!(places_of(&vault, MARK), Vec::<String>::new());
+    // What waited comes in without it; what is imported again stays out.
+    vault.feed(&["hook", "stop"], session("Stop", json!({ "last_assistant_message": "Good." })).as_bytes());
+    vault.ok(&["import", &imports[0], "--format", "mem0", "--again"]);
+    vault.ok(&["import", &imports[1], "--format", "chatgpt", "--again"]);
+    assert_eq!(places_of(&vault, MARK), Vec::<String>::new());
+    let kept: Vec<u8> =
+        files(&vault.root).into_iter().filter(|(path, _)| !path.starts_with(".git/")).flat_map(|(_, bytes)| bytes).collect();
+    for number in [1, 3, 4, 5, 9] {
+        assert!(has(&kept, &control(number)), "{number} was not to go");
+    }
+    assert_eq!(vault.run(&["verify"]).code, Some(0), "{:?}", vault.run(&["verify"]));
+}
+
+// Deleting a conversation leaves a vault that is whole, whether anything else was said on its days or not
+#[test]
+fn a_vault_is_whole_after_a_conversation_was_deleted() {
+    let mut vault = Vault::new();
+    for (day, conversation) in [("13", "trip"), ("13", "work"), ("14", "trip")] {
+        vault.at(&format!("2024-02-{day}T09:30:00+01:00"));
+        vault.ok(&[
+            "message",
+            "add",
+            &format!("We talked about the {conversation} at length"),
+            "--conversation",
+            conversation,
+            "--session",
+            "s",
+        ]);
+    }
+    vault.at("2024-02-26T06:00:00+01:00");
+    vault.ok(&["rollup"]);
+    assert_eq!(vault.run(&["verify"]).code, Some(0));
+    vault.ok(&["conversation", "delete", "trip", "--yes"]);
+    let verified = vault.run(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    vault.ok(&["rollup"]);
+    let verified = vault.run(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(vault.ok(&["zoom", "2024-02-13", "--summary"]).contains("work"));
+}

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::program::{Said, Vault, bare, program, said};
 
 /// What every hook must do, whatever it was sent: end with 0 and print one JSON object on one line, and nothing else.
-fn object(answer: &Said) -> Value {
+pub fn object(answer: &Said) -> Value {
     assert_eq!((answer.code, answer.err.as_str()), (Some(0), ""), "{answer:?}");
     assert_eq!(answer.out.matches('\n').count(), 1, "{answer:?}");
     let value = answer.json();
@@ -31,7 +31,7 @@ fn hook(vault: &Vault, event: &str, input: &Value) -> Value {
 }
 
 /// The text that a client is given.
-fn context(answer: &Value) -> &str {
+pub fn context(answer: &Value) -> &str {
     answer["hookSpecificOutput"]["additionalContext"].as_str().unwrap_or_default()
 }
 
@@ -53,7 +53,7 @@ fn told(session: &str, folder: &Path, event: &str, more: Value) -> Value {
 }
 
 /// A line of a Claude Code transcript.
-fn line(session: &str, folder: &Path, clock: &str, id: &str, role: &str, content: Value) -> String {
+pub fn line(session: &str, folder: &Path, clock: &str, id: &str, role: &str, content: Value) -> String {
     json!({
         "type": role, "uuid": id, "parentUuid": null, "sessionId": session, "timestamp": format!("2026-02-13T{clock}.000Z"), "cwd": folder,
         "version": "2.1.240", "isSidechain": false, "userType": "external", "message": { "role": role, "content": content },
@@ -75,7 +75,7 @@ fn texts(vault: &Vault) -> Vec<String> {
 }
 
 /// Waits until nobody reads ended sessions any more.
-fn settled(vault: &Vault) {
+pub fn settled(vault: &Vault) {
     let lock = vault.path(".icecore/session-end.lock");
     for _ in 0..600 {
         std::thread::sleep(Duration::from_millis(50));

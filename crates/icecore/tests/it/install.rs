@@ -1,107 +1,16 @@
 //! Connecting clients, as a person does it: a home in a temporary folder, the real program, and the files before and after.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::model::house;
-use crate::program::{Said, bare, program, said};
-
-/// A person's home, with a project in it.
-struct Person {
-    folder: TempDir,
-}
-
-impl Person {
-    fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        fs::create_dir_all(folder.path().join("project/.git")).unwrap();
-        fs::create_dir_all(folder.path().join("project/src")).unwrap();
-        Self { folder }
-    }
-
-    fn home(&self) -> PathBuf {
-        fs::canonicalize(self.folder.path()).unwrap()
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.home().join(path)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = bare(program());
-        // With the program on the search path, as after an installation.
-        let path = std::env::join_paths(
-            std::iter::once(Path::new(program()).parent().unwrap().to_owned())
-                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-        );
-        command.env("HOME", self.home()).env("PATH", path.unwrap()).current_dir(self.at("project/src")).args(arguments);
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Said {
-        said(self.command(arguments).output().unwrap())
-    }
-
-    fn ok(&self, arguments: &[&str]) -> Said {
-        let said = self.run(arguments);
-        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
-        said
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        self.ok(&[arguments, &["--json"]].concat()).json()
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        let place = self.at(path);
-        fs::create_dir_all(place.parent().unwrap()).unwrap();
-        fs::write(place, text).unwrap();
-    }
-
-    fn read(&self, path: &str) -> String {
-        fs::read_to_string(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-    }
-
-    /// Every file and folder, with what is in it and its mode.
-    fn everything(&self) -> BTreeMap<String, (u32, String)> {
-        fn walk(folder: &Path, found: &mut BTreeMap<String, (u32, String)>) {
-            for entry in fs::read_dir(folder).unwrap().flatten() {
-                let path = entry.path();
-                let mode = entry.metadata().unwrap().permissions().mode();
-                let name = path.display().to_string();
-                if entry.file_type().unwrap().is_symlink() {
-                    found.insert(name, (0, fs::read_link(&path).unwrap().display().to_string()));
-                } else if path.is_dir() {
-                    found.insert(name, (mode, String::new()));
-                    walk(&path, found);
-                } else {
-                    found.insert(name, (mode, fs::read_to_string(&path).unwrap()));
-                }
-            }
-        }
-        let mut found = BTreeMap::new();
-        walk(&self.home(), &mut found);
-        found
-    }
-
-    fn state(&self, client: &str) -> Vec<String> {
-        let told = self.json(&["install"]);
-        let one = told["clients"].as_array().unwrap().iter().find(|one| one["client"] == client).unwrap();
-        one["files"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|file| format!("{} {}", file["what"].as_str().unwrap(), file["state"].as_str().unwrap()))
-            .collect()
-    }
-}
+use crate::person::Person;
+use crate::program::{bare, program, said};
 
 const CLIENTS: [(&str, &[&str], &[&str]); 5] = [
     ("claude-code", &[".claude/settings.json", ".claude.json"], &[".claude/settings.json", ".mcp.json"]),

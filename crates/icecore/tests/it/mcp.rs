@@ -75,7 +75,7 @@ fn request(id: u64, method: &str, mut params: Value, modern: bool) -> Value {
 }
 
 /// The program as an assistant's client starts it.
-struct Piped {
+pub struct Piped {
     child: Child,
     told: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -85,7 +85,7 @@ struct Piped {
 
 impl Piped {
     /// Starts it; nothing is said yet.
-    fn start(mut command: Command, modern: bool) -> Self {
+    pub fn start(mut command: Command, modern: bool) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (send, lines) = channel();
         let out = child.stdout.take().unwrap();
@@ -112,14 +112,19 @@ impl Piped {
 
     /// In the one before, with the handshake done.
     fn legacy(vault: &Vault, arguments: &[&str]) -> Self {
-        let mut piped = Self::start(vault.command(&[&["mcp"], arguments].concat()), false);
+        Self::greeted(vault.command(&[&["mcp"], arguments].concat()))
+    }
+
+    /// Likewise, started by whatever its client's settings say.
+    pub fn greeted(command: Command) -> Self {
+        let mut piped = Self::start(command, false);
         let hello = json!({ "protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": { "name": "tests", "version": "1" } });
         piped.gets("initialize", hello);
         piped.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
         piped
     }
 
-    fn say(&mut self, line: impl AsRef<[u8]>) {
+    pub fn say(&mut self, line: impl AsRef<[u8]>) {
         let told = self.told.as_mut().unwrap();
         told.write_all(line.as_ref()).unwrap();
         told.write_all(b"\n").unwrap();
@@ -145,7 +150,7 @@ impl Piped {
     }
 
     /// Likewise, where nothing may fail.
-    fn gets(&mut self, method: &str, params: Value) -> Value {
+    pub fn gets(&mut self, method: &str, params: Value) -> Value {
         let answer = self.ask(method, params);
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].clone()
@@ -162,7 +167,7 @@ impl Piped {
     }
 
     /// What a tool answers, which must be no error, and the same twice: as an object and as text.
-    fn told(&mut self, name: &str, arguments: Value) -> Value {
+    pub fn told(&mut self, name: &str, arguments: Value) -> Value {
         let result = self.call(name, arguments);
         well_told(name, &result)
     }
@@ -176,7 +181,7 @@ impl Piped {
     }
 
     /// Ends its input; it must end soon and well.
-    fn ends(mut self) -> Duration {
+    pub fn ends(mut self) -> Duration {
         drop(self.told.take());
         let began = Instant::now();
         loop {

@@ -57,6 +57,11 @@ impl Vault {
         vault
     }
 
+    /// A vault that is there already.
+    pub fn opened(root: PathBuf) -> Self {
+        Self { root, _folder: TempDir::new().unwrap(), now: NOW.into() }
+    }
+
     /// The same vault at another moment.
     pub fn at(&mut self, now: &str) -> &mut Self {
         self.now = now.into();

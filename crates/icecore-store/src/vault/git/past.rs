@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 use icecore_domain::forget::{FORGOTTEN, Fate, Scrub};
 use icecore_domain::plain;
 
-use super::{APART, Door, head, neutral, new_repository, succeed};
+use super::{APART, Door, head, join, neutral, new_repository, succeed};
 use crate::{Error, Result, Rewritten};
 
 /// The files of the past by what they hold: each content by its name, with every path it stood at.
@@ -156,6 +156,7 @@ pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
     let apart = door.private(APART);
     let outcome = (|| {
         let folder = new_repository(door, &apart)?;
+        join::keep_others(root, &folder)?;
         let mut export = neutral(root, &root.join(".git"));
         let arguments = [
             "fast-export",

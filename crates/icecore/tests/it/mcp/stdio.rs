@@ -204,6 +204,9 @@ fn a_day_with_the_tools() {
         assert_eq!(piped.told("forget", json!({ "text": format!("{text} on sundays"), "reason": "wrong" }))["forgotten"], true);
         let found = piped.told("recall", json!({ "query": text }));
         assert!(found["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != changed["id"]), "{found}");
+        let places =
+            ["memory/ledger.jsonl", "recall/pack.md"].map(|file| vault.read(file).to_lowercase().contains(&format!("{text} on sundays")));
+        assert_eq!(places, [false, false], "the words are gone, not only taken back");
         assert!(piped.refused("forget", json!({ "text": format!("{text} on sundays") })).contains("no event"));
         piped.ends();
     }

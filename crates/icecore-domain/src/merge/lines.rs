@@ -1,0 +1,155 @@
+//! Files that only grow, line by line.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Sides;
+use crate::calendar::Moment;
+
+/// Where a line of JSON may say when it was written.
+const TIMES: [&str; 6] = ["ts", "recorded", "at", "captured", "archived", "finished"];
+
+/// The lines of a text that say something, without their ends.
+pub(super) fn of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
+}
+
+/// The lines as a text.
+pub(super) fn text<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for line in lines {
+        out.extend_from_slice(line);
+        out.push(b'\n');
+    }
+    out
+}
+
+/// Two sequences as one, each in its own order; of their next ones the smaller goes first, and what both have next goes once.
+pub(super) fn woven<T: Clone>(ours: &[T], theirs: &[T], order: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    let (mut ours, mut theirs) = (ours.iter().peekable(), theirs.iter().peekable());
+    let mut all = Vec::new();
+    while let (Some(one), Some(other)) = (ours.peek(), theirs.peek()) {
+        let order = order(one, other);
+        if order.is_eq() {
+            theirs.next();
+        }
+        let next = if order.is_le() { ours.next() } else { theirs.next() };
+        all.extend(next.cloned());
+    }
+    all.extend(ours.chain(theirs).cloned());
+    all
+}
+
+/// How often a line is to be there: what one side did to it is done, and what both did is done once.
+fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
+    if ours == base {
+        theirs
+    } else if theirs == base {
+        ours
+    } else if ours > base && theirs > base {
+        ours.max(theirs)
+    } else {
+        ours.min(theirs)
+    }
+}
+
+fn counts(text: &[u8]) -> HashMap<&[u8], usize> {
+    let mut counts = HashMap::new();
+    for line in of(text) {
+        *counts.entry(line).or_default() += 1;
+    }
+    counts
+}
+
+/// When a line of JSON was written, if it says so.
+fn time(line: &[u8]) -> Option<Timestamp> {
+    let Value::Object(fields) = serde_json::from_slice(line).ok()? else { return None };
+    let moment = |name: &&str| Moment::read(fields.get(*name)?.as_str()?).map(|read| read.moment.at());
+    TIMES.iter().find_map(moment)
+}
+
+/// Every line by set theory: what both began with and neither took out, then what either added, in the order of time.
+pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
+    let (base, ours, theirs) = (counts(sides.base), counts(sides.ours), counts(sides.theirs));
+    let count = |counts: &HashMap<&[u8], usize>, line: &[u8]| counts.get(line).copied().unwrap_or(0);
+    let mut left: HashMap<&[u8], usize> = HashMap::new();
+    for line in ours.keys().chain(theirs.keys()) {
+        left.insert(line, wanted(count(&base, line), count(&ours, line), count(&theirs, line)));
+    }
+    let mut take = |line: &[u8]| left.get_mut(line).filter(|left| **left > 0).map(|left| *left -= 1).is_some();
+    let mut kept: Vec<&[u8]> = of(sides.base).filter(|line| take(line)).collect();
+    // A line without a time belongs to the one before it.
+    let added = |text| {
+        let mut last = Timestamp::MIN;
+        let mut added = Vec::new();
+        for line in of(text).filter(|line| !base.contains_key(line)) {
+            last = time(line).unwrap_or(last);
+            added.push((last, line));
+        }
+        added
+    };
+    let all = woven(&added(sides.ours), &added(sides.theirs), Ord::cmp);
+    kept.extend(all.into_iter().map(|(_, line)| line).filter(|line| take(line)));
+    // More of a line than both began with.
+    let more: BTreeMap<&[u8], usize> = left.into_iter().filter(|(_, left)| *left > 0).collect();
+    kept.extend(more.into_iter().flat_map(|(line, left)| std::iter::repeat_n(line, left)));
+    text(kept)
+}
+
+/// Text to which both sides have only added; `None` if one of them has changed what was there.
+pub(super) fn grown(sides: Sides<'_>) -> Option<Vec<u8>> {
+    let mut base = sides.base;
+    if base.is_empty() {
+        // Both have begun the file, and what they begin it with is the same.
+        let same: usize = (sides.ours.split_inclusive(|byte| *byte == b'\n'))
+            .zip(sides.theirs.split_inclusive(|byte| *byte == b'\n'))
+            .take_while(|(one, other)| one == other && one.ends_with(b"\n"))
+            .map(|(one, _)| one.len())
+            .sum();
+        base = &sides.ours[..same];
+    }
+    let (ours, theirs) = (sides.ours.strip_prefix(base)?, sides.theirs.strip_prefix(base)?);
+    if !base.is_empty() && !base.ends_with(b"\n") {
+        return None;
+    }
+    let (ours, theirs) = (entries(ours), entries(theirs));
+    // With headings between them, lines have their meaning from where they stand.
+    let is_plain = |entries: &[Vec<u8>]| entries.iter().all(|entry| clock(entry).is_some());
+    let added = if is_plain(&ours) && is_plain(&theirs) {
+        woven(&ours, &theirs, |one, other| (clock(one), one).cmp(&(clock(other), other)))
+    } else if ours <= theirs {
+        [ours, theirs].concat()
+    } else {
+        [theirs, ours].concat()
+    };
+    Some([base.to_vec(), added.concat()].concat())
+}
+
+/// The lines of a text, each with those that belong to it.
+fn entries(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut entries: Vec<Vec<u8>> = Vec::new();
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        match entries.last_mut() {
+            Some(entry) if clock(line).is_none() => entry.extend_from_slice(line),
+            _ => entries.push(line.to_vec()),
+        }
+    }
+    for entry in &mut entries {
+        if !entry.ends_with(b"\n") {
+            entry.push(b'\n');
+        }
+    }
+    entries
+}
+
+/// The time that a line of a log begins with: `- 09:30 …`, or a whole moment.
+fn clock(line: &[u8]) -> Option<&[u8]> {
+    let word = line.strip_prefix(b"- ")?.split(|byte| byte.is_ascii_whitespace()).next()?;
+    let digits = |word: &[u8]| word.iter().all(u8::is_ascii_digit);
+    let is_clock = word.len() == 5 && digits(&word[..2]) && word[2] == b':' && digits(&word[3..]);
+    let is_moment = || std::str::from_utf8(word).is_ok_and(|word| Moment::read(word).is_some());
+    (is_clock || is_moment()).then_some(word)
+}

@@ -1,0 +1,53 @@
+//! Summaries: every accepted version of every period. What both machines have pressed keeps both, one version after the other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{Sides, lines};
+use crate::record::SessionKey;
+use crate::summary::{Period, Summary};
+
+/// By set theory; then two sessions that were given the same number get two, and two versions of the same number likewise. The one
+/// that was made first keeps it.
+pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
+    let merged = lines::merge(sides);
+    let (mut sessions, mut given): (HashMap<Period, SessionKey>, HashMap<SessionKey, Period>) = (HashMap::new(), HashMap::new());
+    let mut numbers: BTreeMap<jiff::civil::Date, BTreeSet<u32>> = BTreeMap::new();
+    let read: Vec<(&[u8], Option<Summary>)> = lines::of(&merged).map(|line| (line, Summary::read(line.trim_ascii()).ok())).collect();
+    for summary in read.iter().filter_map(|(_, summary)| summary.as_ref()) {
+        if let Period::Session { day, number } = summary.period {
+            numbers.entry(day).or_default().insert(number);
+        }
+    }
+    let mut versions: HashMap<Period, BTreeSet<u32>> = HashMap::new();
+    let mut out = Vec::new();
+    for (line, summary) in read {
+        let Some(mut summary) = summary else {
+            out.extend(lines::text([line]));
+            continue;
+        };
+        let before = (summary.period, summary.version);
+        if let (Period::Session { day, .. }, Some(key)) = (summary.period, summary.session.clone()) {
+            let owner = sessions.entry(summary.period).or_insert_with(|| key.clone()).clone();
+            if let Some(period) = given.get(&key).filter(|_| owner != key) {
+                summary.period = *period;
+            } else if owner != key {
+                let taken = numbers.entry(day).or_default();
+                let number = taken.last().copied().unwrap_or(0) + 1;
+                taken.insert(number);
+                summary.period = Period::Session { day, number };
+                sessions.insert(summary.period, key.clone());
+            }
+            given.entry(key).or_insert(summary.period);
+        }
+        let known = versions.entry(summary.period).or_default();
+        if known.contains(&summary.version) {
+            summary.version = known.last().copied().unwrap_or(0) + 1;
+        }
+        known.insert(summary.version);
+        match before == (summary.period, summary.version) {
+            true => out.extend(lines::text([line])),
+            false => out.extend_from_slice(summary.line().as_bytes()),
+        }
+    }
+    out
+}

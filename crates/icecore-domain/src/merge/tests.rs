@@ -1,0 +1,293 @@
+//! Merging, as tables and by set theory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn event(id: &str, time: &str, content: &str, rest: &str) -> String {
+    format!(
+        r#"{{"ts":"2026-02-13T{time}:00+01:00","id":"EVT-20260213-{id}","type":"fact","priority":"P1","content":"{content}","source":"live"{rest}}}"#
+    )
+}
+
+fn joined(lines: &[&str]) -> Vec<u8> {
+    lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
+}
+
+fn merged(path: &str, base: &[&str], ours: &[&str], theirs: &[&str]) -> Result<Vec<String>, Clash> {
+    let (base, ours, theirs) = (joined(base), joined(ours), joined(theirs));
+    match merge(path, Sides { base: &base, ours: &ours, theirs: &theirs }, false)? {
+        Merged::Whole(bytes) => Ok(String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()),
+        Merged::ByLines => Ok(vec!["BY LINES".into()]),
+    }
+}
+
+/// Both ways round: the same comes out.
+fn check(path: &str, base: &[&str], ours: &[&str], theirs: &[&str], wanted: &[&str]) {
+    assert_eq!(merged(path, base, ours, theirs).unwrap(), wanted, "{path}");
+    assert_eq!(merged(path, base, theirs, ours).unwrap(), wanted, "{path}, the other way round");
+}
+
+#[test]
+fn the_ledger_has_what_either_added_and_neither_took_out() {
+    let (one, two) = (&*event("001", "09:00", "one", ""), &*event("002", "09:01", "two", ""));
+    let (three, four) = (&*event("003", "09:02", "three", ""), &*event("004", "09:03", "four", ""));
+    let ledger = layout::LEDGER;
+    check(ledger, &[one], &[one, two], &[one, three], &[one, two, three]);
+    // What a compaction moved out stays out, also if the other side only added.
+    check(ledger, &[one, two], &[two, three], &[one, two, four], &[two, three, four]);
+    // Both moved it out.
+    check(ledger, &[one, two], &[two, three], &[two, four], &[two, three, four]);
+    // Both have it, once.
+    check(ledger, &[one], &[one, two, three], &[one, two, four], &[one, two, three, four]);
+    // A line that is no event is a line.
+    check(ledger, &[one, "what?"], &[one, two], &[one, "what?", three], &[one, two, three]);
+}
+
+#[test]
+fn what_was_forgotten_wins() {
+    let (one, two, three) = (&*event("001", "09:00", "one", ""), &*event("002", "09:01", "two", ""), &*event("003", "09:02", "three", ""));
+    let gone = &*event("001", "09:00", "[forgotten]", "");
+    let ledger = layout::LEDGER;
+    // It stays where it was, so that what refers to it stands behind it.
+    check(ledger, &[one, two], &[gone, two], &[one, two, three], &[gone, two, three]);
+    // Forgotten here and archived there: the archive has it.
+    check(ledger, &[one, two], &[gone, two], &[two, three], &[two, three]);
+    // Forgotten here and changed by hand there.
+    check(ledger, &[one], &[gone], &[&event("001", "09:00", "uno", "")], &[gone]);
+}
+
+#[test]
+fn an_id_never_means_two_things() {
+    let (here, there) = (&*event("001", "09:00", "here", ""), &*event("001", "09:01", "there", ""));
+    let clash = merged(layout::LEDGER, &[], &[here], &[there]).unwrap_err();
+    let told = clash.to_string();
+    for word in ["EVT-20260213-001", "“here”", "“there”", "icecore merge"] {
+        assert!(told.contains(word), "{told}");
+    }
+    // What both machines made of the same is one thing.
+    let later = &*event("001", "09:05", "here", "");
+    check(layout::LEDGER, &[], &[here], &[later], &[here]);
+    // One event, changed by two hands.
+    let base = &*event("001", "09:00", "as it was", "");
+    assert!(matches!(merged(layout::LEDGER, &[base], &[here], &[there]), Err(Clash::Changed { .. })));
+    // Changed by hand and archived.
+    assert!(matches!(merged(layout::LEDGER, &[base], &[here], &[]), Err(Clash::Changed { .. })));
+}
+
+#[test]
+fn archives_have_each_line_in_one_batch() {
+    let path = "memory/ledger-archive-2026.jsonl";
+    let (one, two, three) = (&*event("001", "09:00", "one", ""), &*event("002", "09:01", "two", ""), &*event("003", "09:02", "three", ""));
+    let head = |time: &str, lines: usize| format!(r#"{{"archived":"2026-02-14T{time}:00+01:00","why":"compaction","lines":{lines}}}"#);
+    let (early, late, one_less) = (&*head("03:00", 2), &*head("04:00", 2), &*head("04:00", 1));
+    check(path, &[], &[early, one, two], &[late, two, three], &[early, one, two, one_less, three]);
+    // The whole batch again is no batch.
+    check(path, &[], &[early, one, two], &[late, one, two], &[early, one, two]);
+    // Forgotten in one of them.
+    let gone = &*event("002", "09:01", "[forgotten]", "");
+    check(path, &[early, one, two], &[early, one, gone], &[early, one, two, one_less, three], &[early, one, gone, one_less, three]);
+    check(path, &[], &[early, one, two], &[late, gone, three], &[early, one, gone, one_less, three]);
+    // Pruned on one machine, compacted on the other.
+    let file = |name: &str, lines: &[&str]| (name.parse::<DocPath>().unwrap(), joined(lines));
+    let files = [file("memory/archive/2026-Q1.jsonl", &[early, one, two]), file(path, &[late, two, three])];
+    let changed = once(&files);
+    assert_eq!(changed, BTreeMap::from([file(path, &[one_less, three])]));
+    assert!(once(&[files[0].clone()]).is_empty());
+}
+
+#[test]
+fn summaries_keep_every_version_under_a_number_of_its_own() {
+    let moment = |time: &str| crate::calendar::Moment::read(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment;
+    let day = |version: u32, time: &str, said: &str| {
+        let summary = crate::summary::Summary {
+            period: "2026-02-13".parse().unwrap(),
+            version,
+            session: None,
+            start: moment("01:00"),
+            end: moment("02:00"),
+            headline: said.into(),
+            body: String::new(),
+            messages: 1,
+            states: 0,
+            recorded: moment(time),
+            source: crate::hash::Hash::of(said.as_bytes()),
+            log: None,
+            sources: Vec::new(),
+            maker: crate::summary::Maker::Extract,
+            provisional: true,
+            importance: crate::summary::Importance::Ordinary,
+            left_out: Vec::new(),
+            cost: Default::default(),
+            similar: None,
+        };
+        summary.line().trim_end().to_owned()
+    };
+    let (ours, theirs) = (day(1, "03:00", "ours"), day(1, "03:30", "theirs"));
+    let out = merged(layout::SUMMARIES, &[], &[&ours], &[&theirs]).unwrap();
+    let versions: Vec<(u32, String)> = out
+        .iter()
+        .map(|line| crate::summary::Summary::read(line.as_bytes()).unwrap())
+        .map(|summary| (summary.version, summary.headline))
+        .collect();
+    assert_eq!(versions, [(1, "ours".into()), (2, "theirs".into())]);
+}
+
+#[test]
+fn logs_grow_on_both_sides() {
+    let log = "memory/2026-02-13.md";
+    let title = "# 2026-02-13 Friday, 2026-W07";
+    check(
+        log,
+        &[title, "", "- 09:00 a"],
+        &[title, "", "- 09:00 a", "- 09:10 b", "  and more"],
+        &[title, "", "- 09:00 a", "- 09:05 c"],
+        &[title, "", "- 09:00 a", "- 09:05 c", "- 09:10 b", "  and more"],
+    );
+    check(log, &[], &[title, "", "- 09:00 a"], &[title, "", "- 08:00 b"], &[title, "", "- 08:00 b", "- 09:00 a"]);
+    // A line that was changed is for a merge of lines.
+    check(log, &["- 09:00 a"], &["- 09:00 A", "- 09:10 b"], &["- 09:00 a", "- 09:05 c"], &["BY LINES"]);
+}
+
+#[test]
+fn every_file_is_merged_by_its_kind() {
+    for (path, wanted) in [
+        (layout::LEDGER, How::Ledger),
+        ("memory/archive/2026-Q1.jsonl", How::Archive),
+        (layout::SUMMARIES, How::Summaries),
+        (layout::FORGOTTEN, How::Lines),
+        (layout::RUNS, How::Lines),
+        ("memory/messages/2026-02-13.jsonl", How::Lines),
+        ("memory/snapshots/2026-02-13.jsonl", How::Lines),
+        ("memory/tool-versions/2026-02.jsonl", How::Lines),
+        ("conversations/trip/turn-log.jsonl", How::Lines),
+        ("memory/tool/plan.jsonl", How::Own),
+        ("memory/2026-02-13.md", How::Grown),
+        (layout::INTEGRITY_LOG, How::Grown),
+        ("knowledge/consolidation-reports/2026-02-13.md", How::Grown),
+        (layout::OPEN_LOOPS, How::Derived),
+        (layout::RECALL, How::Derived),
+        (layout::UPLOAD, How::Derived),
+        (layout::LAST_DAY, How::Derived),
+        ("primers/daily/2026-02-13.md", How::View),
+        ("knowledge/entities/apollo.md", How::Page),
+        ("memory/memories/a.md", How::Page),
+        ("USER.md", How::Own),
+        (layout::CONFIG, How::Own),
+        (layout::TRIGGERS, How::Own),
+    ] {
+        assert_eq!(how(path), wanted, "{path}");
+    }
+}
+
+#[test]
+fn our_ids_give_way_with_everything_that_names_them() {
+    let base = joined(&[&event("001", "08:00", "known to both", "")]);
+    let with = |lines: &[&str]| [base.clone(), joined(lines)].concat();
+    let ours = with(&[&event("002", "09:00", "ours", ""), &event("003", "09:10", "ours too", r#","supersedes":"EVT-20260213-002""#)]);
+    let theirs = with(&[&event("002", "09:05", "theirs", "")]);
+    let map = renumbering(&[&base], &[&ours], &[&theirs], &BTreeSet::new()).unwrap();
+    let told: Vec<String> = map.iter().map(|(old, new)| format!("{old} {new}")).collect();
+    assert_eq!(told, ["EVT-20260213-002 EVT-20260213-003", "EVT-20260213-003 EVT-20260213-004"]);
+    let renamed = rename(layout::LEDGER, &ours, &map).unwrap();
+    let Merged::Whole(all) = merge(layout::LEDGER, Sides { base: &base, ours: &renamed, theirs: &theirs }, false).unwrap() else {
+        panic!()
+    };
+    let ledger = crate::ledger::Ledger::read(&all, None);
+    let said: Vec<(String, &str)> =
+        ledger.entries().iter().map(|entry| (entry.event.id.to_string()[13..].to_owned(), entry.event.content.as_str())).collect();
+    assert_eq!(said, [("001".into(), "known to both"), ("002".into(), "theirs"), ("003".into(), "ours"), ("004".into(), "ours too")]);
+    assert_eq!(ledger.entries()[3].event.supersedes, [ledger.entries()[2].event.id]);
+    let text = |path: &str, text: &str| rename(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap());
+    assert_eq!(text("knowledge/entities/a.md", "- x (EVT-20260213-002)\n").unwrap(), "- x (EVT-20260213-003)\n");
+    assert_eq!(text("a.md", "EVT-20260213-0021 EVT-20260213-001"), None);
+    // A conversation counts its own, and words stay as they were said.
+    assert_eq!(text(layout::FORGOTTEN, r#""conversations/x/events.jsonl#EVT-20260213-002""#), None);
+    assert_eq!(text("memory/messages/2026-02-13.jsonl", "EVT-20260213-002"), None);
+    // On a day of ours alone, nothing gives way.
+    assert!(renumbering(&[&base], &[&ours], &[&base], &BTreeSet::new()).unwrap().is_empty());
+}
+
+#[test]
+fn a_checkpoint_says_what_both_have_done() {
+    let one = r#"{"last_processed_event_id":"EVT-20260213-009","last_run_ts":"2026-02-13T03:00:00+01:00","events_processed":9,"distilled":{"sessions":{"a":1,"b":1},"logs":{}}}"#;
+    let other = r#"{"last_run_ts":"2026-02-12T03:00:00+01:00","distilled":{"sessions":{"a":2,"c":1},"logs":{}}}"#;
+    let out = merged(layout::CHECKPOINT, &[], &[one], &[other]).unwrap().concat();
+    let out: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(out["last_run_ts"], "2026-02-12T03:00:00+01:00");
+    assert_eq!(out["distilled"]["sessions"], serde_json::json!({"b": 1, "c": 1}));
+    assert_eq!(out.get("last_processed_event_id"), None);
+}
+
+fn sets() -> impl Strategy<Value = BTreeSet<u8>> {
+    proptest::collection::btree_set(0_u8..12, 0..9)
+}
+
+fn line_of(number: u8, kind: bool) -> String {
+    let time = format!("09:{:02}", number % 7);
+    if kind {
+        event(&format!("{:03}", number + 1), &time, &format!("said {number}"), "")
+    } else {
+        format!(r#"{{"ts":"2026-02-13T{time}:00+01:00","n":{number}}}"#)
+    }
+}
+
+fn text_of(set: &BTreeSet<u8>, kind: bool) -> Vec<u8> {
+    set.iter().flat_map(|&number| format!("{}\n", line_of(number, kind)).into_bytes()).collect()
+}
+
+fn three_way(kind: bool, base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
+    let path = if kind { layout::LEDGER } else { layout::RUNS };
+    let Merged::Whole(bytes) = merge(path, Sides { base, ours, theirs }, false).unwrap() else { panic!() };
+    bytes
+}
+
+fn lines_in(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8(bytes.to_vec()).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+proptest! {
+    #[test]
+    fn lines_are_those_of_set_theory(base in sets(), ours in sets(), theirs in sets(), kind: bool) {
+        let wanted: BTreeSet<u8> = (0..12)
+            .filter(|n| {
+                let (b, o, t) = (base.contains(n), ours.contains(n), theirs.contains(n));
+                if b { o && t } else { o || t }
+            })
+            .collect();
+        let (b, o, t) = (text_of(&base, kind), text_of(&ours, kind), text_of(&theirs, kind));
+        let one = three_way(kind, &b, &o, &t);
+        prop_assert_eq!(lines_in(&one), lines_in(&text_of(&wanted, kind)));
+        // The other way round, the very bytes, unless one side has nothing new: then its file is taken as it is.
+        let other = three_way(kind, &b, &t, &o);
+        prop_assert_eq!(lines_in(&other), lines_in(&one));
+        if b != o && b != t {
+            prop_assert_eq!(&other, &one);
+        }
+        // Once more changes nothing.
+        prop_assert_eq!(three_way(kind, &one, &one, &one), one.clone());
+        prop_assert_eq!(lines_in(&three_way(kind, &b, &one, &t)), lines_in(&one));
+        prop_assert_eq!(lines_in(&three_way(kind, &b, &o, &one)), lines_in(&one));
+    }
+
+    #[test]
+    fn three_machines_come_to_the_same(base in sets(), a in sets(), b in sets(), c in sets(), kind: bool) {
+        let (o, a, b, c) = (text_of(&base, kind), text_of(&a, kind), text_of(&b, kind), text_of(&c, kind));
+        let left = three_way(kind, &o, &three_way(kind, &o, &a, &b), &c);
+        let right = three_way(kind, &o, &a, &three_way(kind, &o, &b, &c));
+        prop_assert_eq!(lines_in(&left), lines_in(&right));
+    }
+
+    #[test]
+    fn no_bytes_can_upset_it(base in proptest::collection::vec(any::<u8>(), 0..80), ours in proptest::collection::vec(any::<u8>(), 0..80), theirs in proptest::collection::vec(any::<u8>(), 0..80)) {
+        for path in [layout::LEDGER, "memory/ledger-archive-2026.jsonl", layout::SUMMARIES, layout::RUNS, "memory/2026-02-13.md", layout::CHECKPOINT, layout::INTEGRITY, "primers/daily/2026-02-13.md"] {
+            let _ = merge(path, Sides { base: &base, ours: &ours, theirs: &theirs }, false);
+        }
+        let map = Renumbering::from([("EVT-20260213-001".parse().unwrap(), "EVT-20260213-002".parse().unwrap())]);
+        let _ = rename(layout::LEDGER, &ours, &map);
+    }
+}

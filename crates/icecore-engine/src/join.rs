@@ -1,0 +1,304 @@
+//! Two machines on one memory: what the other one has done comes in, and everything holds afterwards that held before.
+//!
+//! What people wrote by hand is taken in first, so that pages are views and nothing else. Ids that both machines gave are settled
+//! before the files are merged, because only here every file that names one can be seen. Then git merges, file by file; what was
+//! forgotten on either machine is forgotten here too; what is derived is made anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use icecore_domain::forget::Tombstones;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::integrity::{self, Prefix};
+use icecore_domain::merge::{self, Renumbering};
+use icecore_domain::plain;
+use icecore_store::{Error as StoreError, Fork, Joined, LedgerText, MERGED, SETTLED};
+use serde::Serialize;
+
+use crate::curate::Curated;
+use crate::forget::Forget;
+use crate::rollup::{Asking, Watch};
+use crate::tend::Verdict;
+use crate::{Error, Memory, Result};
+
+/// The note with the tombstones that were carried out on this machine, and the last merge that was settled.
+const HERE: &str = "machine.json";
+
+/// The note of ids that are being given anew.
+const RENUMBERING: &str = "renumbering.json";
+
+/// Ids that are being given anew, and the files that name them as they were.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Begun {
+    ids: BTreeMap<String, String>,
+    files: BTreeMap<String, (usize, String)>,
+}
+
+/// What a merge came to.
+#[derive(Debug, Serialize)]
+pub struct Merged {
+    /// What was merged.
+    pub from: String,
+    /// Whether there was anything.
+    pub new: bool,
+    /// Ids of ours that gave way to theirs, and what they are now.
+    pub renumbered: Vec<(EventId, EventId)>,
+    /// Files in which something was forgotten that was forgotten on the other machine.
+    pub forgotten: Vec<String>,
+    /// How things stand now, if both sides had something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+/// What this machine alone knows.
+#[derive(Debug, Default, Clone, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Here {
+    /// Tombstones that were carried out here.
+    #[serde(default)]
+    pub carried_out: BTreeSet<String>,
+    /// The last merge of somebody else's that was settled here.
+    #[serde(default)]
+    pub settled: Option<String>,
+}
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+impl Memory {
+    /// What this machine knows for itself; `None` if it never wrote it down.
+    pub(crate) async fn here(&self) -> Result<Option<Here>> {
+        Ok(self.store.note(&path(HERE)?).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    pub(crate) async fn keep_here(&self, here: &Here) -> Result<()> {
+        Ok(self.store.put_note(&path(HERE)?, &serde_json::to_vec(here).unwrap_or_default()).await?)
+    }
+
+    /// Notes that everything that was forgotten anywhere is forgotten here.
+    pub(crate) async fn note_carried_out(&self) -> Result<()> {
+        let mut here = self.here().await?.unwrap_or_default();
+        here.carried_out = self.tombstones().all().iter().map(|stone| stone.id.clone()).collect();
+        self.keep_here(&here).await
+    }
+
+    /// Tombstones that another machine has set and that were not carried out here.
+    pub(crate) async fn carried_in(&self) -> Result<BTreeSet<String>> {
+        let stones = self.tombstones();
+        if stones.is_empty() || !self.history.is_shared().await {
+            return Ok(BTreeSet::new());
+        }
+        let here = self.here().await?.unwrap_or_default();
+        Ok(stones.all().iter().map(|stone| stone.id.clone()).filter(|id| !here.carried_out.contains(id)).collect())
+    }
+
+    /// Merges what another machine has done; without a name, what this one follows.
+    pub async fn merge_in(&self, other: Option<&str>, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Merged> {
+        if self.looks_back().await? {
+            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can be merged".into()));
+        }
+        let unfinished = self.history.unfinished().await?;
+        if let Some(unfinished) = unfinished.as_ref().filter(|unfinished| !unfinished.open.is_empty()) {
+            let files: Vec<&str> = unfinished.open.iter().map(String::as_str).take(5).collect();
+            return Err(StoreError::Unsettled(format!(
+                "a merge waits for you in {}. Put the two together, `git add` it, and `icecore merge` goes on; `git merge --abort` takes it back",
+                files.join(", ")
+            ))
+            .into());
+        }
+        let (fork, renumbered) = {
+            let _alone = self.claim_night().await?;
+            self.finish_renumbering().await?;
+            self.renew_tombstones().await?;
+            self.notice_all().await?;
+            let mut curated = Curated::default();
+            self.adopt_edits(&mut curated).await?;
+            self.rebuild_views(&mut curated).await?;
+            self.refresh_loops().await?;
+            watch("looking at the other machine", 0, 0);
+            // A merge that died before its end is ended by this.
+            self.history.snapshot("before a merge", self.clock.now()).await?;
+            if unfinished.is_some() {
+                self.settle_merge(true).await?;
+            }
+            let fork = self.history.fork(other).await?;
+            let renumbered = if fork.nothing || fork.forward { Renumbering::new() } else { self.make_way(&fork).await? };
+            if !fork.nothing {
+                watch("merging", 0, 0);
+                match self.history.join(&fork).await {
+                    Ok(Joined::Whole) => {}
+                    Ok(Joined::Open { files, left: true }) => return Err(open(&fork, &files, true)),
+                    other => {
+                        // As if nothing had been tried.
+                        let back: Renumbering = renumbered.iter().map(|(old, new)| (*new, *old)).collect();
+                        self.renumber(&back).await?;
+                        return Err(match other {
+                            Ok(Joined::Open { files, .. }) => open(&fork, &files, false),
+                            Err(error) => error.into(),
+                            Ok(Joined::Whole) => Error::Nothing("nothing was merged".into()),
+                        });
+                    }
+                }
+                self.settle_merge(!fork.forward).await?;
+            }
+            (fork, renumbered)
+        };
+        watch("forgetting what was forgotten there", 0, 0);
+        self.reload_tombstones().await?;
+        let wish = Forget { by: "merge".into(), ..Forget::default() };
+        let forgot = self.forget(&wish, asking, watch).await?;
+        let forgotten: Vec<String> = forgot.gone.places.into_iter().map(|place| place.path).collect();
+        let mut verdict = None;
+        // What is taken over as it is was verified where it was made; to say so again would be one more thing to merge.
+        if !(fork.nothing || fork.forward) || unfinished.is_some() || !forgotten.is_empty() {
+            let note = format!("{MERGED}{}", plain::one_line(&fork.name));
+            self.history.snapshot(&note, self.clock.now()).await?;
+            verdict = Some(self.verify().await?);
+            // What was found goes along, so that nothing is left to merge but what is new.
+            self.history.snapshot(&note, self.clock.now()).await?;
+        }
+        Ok(Merged { from: fork.name, new: !fork.nothing, renumbered: renumbered.into_iter().collect(), forgotten, verdict })
+    }
+
+    /// Gives ids of ours that the other machine has given too to nobody: ours get the next ones, wherever they are named.
+    async fn make_way(&self, fork: &Fork) -> Result<Renumbering> {
+        let bytes = self.store.ledger().await?.bytes;
+        let archives = self.archive_texts().await?;
+        let (base, theirs) = (events_of(&fork.base), events_of(&fork.theirs));
+        let mut spent: BTreeSet<EventId> =
+            integrity::known_gaps(&self.store.document(&path(layout::INTEGRITY)?).await?.unwrap_or_default()).into_iter().collect();
+        for (_, report) in fork.theirs.iter().filter(|(path, _)| path.as_str() == layout::INTEGRITY) {
+            spent.extend(integrity::known_gaps(report));
+        }
+        let ours: Vec<&[u8]> = std::iter::once(bytes.as_slice()).chain(archives.iter().map(Vec::as_slice)).collect();
+        let renumbering = merge::renumbering(&base, &ours, &theirs, &spent)
+            .ok_or_else(|| Error::TooMuch("a day has no numbers left for the events of both machines".into()))?;
+        self.renumber(&renumbering).await?;
+        Ok(renumbering)
+    }
+
+    /// Gives events other ids, wherever they are named.
+    async fn renumber(&self, renumbering: &Renumbering) -> Result<()> {
+        if renumbering.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.store.ledger().await?.bytes;
+        let mut files = BTreeMap::from([(layout::LEDGER.to_owned(), Prefix::of(&bytes))]);
+        for document in self.store.documents("").await?.into_iter().filter(DocPath::is_kept) {
+            let bytes = self.store.document(&document).await?.unwrap_or_default();
+            if merge::rename(document.as_str(), &bytes, renumbering).is_some() {
+                files.insert(document.to_string(), Prefix::of(&bytes));
+            }
+        }
+        // Written down first: a run that dies has renamed some files and not others.
+        let files = files.into_iter().map(|(file, prefix)| (file, (prefix.bytes, prefix.hash.to_string()))).collect();
+        let ids = renumbering.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();
+        self.store.put_note(&path(RENUMBERING)?, &serde_json::to_vec(&Begun { ids, files }).unwrap_or_default()).await?;
+        self.finish_renumbering().await?;
+        self.history.snapshot("before a merge: ids that both machines gave", self.clock.now()).await?;
+        Ok(())
+    }
+
+    /// Renames in every file that has not been renamed yet: one that has begins with other bytes.
+    async fn finish_renumbering(&self) -> Result<()> {
+        let note = path(RENUMBERING)?;
+        let Some(begun) = self.store.note(&note).await?.and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok()) else {
+            return Ok(());
+        };
+        let ids: Renumbering = begun.ids.iter().filter_map(|(old, new)| Some((old.parse().ok()?, new.parse().ok()?))).collect();
+        for (file, (length, hash)) in &begun.files {
+            let is_old = |bytes: &[u8]| hash.parse().is_ok_and(|hash| Prefix { bytes: *length, hash }.holds(bytes));
+            if file == layout::LEDGER {
+                let LedgerText { bytes, position } = self.store.ledger().await?;
+                if let Some(renamed) = merge::rename(file, &bytes, &ids).filter(|_| is_old(&bytes)) {
+                    self.store.replace_ledger(&renamed, position).await?;
+                    self.accept_ledger().await?;
+                }
+            } else {
+                let place = path(file)?;
+                let bytes = self.store.document(&place).await?.unwrap_or_default();
+                if let Some(renamed) = merge::rename(file, &bytes, &ids).filter(|_| is_old(&bytes)) {
+                    self.store.put(&place, &renamed).await?;
+                }
+            }
+        }
+        Ok(self.store.remove_note(&note).await?)
+    }
+
+    /// What must hold after a merge: every archived line once, pages that take up everything, and a ledger that counts as whole.
+    pub(crate) async fn settle_merge(&self, both: bool) -> Result<Vec<String>> {
+        let mut done = Vec::new();
+        let mut archives = Vec::new();
+        for document in self.store.documents("memory").await?.into_iter().filter(DocPath::is_archive) {
+            archives.push((document.clone(), self.store.document(&document).await?.unwrap_or_default()));
+        }
+        for (document, bytes) in merge::once(&archives) {
+            self.store.put(&document, &bytes).await?;
+            done.push(format!("took out of {document} what stands in another archive too"));
+        }
+        if both {
+            let mut checkpoint = self.checkpoint().await?;
+            // Theirs may stand before the last that our pages took up.
+            checkpoint.last_processed_event_id = None;
+            checkpoint.events_processed = 0;
+            self.keep_checkpoint(&checkpoint).await?;
+        }
+        self.store.rebuild(&|_, _| {}).await?;
+        self.accept_ledger().await?;
+        self.refresh_loops().await?;
+        let mut curated = Curated::default();
+        self.adopt_edits(&mut curated).await?;
+        self.rebuild_views(&mut curated).await?;
+        self.refresh_loops().await?;
+        Ok(done)
+    }
+
+    /// Settles a merge that git alone has made.
+    pub(crate) async fn settle_foreign_merge(&self) -> Result<Vec<String>> {
+        let Some(merge) = self.foreign_merge().await? else { return Ok(Vec::new()) };
+        let mut done = self.settle_merge(true).await?;
+        let here = Here { settled: Some(merge), ..self.here().await?.unwrap_or_default() };
+        self.keep_here(&here).await?;
+        self.history.snapshot(&format!("{SETTLED} that git made alone"), self.clock.now()).await?;
+        done.push("settled a merge that git made alone".into());
+        Ok(done)
+    }
+
+    /// The last merge that git alone has made and that nobody has settled here.
+    pub(crate) async fn foreign_merge(&self) -> Result<Option<String>> {
+        let merge = self.history.foreign_merge().await.unwrap_or_default();
+        let settled = self.here().await?.and_then(|here| here.settled);
+        Ok(merge.filter(|merge| settled.as_ref() != Some(merge)))
+    }
+
+    /// Reads the tombstones again, whatever is known of them.
+    async fn reload_tombstones(&self) -> Result<()> {
+        let text = self.store.document(&path(layout::FORGOTTEN)?).await?.unwrap_or_default();
+        let read = (text.len(), std::sync::Arc::new(Tombstones::read(&text)));
+        *self.stones.write().unwrap_or_else(std::sync::PoisonError::into_inner) = read;
+        Ok(())
+    }
+}
+
+/// The texts that hold events.
+fn events_of(files: &[(DocPath, Vec<u8>)]) -> Vec<&[u8]> {
+    files.iter().filter(|(path, _)| path.as_str() != layout::INTEGRITY).map(|(_, bytes)| bytes.as_slice()).collect()
+}
+
+fn open(fork: &Fork, files: &[(String, Option<String>)], left: bool) -> Error {
+    let told = |(file, why): &(String, Option<String>)| {
+        let why = why.as_deref().unwrap_or("was changed on both machines");
+        format!("{file}: {why}")
+    };
+    let told: Vec<String> = files.iter().take(10).map(told).collect();
+    let (count, name) =
+        (if files.len() == 1 { "a file is".into() } else { format!("{} files are", files.len()) }, plain::one_line(&fork.name));
+    let next = if left {
+        format!(
+            "Each is as it was here; `git show {name}:FILE` is theirs. Put them together, `git add FILE`, and `icecore merge` goes on; `git merge --abort` takes it back"
+        )
+    } else {
+        "Nothing was changed".into()
+    };
+    StoreError::Unsettled(format!("{count} for you to settle:\n  {}\n{next}", told.join("\n  "))).into()
+}

@@ -1,0 +1,127 @@
+//! `merge`: what another machine has done comes in; and the driver that git calls for each file that both have changed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::Result;
+use clap::Args;
+use icecore_domain::forget::{Fate, Tombstones};
+use icecore_domain::merge::{self, Merged, Sides};
+use icecore_domain::{layout, plain};
+use serde_json::json;
+
+use super::out::{CYAN, GREEN, Out, YELLOW};
+use crate::error::{Exit, Stop};
+use crate::told;
+use crate::wire::{self, Open};
+
+#[derive(Debug, Args)]
+pub struct Merge {
+    /// What to merge, such as origin/main; what this vault follows if not given
+    #[arg(value_name = "NAME")]
+    other: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct MergeDriver {
+    /// What was written into our pages is in the ledger already
+    #[arg(long)]
+    adopted: bool,
+    /// What both began with (%O)
+    base: PathBuf,
+    /// Ours, which becomes the result (%A)
+    ours: PathBuf,
+    /// Theirs (%B)
+    theirs: PathBuf,
+    /// What the file is called in the vault (%P)
+    path: String,
+}
+
+pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
+    let models = wire::models()?;
+    let bar = out.bar("Merging");
+    let watch = |what: &str, done: usize, all: usize| {
+        bar.set_message(what.to_owned());
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let merged = open.memory.merge_in(merge.other.as_deref(), models.asking().as_ref(), &watch).await;
+    bar.finish_and_clear();
+    let merged = merged?;
+    let whole = merged.verdict.as_ref().is_none_or(|verdict| verdict.ok);
+    if out.is_json() {
+        let renumbered: Vec<_> = merged.renumbered.iter().map(|(old, new)| json!({ "was": old, "is": new })).collect();
+        out.json(&json!({
+            "from": merged.from,
+            "new": merged.new,
+            "renumbered": renumbered,
+            "forgotten": merged.forgotten,
+            "verdict": merged.verdict.as_ref().map(told::verdict),
+        }))?;
+    } else {
+        let name = plain::one_line(&merged.from);
+        if merged.new {
+            out.line(format!("{GREEN}Merged{GREEN:#} {CYAN}{name}{CYAN:#}"))?;
+        } else {
+            out.line(format!("{CYAN}{name}{CYAN:#} has nothing that is not here"))?;
+        }
+        for (old, new) in &merged.renumbered {
+            out.line(format!("  {old} of this machine is {CYAN}{new}{CYAN:#} now, because the other machine gave that id too"))?;
+        }
+        if !merged.forgotten.is_empty() {
+            out.line(format!("  {YELLOW}forgotten{YELLOW:#} here too: {}", merged.forgotten.join(", ")))?;
+        }
+        if let Some(verdict) = merged.verdict.as_ref().filter(|verdict| !verdict.ok) {
+            super::care::tell_verdict(verdict, out)?;
+            out.say("`icecore doctor --fix` mends what can be mended without losing anything.");
+        } else if merged.verdict.is_some() {
+            out.say("Everything is whole. `git push` gives it to the other machine.");
+        }
+    }
+    if whole { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
+}
+
+/// Answers git: 0 if the file is merged, 1 if it is left to a person, and then it is as it was here.
+pub fn drive(driver: &MergeDriver) -> ExitCode {
+    match driven(driver) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "icecore: {}: {}", plain::one_line(&driver.path), plain::one_line(&why));
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn driven(driver: &MergeDriver) -> Result<(), String> {
+    let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()));
+    let (base, ours, theirs) = (read(&driver.base)?, read(&driver.ours)?, read(&driver.theirs)?);
+    let sides = Sides { base: &base, ours: &ours, theirs: &theirs };
+    let bytes = match merge::merge(&driver.path, sides, driver.adopted).map_err(|clash| clash.to_string())? {
+        Merged::Whole(bytes) => bytes,
+        Merged::ByLines => by_lines(driver)?,
+    };
+    // git runs the driver at the top of the vault. What was forgotten there does not come in by the other side's lines.
+    let stones = Tombstones::read(&std::fs::read(layout::FORGOTTEN).unwrap_or_default());
+    let bytes = match stones.scrub().fate(&driver.path, &bytes) {
+        Fate::Changed { bytes, .. } => bytes,
+        Fate::Same | Fate::Gone => bytes,
+    };
+    #[expect(clippy::disallowed_methods, reason = "a temporary file of git's, which git puts into the vault itself")]
+    let written = std::fs::write(&driver.ours, bytes);
+    written.map_err(|error| format!("{} cannot be written: {error}", driver.ours.display()))
+}
+
+/// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of memory.
+fn by_lines(driver: &MergeDriver) -> Result<Vec<u8>, String> {
+    let merged = Command::new("git")
+        .args(["merge-file", "-p", "-q"])
+        .args([&driver.ours, &driver.base, &driver.theirs])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("git cannot be run: {error}"))?;
+    if merged.status.success() {
+        return Ok(merged.stdout);
+    }
+    Err("the same lines were changed on both machines".into())
+}

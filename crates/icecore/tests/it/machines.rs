@@ -1,0 +1,271 @@
+//! Two machines on one vault, with real git between them.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::program::{Said, Vault, bare, program, said};
+
+fn git_said(folder: &Path, arguments: &[&str]) -> Said {
+    let output = bare("git")
+        .current_dir(folder)
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    said(output)
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let said = git_said(folder, arguments);
+    assert_eq!(said.code, Some(0), "git {arguments:?}: {said:?}");
+    said.out
+}
+
+/// One vault on two machines, and what lies between them.
+struct Machines {
+    folder: TempDir,
+    one: Vault,
+    two: Vault,
+}
+
+impl Machines {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let one = Vault::new();
+        one.remember(&["The port is 7431", "--entity", "api"]);
+        one.remember(&["Send the offer", "--type", "commitment"]);
+        one.ok(&["snapshot", "--note", "begin"]);
+        let between = folder.path().join("between.git");
+        git(folder.path(), &["init", "-q", "--bare", "between.git"]);
+        git(&one.root, &["remote", "add", "origin", between.to_str().unwrap()]);
+        git(&one.root, &["push", "-q", "-u", "origin", "main"]);
+        let root = folder.path().join("two");
+        git(folder.path(), &["clone", "-q", between.to_str().unwrap(), "two"]);
+        let two = Vault::opened(root);
+        Self { folder, one, two }
+    }
+
+    /// Set up on both.
+    fn ready() -> Self {
+        let machines = Self::new();
+        let said = said(bare(program()).args(["init", machines.two.root.to_str().unwrap()]).output().unwrap());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.out.contains("Set up"), "{said:?}");
+        machines
+    }
+
+    /// What a person types on each machine.
+    fn sync(vault: &Vault) -> Said {
+        git(&vault.root, &["fetch", "-q"]);
+        let said = vault.run(&["merge"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        git(&vault.root, &["push", "-q"]);
+        said
+    }
+
+    /// Both have everything of each other, at that moment.
+    fn round(&mut self, now: &str) {
+        self.one.at(now);
+        self.two.at(now);
+        Self::sync(&self.one);
+        Self::sync(&self.two);
+        Self::sync(&self.one);
+    }
+
+    fn check(&self, about: &str) {
+        for vault in [&self.one, &self.two] {
+            let said = vault.run(&["verify"]);
+            assert_eq!(said.code, Some(0), "{about}: {said:?}\n{}", vault.read("memory/ledger.jsonl"));
+        }
+        assert_eq!(self.one.read("memory/ledger.jsonl"), self.two.read("memory/ledger.jsonl"), "{about}");
+    }
+}
+
+/// Where words stand in the working files, those of git's own apart.
+fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
+    let found = Command::new("grep").args(["-rlia", "--exclude-dir=.git", wanted]).arg(&vault.root).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn two_machines_come_to_one_memory_round_after_round() {
+    let mut machines = Machines::ready();
+    let canary = "The harbour gate opens with heron four eleven";
+    machines.one.at("2026-02-13T10:00:00+01:00");
+    machines.two.at("2026-02-13T10:05:00+01:00");
+    // The same numbers, for different things; and a reference within each side.
+    let here = machines.one.remember(&["Anna runs the harbour office", "--entity", "harbour"]);
+    let there = machines.two.remember(&["Bob drives the night bus", "--entity", "bus"]);
+    assert_eq!(here, there, "both count up from the same number");
+    machines.two.remember(&["Bob drives the late bus", "--supersedes", &there]);
+    machines.two.ok(&["log", "bought a map"]);
+    machines.one.ok(&["log", "bought a lamp"]);
+    machines.one.ok(&["message", "add", canary, "--conversation", "app", "--session", "s1"]);
+    machines.two.ok(&["message", "add", &format!("I heard: {canary}."), "--conversation", "app", "--session", "s2"]);
+    machines.one.remember(&[canary]);
+    machines.round("2026-02-13T11:00:00+01:00");
+    machines.check("after both have remembered");
+    let contents = machines.one.contents();
+    for said in ["Anna runs the harbour office", "Bob drives the night bus", "Bob drives the late bus", canary] {
+        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+    }
+    let late = machines.one.json(&["events", "late bus"]);
+    let replaced = late["events"][0]["supersedes"]
+        .as_str()
+        .map(str::to_owned)
+        .unwrap_or_else(|| late["events"][0]["supersedes"][0].as_str().unwrap().to_owned());
+    let ledger = machines.one.read("memory/ledger.jsonl");
+    let night = ledger.lines().find(|line| line.contains(&format!("\"id\":\"{replaced}\""))).unwrap();
+    assert!(night.contains("Bob drives the night bus"), "the reference moved along: {ledger}");
+    let log = machines.two.read("memory/2026-02-13.md");
+    assert!(log.contains("bought a map") && log.contains("bought a lamp"), "{log}");
+
+    // One closes and compacts what the other keeps; the other forgets what the one still has.
+    let offer = machines.one.json(&["commitments"])["commitments"][0]["id"].as_str().unwrap().to_owned();
+    machines.one.ok(&["close", &offer, "--note", "sent"]);
+    machines.one.at("2026-02-20T10:00:00+01:00").ok(&["compact"]);
+    machines.one.ok(&["consolidate"]);
+    machines.two.at("2026-02-20T10:10:00+01:00");
+    machines.two.ok(&["forget", "--matching", canary, "--yes"]);
+    machines.two.remember(&["The lamp is in the cellar", "--entity", "lamp"]);
+    machines.one.remember(&["The map is in the car", "--entity", "map"]);
+    machines.one.ok(&["snapshot"]);
+    machines.round("2026-02-20T11:00:00+01:00");
+    machines.check("after compaction and forgetting");
+    let archive = machines.two.read("memory/ledger-archive-2026.jsonl") + &machines.two.read("memory/ledger.jsonl");
+    assert_eq!(archive.matches(&format!("\"id\":\"{offer}\"")).count(), 1, "moved out once, and only there: {archive}");
+    assert!(machines.two.read("memory/ledger-archive-2026.jsonl").contains(&offer), "{archive}");
+    for vault in [&machines.one, &machines.two] {
+        assert_eq!(places_of(vault, "heron four"), Vec::<String>::new());
+        let contents = vault.contents();
+        assert!(
+            contents.iter().any(|said| said == "The lamp is in the cellar") && contents.iter().any(|said| said == "The map is in the car")
+        );
+    }
+
+    // Both compact, both go on; a second round changes nothing.
+    for vault in [&mut machines.one, &mut machines.two] {
+        vault.at("2026-03-20T10:00:00+01:00");
+        vault.remember(&["A day like any other"]);
+        vault.ok(&["compact"]);
+    }
+    machines.round("2026-03-20T11:00:00+01:00");
+    machines.check("after both have compacted");
+    let before = machines.one.read("memory/ledger.jsonl");
+    let commit = |vault: &Vault| git(&vault.root, &["rev-parse", "HEAD"]);
+    machines.round("2026-03-20T11:30:00+01:00");
+    let at = commit(&machines.one);
+    for vault in [&machines.one, &machines.two] {
+        let said = Machines::sync(vault);
+        assert!(said.out.contains("has nothing that is not here"), "{said:?}");
+    }
+    assert_eq!((commit(&machines.one), commit(&machines.two)), (at.clone(), at), "nothing new makes nothing new");
+    machines.check("once more");
+    assert_eq!(machines.one.read("memory/ledger.jsonl"), before);
+    drop(machines.folder);
+}
+
+#[test]
+fn git_alone_merges_what_it_can_and_refuses_the_rest() {
+    let mut machines = Machines::ready();
+    machines.one.at("2026-02-14T10:00:00+01:00").remember(&["Said on a day of its own"]);
+    machines.one.ok(&["snapshot"]);
+    git(&machines.one.root, &["push", "-q"]);
+    machines.two.at("2026-02-15T10:00:00+01:00").remember(&["Said on another day"]);
+    machines.two.ok(&["snapshot"]);
+    // No id is given twice, so the driver can do it.
+    git(&machines.two.root, &["pull", "-q", "--no-rebase", "--no-edit"]);
+    assert_eq!(machines.two.contents().len(), 4);
+    let said = machines.two.run(&["verify"]);
+    assert!(said.out.contains("doctor --fix"), "{said:?}");
+    machines.two.ok(&["doctor", "--fix"]);
+    machines.two.ok(&["verify"]);
+    machines.two.ok(&["snapshot"]);
+    git(&machines.two.root, &["push", "-q"]);
+    machines.one.at("2026-02-15T11:00:00+01:00");
+    Machines::sync(&machines.one);
+    machines.check("after git alone");
+
+    // The same id for two things: refused, with what to do.
+    machines.one.at("2026-02-16T10:00:00+01:00").remember(&["Mine"]);
+    machines.one.ok(&["snapshot"]);
+    git(&machines.one.root, &["push", "-q"]);
+    machines.two.at("2026-02-16T10:00:00+01:00").remember(&["Yours"]);
+    machines.two.ok(&["snapshot"]);
+    let said = git_said(&machines.two.root, &["pull", "-q", "--no-rebase", "--no-edit"]);
+    assert_ne!(said.code, Some(0));
+    assert!(said.err.contains("EVT-20260216-001") && said.err.contains("icecore merge"), "{said:?}");
+    assert!(!machines.two.read("memory/ledger.jsonl").contains("<<<<"));
+    // A snapshot now would end the merge with one side of it.
+    let refused = machines.two.run(&["snapshot"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(machines.two.run(&["status"]).out.contains("a merge was begun"), "{:?}", machines.two.run(&["status"]));
+    git(&machines.two.root, &["merge", "--abort"]);
+    machines.round("2026-02-16T11:00:00+01:00");
+    machines.check("after the refusal");
+}
+
+#[test]
+fn a_clone_that_is_not_set_up_refuses_and_says_what_to_do() {
+    let mut machines = Machines::new();
+    let status = machines.two.run(&["status"]);
+    assert!(status.out.contains("icecore init"), "{status:?}");
+    machines.one.at("2026-02-14T10:00:00+01:00").remember(&["Said on a day of its own"]);
+    machines.one.ok(&["snapshot"]);
+    git(&machines.one.root, &["push", "-q"]);
+    machines.two.at("2026-02-15T10:00:00+01:00").remember(&["Said on another day"]);
+    git(&machines.two.root, &["add", "-A"]);
+    git(&machines.two.root, &["commit", "-qm", "by hand"]);
+    let before = machines.two.read("memory/ledger.jsonl");
+    let said = git_said(&machines.two.root, &["pull", "-q", "--no-rebase", "--no-edit"]);
+    assert_ne!(said.code, Some(0), "{said:?}");
+    assert_eq!(machines.two.read("memory/ledger.jsonl"), before, "nothing was merged line by line");
+    git(&machines.two.root, &["merge", "--abort"]);
+    let said = said_init(&machines.two);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    machines.round("2026-02-15T11:00:00+01:00");
+    machines.check("after it was set up");
+}
+
+#[test]
+fn what_people_wrote_on_both_is_for_a_person_to_put_together() {
+    let mut machines = Machines::ready();
+    for (vault, words) in [(&mut machines.one, "mine"), (&mut machines.two, "yours")] {
+        vault.at("2026-02-14T10:00:00+01:00");
+        vault.write("SOUL.md", format!("I am {words}.\n"));
+        vault.remember(&[words]);
+    }
+    Machines::sync(&machines.one);
+    git(&machines.two.root, &["fetch", "-q"]);
+    let said = machines.two.run(&["merge"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.contains("SOUL.md") && said.err.contains("git add"), "{said:?}");
+    assert_eq!(machines.two.read("SOUL.md"), "I am yours.\n", "no marks");
+    assert_eq!(machines.two.run(&["merge"]).code, Some(4), "not yet");
+    machines.two.write("SOUL.md", "I am mine and yours.\n");
+    git(&machines.two.root, &["add", "SOUL.md"]);
+    machines.round("2026-02-14T11:00:00+01:00");
+    machines.check("after a person has put it together");
+    assert_eq!(machines.one.read("SOUL.md"), "I am mine and yours.\n");
+    // A line that a hand has changed on both: nothing is changed, ids included.
+    for (vault, words) in [(&mut machines.one, "Port 1"), (&mut machines.two, "Port 2")] {
+        vault.at("2026-02-15T10:00:00+01:00");
+        vault.remember(&[words]);
+        let ledger = vault.read("memory/ledger.jsonl");
+        vault.write("memory/ledger.jsonl", ledger.replace("The port is 7431", words));
+    }
+    git(&machines.one.root, &["commit", "-qam", "by hand"]);
+    git(&machines.one.root, &["push", "-q"]);
+    git(&machines.two.root, &["commit", "-qam", "by hand"]);
+    git(&machines.two.root, &["fetch", "-q"]);
+    let before = machines.two.read("memory/ledger.jsonl");
+    let said = machines.two.run(&["merge"]);
+    assert!(said.code == Some(4) && said.err.contains("EVT-20260213-001 was changed by hand"), "{said:?}");
+    assert!(machines.two.read("memory/ledger.jsonl").starts_with(&before), "ids are as they were");
+}
+
+fn said_init(vault: &Vault) -> Said {
+    said(bare(program()).args(["init", vault.root.to_str().unwrap()]).output().unwrap())
+}

@@ -1,0 +1,120 @@
+//! A person with a home in a temporary folder, and the real program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{Said, bare, program, said};
+
+/// A person's home, with a project in it.
+pub struct Person {
+    folder: TempDir,
+}
+
+impl Person {
+    pub fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::create_dir_all(folder.path().join("project/.git")).unwrap();
+        fs::create_dir_all(folder.path().join("project/src")).unwrap();
+        Self { folder }
+    }
+
+    pub fn home(&self) -> PathBuf {
+        fs::canonicalize(self.folder.path()).unwrap()
+    }
+
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.home().join(path)
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.start(program());
+        command.args(arguments);
+        command
+    }
+
+    /// A program as something of the person's starts it.
+    pub fn start(&self, called: &str) -> Command {
+        // With the program on the search path, as after an installation.
+        let path = std::env::join_paths(
+            std::iter::once(Path::new(program()).parent().unwrap().to_owned())
+                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+        );
+        let path = path.unwrap();
+        // As a shell finds it.
+        let place = std::env::split_paths(&path).map(|folder| folder.join(called)).find(|place| place.is_file());
+        let mut command = bare(place.unwrap_or_else(|| called.into()));
+        command.env("HOME", self.home()).env("PATH", path).current_dir(self.at("project/src"));
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Said {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    pub fn ok(&self, arguments: &[&str]) -> Said {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+        said
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        self.ok(&[arguments, &["--json"]].concat()).json()
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        let place = self.at(path);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(place, text).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// The person's own vault.
+    pub fn vault(&self) -> PathBuf {
+        self.at(".local/share/icecore")
+    }
+
+    /// Every file and folder outside of the vault, with what is in it and its mode.
+    pub fn everything(&self) -> BTreeMap<String, (u32, String)> {
+        fn walk(folder: &Path, vault: &Path, found: &mut BTreeMap<String, (u32, String)>) {
+            for entry in fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                if path == vault {
+                    continue;
+                }
+                let mode = entry.metadata().unwrap().permissions().mode();
+                let name = path.display().to_string();
+                if entry.file_type().unwrap().is_symlink() {
+                    found.insert(name, (0, fs::read_link(&path).unwrap().display().to_string()));
+                } else if path.is_dir() {
+                    found.insert(name, (mode, String::new()));
+                    walk(&path, vault, found);
+                } else {
+                    found.insert(name, (mode, fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(&self.home(), &self.vault(), &mut found);
+        found
+    }
+
+    pub fn state(&self, client: &str) -> Vec<String> {
+        let told = self.json(&["install"]);
+        let one = told["clients"].as_array().unwrap().iter().find(|one| one["client"] == client).unwrap();
+        one["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|file| format!("{} {}", file["what"].as_str().unwrap(), file["state"].as_str().unwrap()))
+            .collect()
+    }
+}
