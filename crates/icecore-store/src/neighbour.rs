@@ -94,6 +94,11 @@ pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result
     Ok(made)
 }
 
+/// Writes over a file that is another program's for the moment, and that it puts into its place itself.
+pub fn fill(place: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(place, bytes).map_err(|error| fault("writing", place, error))
+}
+
 /// Takes a file away, if what is there is still what was `read`.
 pub fn remove(place: &Path, read: &[u8]) -> Result<()> {
     match self::read(place)? {

@@ -56,11 +56,12 @@ impl Vault {
     fn refresh(&self, files: &[DocPath]) -> Result<bool> {
         let Some(mut stale) = self.stale(files)? else { return Ok(false) };
         if !stale.is_empty() {
-            // What this process appended a moment ago is in the index by now.
-            let Some(still) = self.stale(&stale)? else { return Ok(false) };
-            stale = still;
+            // What this process appended a moment ago is in the index by now. Appending begins and ends with this lock, so what is
+            // not being appended to stays as it is while it is compared. Nobody takes it who has the index.
             let appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
             stale.retain(|path| !appending.contains(path));
+            let Some(still) = self.stale(&stale)? else { return Ok(false) };
+            stale = still;
         }
         for path in stale {
             let unread = std::cell::RefCell::new(None);

@@ -9,6 +9,7 @@ use clap::Args;
 use icecore_domain::forget::{Fate, Tombstones};
 use icecore_domain::merge::{self, Merged, Sides};
 use icecore_domain::{layout, plain};
+use icecore_store::neighbour;
 use serde_json::json;
 
 use super::out::{CYAN, GREEN, Out, YELLOW};
@@ -107,9 +108,7 @@ fn driven(driver: &MergeDriver) -> Result<(), String> {
         Fate::Changed { bytes, .. } => bytes,
         Fate::Same | Fate::Gone => bytes,
     };
-    #[expect(clippy::disallowed_methods, reason = "a temporary file of git's, which git puts into the vault itself")]
-    let written = std::fs::write(&driver.ours, bytes);
-    written.map_err(|error| format!("{} cannot be written: {error}", driver.ours.display()))
+    neighbour::fill(&driver.ours, &bytes).map_err(|error| error.to_string())
 }
 
 /// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of memory.
