@@ -29,7 +29,7 @@ pub(super) struct Scratch {
 }
 
 /// So often it is looked for the other thread's next word before sleeping: waking up takes longer than most products.
-const LOOKS: u32 = 20_000;
+const LOOKS: u32 = 2_000;
 
 /// One half of a product to be computed: these rows with the second half of a matrix.
 struct Half<'a> {
