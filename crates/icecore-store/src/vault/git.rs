@@ -193,9 +193,13 @@ fn vet(root: &Path) -> Result<()> {
     if vet_settings(root)? {
         return Ok(());
     }
-    Err(Error::NotOurs(format!(
-        "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
-    )))
+    // A clone of a vault is one that was not set up yet; any other repository is somebody's own.
+    let foreign = || {
+        format!(
+            "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
+        )
+    };
+    Err(Error::NotOurs(join::wants(root).into_iter().next().unwrap_or_else(foreign)))
 }
 
 /// Makes sure that the repository cannot run anything; whether it is ours.
