@@ -1,0 +1,4 @@
+// Search: not built; it is not in the rail until this is a `View`.
+import type { View } from '../view.ts';
+
+export const search: View | undefined = undefined;
