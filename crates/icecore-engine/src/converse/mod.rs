@@ -7,7 +7,7 @@
 mod folder;
 mod reflect;
 
-pub(crate) use folder::folder_of;
+pub(crate) use folder::{files_of, folder_of};
 pub use folder::{Conversation, Forgotten, Kept};
 pub use reflect::Reflected;
 
