@@ -2,7 +2,8 @@
 // which browsers do not send; it is taken out of the address at once, so that it is in no history.
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { Failure, failure, locked } from './lib/api.ts';
+import type { Failure } from './lib/api.ts';
+import { failure, locked, post } from './lib/api.ts';
 import { Store, useStore } from './lib/store.ts';
 import { Button, ErrorBox, Loading, Text } from './ui/parts.tsx';
 
@@ -19,22 +20,6 @@ addEventListener('hashchange', () => {
   if (found !== undefined) code.set(found);
 });
 
-async function login(shown: { token: string } | { code: string }): Promise<void> {
-  const response = await fetch('/api/login', {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    credentials: 'same-origin',
-    cache: 'no-store',
-    redirect: 'error',
-    body: JSON.stringify(shown),
-  }).catch(() => {
-    throw new Failure(0, 'unreachable', 'The server does not answer. Start it again with `icecore serve`, then try once more.');
-  });
-  if (response.ok) return;
-  const told = (await response.json().catch(() => undefined)) as { error?: { kind?: string; message?: string } } | undefined;
-  throw new Failure(response.status, told?.error?.kind ?? 'failure', told?.error?.message ?? 'That was refused. Look at what `icecore serve` says.');
-}
-
 export function Login(): JSX.Element {
   const oneTime = useStore(code);
   const [token, setToken] = useState('');
@@ -45,7 +30,7 @@ export function Login(): JSX.Element {
     setBusy(true);
     setFailed(undefined);
     try {
-      await login(shown);
+      await post('/api/login', { body: shown });
       setToken('');
       locked.set(false);
       code.set(undefined);

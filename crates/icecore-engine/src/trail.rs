@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::event::{COMPACTS, Event, Origin, QUOTE};
+use icecore_domain::event::{COMPACTS, Effect, Event, Origin, QUOTE};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::conflict::Conflict;
@@ -118,6 +118,40 @@ pub struct SummaryTrail {
     pub sources: Vec<String>,
     /// What was said, most telling first.
     pub records: Vec<TrailSource>,
+}
+
+/// An event and those it hangs together with.
+#[derive(Debug, Serialize)]
+pub struct Graph {
+    /// The one that was asked about.
+    pub id: EventId,
+    /// All of them, by id.
+    pub nodes: Vec<Entry>,
+    /// What one does to another.
+    pub edges: Vec<Edge>,
+    /// How many more there are.
+    pub left_out: usize,
+}
+
+/// What one event does to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Edge {
+    /// The one that does it.
+    pub from: EventId,
+    /// To which.
+    pub to: EventId,
+    /// `supersedes`, `closes`, `confirms`, `retracts`, `related` or `compacts`.
+    pub kind: &'static str,
+}
+
+fn link(effect: Effect) -> Option<&'static str> {
+    match effect {
+        Effect::Supersede => Some("supersedes"),
+        Effect::Close => Some("closes"),
+        Effect::Confirm => Some("confirms"),
+        Effect::Retract => Some("retracts"),
+        Effect::None => None,
+    }
 }
 
 /// Why something stands where it stands.
@@ -270,6 +304,59 @@ impl Memory {
             return Ok(found);
         }
         self.because_line(what).await
+    }
+
+    /// Walks a line of a summary back to where it comes from: the events it names, else down the summaries to the words.
+    pub async fn because_of(&self, period: Period, n: usize) -> Result<Vec<Because>> {
+        let line = self.line_of(period, n).await?;
+        let mut found = Vec::new();
+        for entry in self.anywhere(&ids_in(&line)).await? {
+            found.push(Because::Event(Box::new(self.why(entry.event.id).await?)));
+        }
+        if found.is_empty() {
+            found.push(Because::Summary(self.summary_trail(period, Some(&words(bare(&line)))).await?));
+        }
+        Ok(found)
+    }
+
+    /// An event among those it hangs together with: what replaces, closes, confirms or takes back what, and what is related, at most so
+    /// many, the nearest.
+    pub async fn graph(&self, id: EventId, most: usize) -> Result<Graph> {
+        let ledger = self.around(id).await?;
+        let root = ledger.get(id).ok_or(Refusal::Unknown(id))?;
+        let related = self.anywhere(&root.event.related).await?;
+        let mut edges: BTreeSet<Edge> = BTreeSet::new();
+        let mut far: Vec<EventId> = vec![id];
+        let all: Vec<&Entry> = ledger.entries().iter().chain(&related).collect();
+        for entry in &all {
+            let event = &entry.event;
+            let by = event.effects().filter_map(|(target, effect)| Some((target, link(effect)?)));
+            edges.extend(by.map(|(to, kind)| Edge { from: event.id, to, kind }));
+            if event.is_statement() {
+                edges.extend(event.related.iter().map(|&to| Edge { from: event.id, to, kind: "related" }));
+            }
+            let compacted = event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
+            edges.extend(compacted.iter().filter_map(|to| Some(Edge { from: event.id, to: to.parse().ok()?, kind: "compacts" })));
+        }
+        // The nearest first, so that what is left out is what is farthest.
+        let mut next = 0;
+        while let Some(&here) = far.get(next) {
+            next += 1;
+            for edge in &edges {
+                for (one, other) in [(edge.from, edge.to), (edge.to, edge.from)] {
+                    if one == here && !far.contains(&other) {
+                        far.push(other);
+                    }
+                }
+            }
+        }
+        let known = self.anywhere(&far).await?;
+        let left_out = known.len().saturating_sub(most);
+        let mut nodes: Vec<Entry> = known.into_iter().take(most).collect();
+        nodes.sort_by_key(|entry| entry.event.id);
+        let shown: BTreeSet<EventId> = nodes.iter().map(|entry| entry.event.id).collect();
+        edges.retain(|edge| shown.contains(&edge.from) && shown.contains(&edge.to));
+        Ok(Graph { id, nodes, edges: edges.into_iter().collect(), left_out })
     }
 
     /// A page or a memory file, by its path or as `[mem:NAME]`.

@@ -21,6 +21,57 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/backfill": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Press the past, newest first, until it is done or the day's tokens are spent */
+        readonly post: operations["post_api_backfill"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/calendar": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What runs in the next days */
+        readonly get: operations["get_api_calendar"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/calendar/ics": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Likewise, as the text of an iCalendar file */
+        readonly get: operations["get_api_calendar_ics"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/commitments": {
         readonly parameters: {
             readonly query?: never;
@@ -38,6 +89,58 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/compact": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What would leave the ledger because it is done with or has expired */
+        readonly get: operations["get_api_compact"];
+        readonly put?: never;
+        /** Make one event of every chain that is done with; old lines go to the archive */
+        readonly post: operations["post_api_compact"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/config": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Every setting of the vault that is in force */
+        readonly get: operations["get_api_config"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/config/check": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Whether icecore.toml is in order as it stands now; what is wrong is the error */
+        readonly get: operations["get_api_config_check"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/conflicts": {
         readonly parameters: {
             readonly query?: never;
@@ -47,6 +150,23 @@ export interface paths {
         };
         /** Statements that cannot both be true, and the commands that settle it */
         readonly get: operations["get_api_conflicts"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/consolidate": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What a night's work would be now; POST /api/jobs/run does it */
+        readonly get: operations["get_api_consolidate"];
         readonly put?: never;
         readonly post?: never;
         readonly delete?: never;
@@ -116,6 +236,23 @@ export interface paths {
         };
         /** One version of one of them */
         readonly get: operations["get_api_conversations_name_artifacts_which"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/conversations/{name}/artifacts/{which}/diff": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** How another version differs from this one */
+        readonly get: operations["get_api_conversations_name_artifacts_which_diff"];
         readonly put?: never;
         readonly post?: never;
         readonly delete?: never;
@@ -226,6 +363,108 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/core": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions */
+        readonly get: operations["get_api_core"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/core/headlines": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more */
+        readonly get: operations["get_api_core_headlines"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/core/{period}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** A period: what it came to line by line, and what lies below it */
+        readonly get: operations["get_api_core_period"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/core/{period}/messages": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The words of a session, a day or a week, page by page, in the order they were said */
+        readonly get: operations["get_api_core_period_messages"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/core/{period}/why": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Where a line of a period's summary comes from: the events it names, else down the summaries to the words */
+        readonly get: operations["get_api_core_period_why"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/doctor": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Say what is wrong; with `fix`, mend what can be mended without losing anything */
+        readonly post: operations["post_api_doctor"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/events": {
         readonly parameters: {
             readonly query?: never;
@@ -295,6 +534,23 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/events/{id}/graph": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** An event among those it hangs together with, as nodes and edges */
+        readonly get: operations["get_api_events_id_graph"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/events/{id}/retract": {
         readonly parameters: {
             readonly query?: never;
@@ -329,6 +585,74 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/health": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** How the vault does: integrity as last verified, coverage, index, disk, schedule, models */
+        readonly get: operations["get_api_health"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/home": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend */
+        readonly get: operations["get_api_home"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/import": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Take in another program's history that is sent along; paths of the server's machine are not read */
+        readonly post: operations["post_api_import"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/injected": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Exactly what the last prompts were given by hooks, and why, newest first */
+        readonly get: operations["get_api_injected"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/jobs": {
         readonly parameters: {
             readonly query?: never;
@@ -338,6 +662,23 @@ export interface paths {
         };
         /** When each job runs and what is due */
         readonly get: operations["get_api_jobs"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/jobs/log": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The jobs that ran, the newest first */
+        readonly get: operations["get_api_jobs_log"];
         readonly put?: never;
         readonly post?: never;
         readonly delete?: never;
@@ -363,6 +704,40 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/ledger": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Events page by page, the newest first, with how many there are and what they are */
+        readonly get: operations["get_api_ledger"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/live": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything` */
+        readonly get: operations["get_api_live"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/log": {
         readonly parameters: {
             readonly query?: never;
@@ -374,6 +749,57 @@ export interface paths {
         readonly put?: never;
         /** Add a line with the time to today's log */
         readonly post: operations["post_api_log"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/login": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Log a browser in, with the token or with a code: the answer sets a cookie that no script can read */
+        readonly post: operations["post_api_login"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/login/code": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** A code that logs a browser in once, within minutes: for a link /#code=… */
+        readonly post: operations["post_api_login_code"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/logout": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Log it out */
+        readonly post: operations["post_api_logout"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
@@ -431,6 +857,41 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/memory-tool/versions": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What a file of the memory tool once was, oldest first */
+        readonly get: operations["get_api_memory_tool_versions"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/merge": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** How this memory stands to those of other machines */
+        readonly get: operations["get_api_merge"];
+        readonly put?: never;
+        /** Bring in what another machine has done with the same vault, as far as git has fetched it */
+        readonly post: operations["post_api_merge"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/messages": {
         readonly parameters: {
             readonly query?: never;
@@ -442,6 +903,40 @@ export interface paths {
         readonly put?: never;
         /** Keep a message, or a list of them; the same conversation and id twice is one message */
         readonly post: operations["post_api_messages"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/migrate": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Take an old memory folder over whose files are sent along; nothing in it is lost */
+        readonly post: operations["post_api_migrate"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/model/check": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Ask the configured model whether it can be reached, streams and obeys a schema */
+        readonly post: operations["post_api_model_check"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
@@ -567,6 +1062,128 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/pages": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Every page: its kind, title, size, when it changed, and how fresh what it says is */
+        readonly get: operations["get_api_pages"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/pages/{kind}/{slug}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** A page: its Markdown, the hash of it, and the events it shows */
+        readonly get: operations["get_api_pages_kind_slug"];
+        readonly put?: never;
+        /** Save a person's text of a page, if it is still what they read; what it says enters the ledger at once */
+        readonly post: operations["post_api_pages_kind_slug"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/pages/{kind}/{slug}/diff": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** How a page differs between two snapshots, as a unified diff */
+        readonly get: operations["get_api_pages_kind_slug_diff"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/pages/{kind}/{slug}/versions": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The snapshots that changed a page, newest first */
+        readonly get: operations["get_api_pages_kind_slug_versions"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/pages/{kind}/{slug}/versions/{snapshot}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** A page as it was in a snapshot; `now` is what it is */
+        readonly get: operations["get_api_pages_kind_slug_versions_snapshot"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/pauses": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What is paused: nothing is kept of it */
+        readonly get: operations["get_api_pauses"];
+        readonly put?: never;
+        /** Keep nothing of what is said: for a while, in a session, in a project */
+        readonly post: operations["post_api_pauses"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/prune": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What would leave the ledger because it has expired */
+        readonly get: operations["get_api_prune"];
+        readonly put?: never;
+        /** Move what has expired to the archive */
+        readonly post: operations["post_api_prune"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/quarantine": {
         readonly parameters: {
             readonly query?: never;
@@ -618,6 +1235,74 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/reindex": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Make everything derived anew from the files */
+        readonly post: operations["post_api_reindex"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/reports": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The reports of the nights, newest first */
+        readonly get: operations["get_api_reports"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/reports/{date}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What a night did, for a person, as Markdown */
+        readonly get: operations["get_api_reports_date"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/resume": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Keep what is said again; without a session or project, all pauses end */
+        readonly post: operations["post_api_resume"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/reviews": {
         readonly parameters: {
             readonly query?: never;
@@ -652,6 +1337,24 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/rollup": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What pressing would do now */
+        readonly get: operations["get_api_rollup"];
+        readonly put?: never;
+        /** Press one tier or one period now; POST /api/jobs/run presses what is due */
+        readonly post: operations["post_api_rollup"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/runs": {
         readonly parameters: {
             readonly query?: never;
@@ -669,6 +1372,23 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/runs/days": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What the runs of each day came to, a column for each figure */
+        readonly get: operations["get_api_runs_days"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/search": {
         readonly parameters: {
             readonly query?: never;
@@ -678,6 +1398,23 @@ export interface paths {
         };
         /** Search every message, event, summary, page and log there ever was */
         readonly get: operations["get_api_search"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/session": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What whoever asks may do */
+        readonly get: operations["get_api_session"];
         readonly put?: never;
         readonly post?: never;
         readonly delete?: never;
@@ -714,6 +1451,41 @@ export interface paths {
         readonly get: operations["get_api_similar"];
         readonly put?: never;
         readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/similar/merged": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** What a period and those like it say, each thing once */
+        readonly get: operations["get_api_similar_merged"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/snapshots": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The states that one can go back to, newest first */
+        readonly get: operations["get_api_snapshots"];
+        readonly put?: never;
+        /** Keep the state as it is; null if nothing changed since the last time */
+        readonly post: operations["post_api_snapshots"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
@@ -782,6 +1554,41 @@ export interface paths {
         readonly get: operations["get_api_trends"];
         readonly put?: never;
         readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/triggers": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The words that load pages: a person's own, and what pages suggest */
+        readonly get: operations["get_api_triggers"];
+        readonly put?: never;
+        /** Write the suggestions into recall/triggers.json, behind what stands there */
+        readonly post: operations["post_api_triggers"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/undo": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back */
+        readonly post: operations["post_api_undo"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
@@ -914,7 +1721,7 @@ export interface components {
         readonly Acts: {
             readonly acts: readonly {
                 readonly event: components["schemas"]["Event"];
-                readonly secrets: Record<string, never>;
+                readonly secrets: components["schemas"]["Secrets"];
                 readonly target: components["schemas"]["Entry"];
             }[];
         };
@@ -925,6 +1732,49 @@ export interface components {
         readonly Artifacts: {
             readonly artifacts: readonly components["schemas"]["Kept"][];
         };
+        readonly Backfilled: {
+            readonly ceiling_reached: boolean;
+            readonly left: number;
+            readonly rolled: components["schemas"]["Rolled"];
+        };
+        readonly Because: {
+            readonly because: readonly (components["schemas"]["BecauseEvent"] | components["schemas"]["BecauseSummary"] | components["schemas"]["BecausePage"])[];
+        };
+        readonly BecauseEvent: {
+            readonly chain: readonly components["schemas"]["Entry"][];
+            readonly conflicts: readonly components["schemas"]["Disagreement"][];
+            readonly entry: components["schemas"]["Entry"];
+            readonly ledger: string;
+            /** @enum {string} */
+            readonly of: "event";
+            readonly place: string;
+            readonly quote?: string;
+            readonly related: readonly components["schemas"]["Entry"][];
+            readonly source: components["schemas"]["TrailSource"];
+            readonly stands_for: readonly components["schemas"]["Entry"][];
+        };
+        readonly BecausePage: {
+            readonly events: readonly components["schemas"]["Entry"][];
+            /** @enum {string} */
+            readonly of: "page";
+            readonly path: string;
+        };
+        readonly BecauseSummary: {
+            /** @enum {string} */
+            readonly of: "summary";
+            readonly records: readonly components["schemas"]["TrailSource"][];
+            readonly sources: readonly string[];
+            readonly steps: readonly {
+                readonly made_by: string;
+                readonly path: string;
+                readonly period: string;
+                readonly says: string;
+                readonly version: number;
+            }[];
+        };
+        readonly Calendar: {
+            readonly calendar: readonly components["schemas"]["Occurrence"][];
+        };
         readonly Changes: {
             readonly added: readonly string[];
             readonly changed: readonly {
@@ -933,15 +1783,58 @@ export interface components {
             }[];
             readonly removed: readonly string[];
         };
+        readonly Child: {
+            readonly bytes: number;
+            readonly conversation: string | null;
+            readonly first: string;
+            readonly flagged: boolean;
+            /** @description Minutes of its day. */
+            readonly from: number | null;
+            readonly headline: string;
+            /** @enum {string} */
+            readonly importance: "dull" | "ordinary" | "important";
+            readonly last: string;
+            readonly messages: number;
+            /** @description None for a session that was not pressed yet. */
+            readonly period: string | null;
+            readonly provisional: boolean;
+            readonly session: string | null;
+            /** @enum {string} */
+            readonly tier: "session" | "day" | "week" | "month" | "year";
+            readonly to: number | null;
+            readonly version: number;
+        };
         readonly Commitments: {
             readonly commitments: readonly components["schemas"]["Entry"][];
         };
+        readonly Compacted: {
+            readonly after: number;
+            readonly before: number;
+            readonly compacted: number;
+            readonly crowded: number;
+            readonly over?: string;
+            readonly pruned: number;
+            readonly summaries: readonly string[];
+        };
+        readonly CompactedNow: {
+            readonly compacted: components["schemas"]["Compacted"];
+        };
+        readonly Conflict: {
+            readonly about: string;
+            readonly events: readonly components["schemas"]["Entry"][];
+            readonly settle: readonly string[];
+        };
         readonly Conflicts: {
-            readonly conflicts: readonly {
-                readonly about: string;
-                readonly events: readonly components["schemas"]["Entry"][];
-                readonly settle: readonly string[];
-            }[];
+            readonly conflicts: readonly components["schemas"]["Conflict"][];
+        };
+        readonly Consolidated: {
+            readonly at: string;
+            readonly compacted: components["schemas"]["Compacted"];
+            readonly curated: components["schemas"]["Curated"];
+            readonly distilled: components["schemas"]["Distilled"];
+            readonly findings: readonly string[];
+            readonly noticed: components["schemas"]["Noticed"];
+            readonly report: string;
         };
         readonly Conversation: {
             readonly artifacts: readonly components["schemas"]["Kept"][];
@@ -954,7 +1847,7 @@ export interface components {
             readonly files: {
                 readonly [key: string]: string;
             };
-            readonly messages: readonly Record<string, never>[];
+            readonly messages: readonly components["schemas"]["TurnMessage"][];
         };
         readonly ConversationLine: {
             readonly conversation: string;
@@ -968,9 +1861,78 @@ export interface components {
         readonly Conversations: {
             readonly conversations: readonly components["schemas"]["ConversationLine"][];
         };
+        readonly Core: {
+            readonly last: string | null;
+            readonly layers: {
+                readonly day?: components["schemas"]["Layer"];
+                readonly month?: components["schemas"]["Layer"];
+                readonly session?: components["schemas"]["SessionLayer"];
+                readonly week?: components["schemas"]["Layer"];
+                readonly year?: components["schemas"]["Layer"];
+            };
+            readonly names: readonly string[];
+            /** @description The day that others are counted from; null if there is nothing. */
+            readonly origin: string | null;
+        };
+        readonly Cost: {
+            readonly attempts: number;
+            readonly bytes_in: number;
+            readonly millis: number;
+            readonly tokens_in: number;
+            readonly tokens_out: number;
+        };
+        readonly Counted: {
+            readonly count: number;
+            readonly name: string;
+        };
+        readonly Curated: {
+            readonly complaints: readonly string[];
+            readonly learnt: readonly string[];
+            readonly memories: readonly string[];
+            readonly pages: readonly string[];
+            readonly restored: readonly string[];
+            readonly secrets: components["schemas"]["Secrets"];
+        };
+        readonly Deferred: {
+            readonly period: string;
+            readonly why: string;
+        };
+        readonly Diff: {
+            /** @description A unified diff; empty if nothing differs. */
+            readonly diff: string;
+        };
         readonly Disagreement: {
             readonly about: string;
             readonly events: readonly string[];
+        };
+        readonly Distilled: {
+            readonly changed: readonly string[];
+            readonly deferred?: string;
+            readonly duplicates: number;
+            readonly learnt: readonly string[];
+            readonly pieces: number;
+            readonly proposed: number;
+            readonly quarantined: readonly string[];
+            readonly refused: readonly string[];
+            readonly secrets?: components["schemas"]["Secrets"];
+            readonly too_old: number;
+        };
+        readonly Doctor: {
+            readonly bytes: number;
+            readonly checked_at: string;
+            readonly checks: readonly {
+                readonly check: string;
+                readonly ok: boolean;
+            }[];
+            readonly events: number;
+            readonly findings: readonly components["schemas"]["Finding"][];
+            readonly hooks: readonly components["schemas"]["Trouble"][];
+            readonly mended: readonly string[];
+            readonly noticed: components["schemas"]["Noticed"];
+            readonly ok: boolean;
+        } | {
+            readonly done: readonly string[];
+            readonly verdict: components["schemas"]["Verdict"];
         };
         /** @description An event and what the ledger knows of it. */
         readonly Entry: {
@@ -982,17 +1944,24 @@ export interface components {
             readonly entity_kind?: string;
             readonly id: string;
             readonly line: number;
+            readonly note?: string;
             readonly origin?: string;
-            readonly priority: string;
+            /** @enum {string} */
+            readonly priority: "P0" | "P1" | "P2" | "P3";
+            readonly quote?: string;
             readonly related?: readonly string[];
+            readonly said?: string;
             readonly scope?: string;
             readonly session?: string;
             readonly source?: string;
-            readonly standing: string;
+            /** @enum {string} */
+            readonly standing: "active" | "superseded" | "closed" | "retracted";
             readonly status?: string;
+            readonly supersedes?: string | readonly string[];
             readonly tags?: readonly string[];
             readonly ts: string;
-            readonly type: string;
+            /** @enum {string} */
+            readonly type: "fact" | "decision" | "commitment" | "preference" | "constraint" | "procedure" | "relationship";
             readonly verified: string;
             readonly waiting_on?: string;
         };
@@ -1011,16 +1980,22 @@ export interface components {
             readonly entity?: string;
             readonly entity_kind?: string;
             readonly id: string;
+            readonly note?: string;
             readonly origin?: string;
-            readonly priority: string;
+            /** @enum {string} */
+            readonly priority: "P0" | "P1" | "P2" | "P3";
+            readonly quote?: string;
             readonly related?: readonly string[];
+            readonly said?: string;
             readonly scope?: string;
             readonly session?: string;
             readonly source?: string;
             readonly status?: string;
+            readonly supersedes?: string | readonly string[];
             readonly tags?: readonly string[];
             readonly ts: string;
-            readonly type: string;
+            /** @enum {string} */
+            readonly type: "fact" | "decision" | "commitment" | "preference" | "constraint" | "procedure" | "relationship";
             readonly waiting_on?: string;
         };
         readonly Events: {
@@ -1035,6 +2010,22 @@ export interface components {
         };
         readonly Facts: {
             readonly facts: readonly components["schemas"]["Fact"][];
+        };
+        readonly Files: {
+            readonly adopted: readonly string[];
+            readonly archived: number;
+            readonly restored: number;
+            readonly written: number;
+        };
+        readonly Finding: {
+            readonly check: string;
+            readonly fails: boolean;
+            readonly id?: string;
+            readonly line?: number;
+            readonly what: string;
+        };
+        readonly Fine: {
+            readonly ok: boolean;
         };
         readonly Forgot: {
             readonly by_id_only: readonly string[];
@@ -1061,35 +2052,165 @@ export interface components {
         readonly Found: {
             /** @enum {string} */
             readonly by: "words" | "meaning";
-            readonly hits: readonly {
-                readonly also?: readonly string[];
-                readonly around?: readonly components["schemas"]["Passage"][];
-                readonly conversation: string | null;
-                readonly id: string;
-                readonly kind: string;
-                readonly name: string | null;
-                readonly replaced_by?: string;
-                readonly score: number;
-                readonly session: string | null;
-                readonly source: string;
-                readonly text: string;
-                readonly ts: string | null;
-                readonly unconfirmed?: boolean;
-                readonly why?: readonly {
-                    readonly adds: number;
-                    readonly value: number;
-                    readonly what: string;
-                }[];
-            }[];
+            readonly hits: readonly components["schemas"]["Hit"][];
             readonly unknown: readonly string[];
         };
-        readonly Jobs: {
-            readonly jobs: readonly {
-                readonly due: boolean;
-                readonly job: string;
-                readonly last: string | null;
-                readonly next: string | null;
+        readonly Graph: {
+            readonly edges: readonly {
+                readonly from: string;
+                /** @enum {string} */
+                readonly kind: "supersedes" | "closes" | "confirms" | "retracts" | "related" | "compacts";
+                readonly to: string;
             }[];
+            readonly id: string;
+            readonly left_out: number;
+            readonly nodes: readonly components["schemas"]["Entry"][];
+        };
+        readonly Headlines: {
+            readonly headlines: readonly {
+                readonly headline: string;
+                readonly period: string;
+            }[];
+        };
+        readonly Health: {
+            readonly coverage: {
+                readonly findings: readonly components["schemas"]["Finding"][];
+                readonly ok: boolean;
+                readonly sessions: number;
+                readonly summaries: number;
+            };
+            readonly disk: {
+                readonly bytes: number;
+                readonly parts: readonly {
+                    readonly bytes: number;
+                    readonly files: number;
+                    readonly part: string;
+                }[];
+            };
+            readonly hooks: readonly components["schemas"]["Trouble"][];
+            readonly index: {
+                /** @description Whether the model that compares meanings is there. */
+                readonly meanings: boolean;
+                readonly passages: number;
+                readonly vectors: number;
+            };
+            readonly integrity: components["schemas"]["Integrity"];
+            readonly jobs: readonly components["schemas"]["Job"][];
+            readonly looks_back_days: number;
+            readonly models: {
+                readonly chat: string | null;
+                readonly summarizer: string | null;
+            };
+            readonly now: string;
+            readonly version: string;
+            readonly wrong: readonly string[];
+        };
+        readonly Hit: {
+            readonly also?: readonly string[];
+            readonly around?: readonly components["schemas"]["Passage"][];
+            readonly conversation: string | null;
+            readonly id: string;
+            readonly kind: string;
+            /** @description With `mark`: a piece of the text in turns, first what does not match, then what does, and so on. */
+            readonly marked?: readonly string[];
+            readonly name: string | null;
+            readonly replaced_by?: string;
+            readonly score: number;
+            readonly session: string | null;
+            readonly source: string;
+            readonly text: string;
+            readonly ts: string | null;
+            readonly unconfirmed?: boolean;
+            readonly why?: readonly {
+                readonly adds: number;
+                readonly value: number;
+                readonly what: string;
+            }[];
+        };
+        readonly Home: {
+            readonly conflicts: readonly components["schemas"]["Conflict"][];
+            readonly jobs: readonly components["schemas"]["Job"][];
+            /** @description The model that makes summaries. */
+            readonly model: string | null;
+            readonly next: readonly components["schemas"]["Occurrence"][];
+            readonly night: components["schemas"]["Report"] | null;
+            readonly open: readonly components["schemas"]["OpenCommitment"][];
+            readonly recall: components["schemas"]["Pack"];
+            readonly reviews: readonly components["schemas"]["Review"][];
+            readonly spend: {
+                readonly ceiling: number;
+                readonly spent: components["schemas"]["SpentToday"];
+                readonly total: number;
+            };
+            readonly status: components["schemas"]["Status"];
+            /** @description How many statements of tools and strangers wait for confirmation. */
+            readonly waiting: number;
+        };
+        readonly Ics: {
+            readonly ics: string;
+        };
+        readonly Imported: {
+            readonly broken: number;
+            readonly bytes: number;
+            readonly conversations: number;
+            readonly days: number;
+            readonly dry_run: boolean;
+            readonly facts_known: number;
+            readonly facts_waiting: number;
+            readonly files: {
+                readonly [key: string]: number;
+            };
+            readonly first_day?: string;
+            readonly last_day?: string;
+            readonly learnt: number;
+            readonly lines: number;
+            readonly messages: number;
+            readonly refused: readonly string[];
+            readonly seconds: number;
+            readonly skipped: {
+                readonly [key: string]: number;
+            };
+            readonly taken: components["schemas"]["Taken"];
+            readonly unchanged: number;
+        };
+        readonly InjectedList: {
+            readonly injected: readonly {
+                readonly chars: number;
+                readonly event: string;
+                readonly items: readonly {
+                    readonly what: string;
+                    readonly why: string;
+                }[];
+                readonly left_out: readonly string[];
+                readonly project?: string;
+                readonly prompt?: string;
+                readonly session: string;
+                readonly text: string;
+                readonly ts: string;
+            }[];
+        };
+        readonly Integrity: {
+            readonly at?: string;
+            readonly days_ago?: number;
+            readonly failures?: number;
+            /** @enum {string} */
+            readonly state: "unknown" | "whole" | "failing";
+        };
+        readonly Job: {
+            readonly due: boolean;
+            readonly job: string;
+            readonly last: string | null;
+            readonly next: string | null;
+        };
+        readonly JobLog: {
+            readonly jobs: readonly {
+                readonly date: string;
+                readonly job: string;
+                readonly ts: string;
+            }[];
+        };
+        readonly Jobs: {
+            readonly jobs: readonly components["schemas"]["Job"][];
         };
         readonly Kept: {
             readonly bytes: number;
@@ -1102,11 +2223,75 @@ export interface components {
             readonly turn: number;
             readonly version: number;
         };
+        /** @description The periods of one tier in the order of time, a column for each property; all columns are of one length. */
+        readonly Layer: {
+            /** @description Bytes of the rest of it. */
+            readonly body: readonly number[];
+            /** @description Bytes of what was said. */
+            readonly bytes: readonly number[];
+            /** @description How many days they cover. */
+            readonly days: readonly number[];
+            /** @description Events that were recorded in them. */
+            readonly events: readonly number[];
+            /** @description Their first days, in days after `origin`. */
+            readonly first: readonly number[];
+            /** @description Bytes of its headline. */
+            readonly headline: readonly number[];
+            /** @description 0 dull, 1 ordinary, 2 important. */
+            readonly importance: readonly number[];
+            /** @description Messages and states that were captured. */
+            readonly messages: readonly number[];
+            /** @description Their names; empty for a session that was not pressed yet. */
+            readonly period: readonly string[];
+            /** @description How far they are pressed: 0 not at all, 1 session, 2 day, 3 week, 4 month, 5 year. */
+            readonly pressed: readonly number[];
+            /** @description Sessions in them. */
+            readonly sessions: readonly number[];
+            /** @description Bits: 1 provisional, 2 flagged, 4 written by hand, 8 forgotten. */
+            readonly state: readonly number[];
+            /** @description Which version their summary is; 0 if there is none. */
+            readonly version: readonly number[];
+        };
+        readonly LedgerPage: {
+            readonly events: readonly components["schemas"]["Entry"][];
+            readonly facets: {
+                readonly entity: readonly components["schemas"]["Counted"][];
+                readonly priority: readonly components["schemas"]["Counted"][];
+                readonly status: readonly components["schemas"]["Counted"][];
+                readonly tag: readonly components["schemas"]["Counted"][];
+                readonly type: readonly components["schemas"]["Counted"][];
+            };
+            readonly offset: number;
+            readonly total: number;
+        };
+        readonly LeftOut: {
+            readonly what: string;
+            readonly why: string;
+        };
+        /** @description What stands in the `data` of an event. */
+        readonly Live: {
+            /** @description The conversation, the page or the day, where it is one. */
+            readonly name: string | null;
+            /** @enum {string} */
+            readonly what: "ledger" | "conversation" | "summaries" | "runs" | "reviews" | "knowledge" | "messages" | "logs" | "config" | "everything";
+        };
         readonly Logged: {
             readonly appended: string;
             readonly characters_removed: number;
             readonly path: string;
-            readonly secrets: Record<string, never>;
+            readonly secrets: components["schemas"]["Secrets"];
+        };
+        readonly LoggedIn: {
+            readonly expires_in_seconds: number;
+            /** @enum {string} */
+            readonly right: "read" | "write";
+        };
+        readonly LoggedOut: {
+            readonly ok: boolean;
+        };
+        readonly LoginCode: {
+            readonly code: string;
+            readonly expires_in_seconds: number;
         };
         readonly Lookback: {
             readonly day: string;
@@ -1139,6 +2324,22 @@ export interface components {
             /** @enum {string} */
             readonly mark: "important" | "dull" | "none";
         };
+        readonly MergeDone: {
+            readonly forgotten: readonly string[];
+            readonly from: string;
+            readonly new: boolean;
+            readonly renumbered: readonly {
+                readonly is: string;
+                readonly was: string;
+            }[];
+            readonly verdict: components["schemas"]["Verdict"] | null;
+        };
+        readonly MergeStatus: {
+            readonly open: readonly string[];
+            readonly shared: boolean;
+            readonly unfinished: boolean;
+            readonly wants: readonly string[];
+        };
         readonly Message: {
             readonly conversation: string;
             readonly id: string;
@@ -1153,14 +2354,141 @@ export interface components {
             readonly trust: string;
             readonly ts: string;
         };
+        readonly Migrated: {
+            readonly complaints: readonly string[];
+            readonly inventory: readonly {
+                readonly becomes: readonly (readonly (string | number)[])[];
+                readonly bytes: number;
+                readonly lines: number;
+                readonly missing: number;
+                readonly path: string;
+                readonly stands: readonly (readonly (string | number)[])[];
+            }[];
+            readonly kept: number;
+            readonly learnt: number;
+            readonly moved: number;
+            readonly recorded: number;
+            readonly report?: string;
+            readonly secrets: components["schemas"]["Secrets"];
+            readonly unchanged: number;
+        };
+        readonly ModelChecked: {
+            readonly hint?: string;
+            readonly model: string | null;
+            readonly ok?: boolean;
+            readonly probes: readonly {
+                readonly ok: boolean;
+                readonly said: string;
+                readonly what: string;
+            }[];
+        };
+        readonly NightOutlook: {
+            readonly compaction?: components["schemas"]["Compacted"];
+            readonly edited: readonly string[];
+            readonly full_check: boolean;
+            readonly new_events: number;
+            readonly rollup: components["schemas"]["Outlook"];
+            readonly to_distil: number;
+        };
+        readonly Node: {
+            readonly bytes: number;
+            readonly children: readonly components["schemas"]["Child"][];
+            readonly cost: components["schemas"]["Cost"] | null;
+            readonly created_at: string | null;
+            readonly events: number;
+            readonly first: string;
+            readonly flagged: boolean;
+            /** @enum {string} */
+            readonly importance: "dull" | "ordinary" | "important";
+            readonly last: string;
+            readonly left_out: readonly components["schemas"]["LeftOut"][];
+            readonly lines: readonly {
+                /** @description Events that it names. */
+                readonly events: readonly string[];
+                /** @description Its number; 0 is the headline. */
+                readonly n: number;
+                readonly text: string;
+            }[];
+            readonly log: string | null;
+            readonly made_by: string | null;
+            readonly messages: number;
+            readonly parent: string | null;
+            readonly path: string;
+            readonly period: string;
+            readonly provisional: boolean;
+            readonly similar: {
+                readonly period: string;
+                readonly shared: readonly string[];
+            } | null;
+            /** @enum {string} */
+            readonly tier: "session" | "day" | "week" | "month" | "year";
+            readonly title: string;
+            /** @description 0 if nothing was pressed yet. */
+            readonly version: number;
+        };
+        readonly Noticed: {
+            readonly complaints: readonly string[];
+            readonly secrets: components["schemas"]["Secrets"];
+            readonly taken: readonly {
+                readonly event: components["schemas"]["Event"];
+                readonly place: string;
+                readonly replaces?: string;
+            }[];
+        };
+        readonly Occurrence: {
+            readonly at: string;
+            readonly date: string;
+            readonly job: string;
+        };
+        /** @description An open commitment, and how old it is. */
+        readonly OpenCommitment: {
+            readonly act?: string;
+            readonly age_days: number;
+            readonly content: string;
+            readonly due?: string;
+            /** @description Below nought if it is overdue. */
+            readonly due_in_days: number | null;
+            readonly ended_by?: string;
+            readonly entity?: string;
+            readonly entity_kind?: string;
+            readonly id: string;
+            readonly line: number;
+            readonly note?: string;
+            readonly origin?: string;
+            /** @enum {string} */
+            readonly priority: "P0" | "P1" | "P2" | "P3";
+            readonly quote?: string;
+            readonly related?: readonly string[];
+            readonly said?: string;
+            readonly scope?: string;
+            readonly session?: string;
+            readonly source?: string;
+            /** @enum {string} */
+            readonly standing: "active" | "superseded" | "closed" | "retracted";
+            readonly status?: string;
+            readonly supersedes?: string | readonly string[];
+            readonly tags?: readonly string[];
+            readonly ts: string;
+            /** @enum {string} */
+            readonly type: "fact" | "decision" | "commitment" | "preference" | "constraint" | "procedure" | "relationship";
+            readonly verified: string;
+            readonly waiting_on?: string;
+        };
+        readonly Outlook: {
+            readonly due: readonly {
+                readonly messages: number;
+                readonly period: string;
+                /** @enum {string} */
+                readonly tier: "session" | "day" | "week" | "month" | "year";
+                readonly why: string;
+            }[];
+            readonly waiting: readonly components["schemas"]["Deferred"][];
+        };
         readonly Pack: {
             readonly bytes: number;
             readonly date: string;
             readonly kind: string;
-            readonly left_out: readonly {
-                readonly what: string;
-                readonly why: string;
-            }[];
+            readonly left_out: readonly components["schemas"]["LeftOut"][];
             readonly sections: readonly {
                 readonly lines: number;
                 readonly title: string;
@@ -1171,6 +2499,64 @@ export interface components {
             readonly tokens: number;
             readonly words: number;
         };
+        readonly Page: {
+            readonly bytes: number;
+            readonly changed_at: string;
+            readonly dropped: number;
+            /** @description Whether somebody has changed it since it was last taken into the ledger. */
+            readonly edited: boolean;
+            readonly events: readonly components["schemas"]["Entry"][];
+            readonly fresh: number;
+            readonly hash: string;
+            /** @enum {string} */
+            readonly kind: "entities" | "procedures" | "principles" | "insights";
+            readonly path: string;
+            readonly slug: string;
+            readonly stale: number;
+            readonly statements: number;
+            readonly text: string;
+            readonly title: string;
+            /** @description When something on it was last said to hold. */
+            readonly verified: string | null;
+        };
+        readonly PageLine: {
+            readonly bytes: number;
+            readonly changed_at: string;
+            readonly dropped: number;
+            /** @description Whether somebody has changed it since it was last taken into the ledger. */
+            readonly edited: boolean;
+            readonly fresh: number;
+            /** @enum {string} */
+            readonly kind: "entities" | "procedures" | "principles" | "insights";
+            readonly path: string;
+            readonly slug: string;
+            readonly stale: number;
+            readonly statements: number;
+            readonly title: string;
+            /** @description When something on it was last said to hold. */
+            readonly verified: string | null;
+        };
+        readonly PageSaved: {
+            readonly complaints: readonly string[];
+            readonly hash: string;
+            /** @description Whether it stays as it was sent, because something in it could not be taken over. */
+            readonly held: boolean;
+            readonly learnt: readonly string[];
+            readonly path: string;
+            readonly secrets: components["schemas"]["Secrets"];
+            readonly text: string;
+        };
+        readonly PageThen: {
+            readonly path: string;
+            readonly snapshot: string;
+            readonly text: string;
+        };
+        readonly PageVersions: {
+            readonly versions: readonly components["schemas"]["Snapshot"][];
+        };
+        readonly Pages: {
+            readonly pages: readonly components["schemas"]["PageLine"][];
+        };
         readonly Passage: {
             readonly conversation: string | null;
             readonly id: string;
@@ -1180,9 +2566,113 @@ export interface components {
             readonly text: string;
             readonly ts: string | null;
         };
+        readonly Pause: {
+            readonly from: string;
+            readonly project: string | null;
+            readonly session: string | null;
+            readonly until: string | null;
+        };
+        readonly Paused: {
+            readonly paused: readonly components["schemas"]["Pause"][];
+        };
+        readonly Policy: {
+            readonly budget: {
+                readonly day_bytes: number;
+                readonly month_bytes: number;
+                readonly pyramid_tokens: number;
+                readonly session_bytes: number;
+                readonly upload_bytes: number;
+                readonly week_bytes: number;
+                readonly year_bytes: number;
+            };
+            readonly capture: {
+                readonly hide_secrets: boolean;
+                readonly throttle_minutes: number;
+            };
+            readonly cascade: {
+                readonly session_idle_minutes: number;
+                readonly without_model: string;
+            };
+            readonly chat: {
+                readonly consolidate_turns: number;
+                readonly long_extra_turns: number;
+                readonly long_words: number;
+                readonly memory_tokens: number;
+                readonly mode: string;
+                readonly placement: string;
+                readonly short_words: number;
+                readonly snapshot_turns: number;
+                readonly summarizer_secs: number;
+                readonly wait_ms: number;
+                readonly window_turns: number;
+            };
+            readonly decay: {
+                readonly dropped_days: number;
+                readonly p2_days: number;
+                readonly p3_days: number;
+                readonly stale_days: number;
+            };
+            readonly distil: {
+                readonly question_tokens: number;
+                readonly reach_days: number;
+            };
+            readonly format: number;
+            readonly ledger: {
+                readonly default_priority: string;
+                readonly most_events: number;
+                readonly spare_days: number;
+            };
+            readonly log: {
+                readonly notice_days: number;
+            };
+            readonly pyramid: {
+                readonly days: number;
+                readonly weeks_days: number;
+            };
+            readonly recall: {
+                readonly accounts_words: number;
+                readonly buffer_words: number;
+                readonly context_words: number;
+                readonly delta_chars: number;
+                readonly focus_words: number;
+                readonly mantra_words: number;
+                readonly open_words: number;
+                readonly p0_words: number;
+                readonly procedures_words: number;
+                readonly silent_days: number;
+                readonly waiting_words: number;
+            };
+            readonly retention: {
+                readonly daily_days: number;
+                readonly important_days: number;
+                readonly month_days: number;
+                readonly states_days: number;
+                readonly weekly_weeks: number;
+            };
+            readonly schedule: {
+                readonly archive: string;
+                readonly check: string;
+                readonly compact: string;
+                readonly consolidation: string;
+                readonly day: string;
+                readonly month: string;
+                readonly prune: string;
+                readonly week: string;
+                readonly year: string;
+            };
+            readonly status: {
+                readonly commitments_shown: number;
+                readonly due_soon_days: number;
+                readonly verify_days: number;
+            };
+            readonly zone: string;
+        };
         readonly Promoted: {
             readonly content: string;
             readonly id: string;
+        };
+        readonly Pruned: {
+            readonly pruned: components["schemas"]["Compacted"];
         };
         readonly Quarantine: {
             readonly note: string;
@@ -1201,7 +2691,7 @@ export interface components {
             }[];
         };
         readonly Ran: {
-            readonly consolidated?: Record<string, never>;
+            readonly consolidated?: components["schemas"]["Consolidated"];
             readonly jobs: readonly (readonly string[])[];
             readonly rolled: components["schemas"]["Rolled"];
         };
@@ -1210,34 +2700,57 @@ export interface components {
             readonly changes: number;
             readonly consolidated: boolean;
             readonly notes: readonly string[];
-            readonly raw: readonly (readonly unknown[])[];
+            readonly raw: readonly (readonly (number | string)[])[];
             readonly summarized: readonly number[];
+        };
+        readonly Reindexed: {
+            readonly events: number;
+            readonly open_loops: number;
+            readonly passages: number;
+            readonly vectors: number;
         };
         readonly Remembered: {
             readonly characters_removed: number;
             readonly conflicts: readonly components["schemas"]["Disagreement"][];
             readonly event: components["schemas"]["Event"];
-            readonly secrets: Record<string, never>;
+            readonly secrets: components["schemas"]["Secrets"];
             readonly type_guessed: boolean;
         };
-        readonly Reviews: {
-            readonly reviews: readonly {
-                readonly body: string;
-                readonly complaint: string;
-                readonly cost: Record<string, never>;
-                readonly headline: string;
-                readonly period: string;
-                readonly source: string;
-                readonly state: string;
-                readonly ts: string;
+        readonly Report: {
+            readonly date: string;
+            readonly path: string;
+            readonly text: string;
+        };
+        readonly Reports: {
+            readonly reports: readonly {
+                readonly bytes: number;
+                readonly date: string;
+                readonly path: string;
             }[];
+        };
+        readonly Resumed: {
+            readonly resumed: readonly components["schemas"]["Pause"][];
+        };
+        readonly Review: {
+            readonly body: string;
+            readonly complaint: string;
+            readonly cost: components["schemas"]["Cost"];
+            readonly headline: string;
+            readonly period: string;
+            readonly source: string;
+            /** @enum {string} */
+            readonly state: "open" | "accepted" | "edited" | "retry";
+            readonly ts: string;
+        };
+        readonly Reviews: {
+            readonly reviews: readonly components["schemas"]["Review"][];
         };
         readonly Rolled: {
             readonly deferred: readonly {
                 readonly period: string;
                 readonly why: string;
             }[];
-            readonly files: Record<string, never>;
+            readonly files: components["schemas"]["Files"];
             readonly flagged: readonly {
                 readonly period: string;
                 readonly why: string;
@@ -1255,29 +2768,42 @@ export interface components {
             }[];
             readonly silent?: string;
         };
+        readonly RolledUp: {
+            readonly rolled: components["schemas"]["Rolled"];
+        };
+        readonly Run: {
+            readonly attempts: number;
+            readonly bytes_in: number;
+            readonly bytes_out: number;
+            readonly made_by: string;
+            readonly millis: number;
+            readonly period: string;
+            readonly ratio: number;
+            readonly refused: boolean;
+            readonly tokens_in: number;
+            readonly tokens_out: number;
+            readonly ts: string;
+            readonly version: number;
+        };
+        readonly RunDays: {
+            readonly asked: readonly number[];
+            readonly bytes_in: readonly number[];
+            readonly bytes_out: readonly number[];
+            /** @description The most tokens a day. */
+            readonly ceiling: number;
+            readonly day: readonly string[];
+            readonly millis: readonly number[];
+            /** @description How many times shorter what was made is; null where nothing was. */
+            readonly ratio: readonly (number | null)[];
+            readonly refused: readonly number[];
+            readonly runs: readonly number[];
+            readonly tokens_in: readonly number[];
+            readonly tokens_out: readonly number[];
+        };
         readonly Runs: {
             readonly ceiling: number;
-            readonly runs: readonly {
-                readonly attempts: number;
-                readonly bytes_in: number;
-                readonly bytes_out: number;
-                readonly made_by: string;
-                readonly millis: number;
-                readonly period: string;
-                readonly ratio: number;
-                readonly refused: boolean;
-                readonly tokens_in: number;
-                readonly tokens_out: number;
-                readonly ts: string;
-                readonly version: number;
-            }[];
-            readonly spent_today: {
-                readonly asked: number;
-                readonly jobs: readonly unknown[];
-                readonly reserved: number;
-                readonly tokens_in: number;
-                readonly tokens_out: number;
-            };
+            readonly runs: readonly components["schemas"]["Run"][];
+            readonly spent_today: components["schemas"]["SpentToday"];
         };
         readonly Saved: {
             readonly saved: {
@@ -1290,10 +2816,57 @@ export interface components {
                 readonly why_not?: string;
             };
         };
+        /** @description How many secrets of each kind were replaced. */
+        readonly Secrets: {
+            readonly [key: string]: number;
+        };
+        readonly Session: {
+            /** @enum {string} */
+            readonly by: "token" | "cookie";
+            /** @enum {string} */
+            readonly right: "read" | "write";
+            readonly version: string;
+        };
+        readonly SessionLayer: {
+            /** @description Bytes of the rest of it. */
+            readonly body: readonly number[];
+            /** @description Bytes of what was said. */
+            readonly bytes: readonly number[];
+            /** @description Their conversations, as places in `names`. */
+            readonly conversation: readonly number[];
+            /** @description How many days they cover. */
+            readonly days: readonly number[];
+            /** @description Events that were recorded in them. */
+            readonly events: readonly number[];
+            /** @description Their first days, in days after `origin`. */
+            readonly first: readonly number[];
+            /** @description When they began, in minutes of their day. */
+            readonly from: readonly number[];
+            /** @description Bytes of its headline. */
+            readonly headline: readonly number[];
+            /** @description 0 dull, 1 ordinary, 2 important. */
+            readonly importance: readonly number[];
+            /** @description Messages and states that were captured. */
+            readonly messages: readonly number[];
+            /** @description What they are called within it, as places in `names`; -1 for none. */
+            readonly name: readonly number[];
+            /** @description Their names; empty for a session that was not pressed yet. */
+            readonly period: readonly string[];
+            /** @description How far they are pressed: 0 not at all, 1 session, 2 day, 3 week, 4 month, 5 year. */
+            readonly pressed: readonly number[];
+            /** @description Sessions in them. */
+            readonly sessions: readonly number[];
+            /** @description Bits: 1 provisional, 2 flagged, 4 written by hand, 8 forgotten. */
+            readonly state: readonly number[];
+            /** @description When they ended, likewise. */
+            readonly to: readonly number[];
+            /** @description Which version their summary is; 0 if there is none. */
+            readonly version: readonly number[];
+        };
         readonly SessionTaken: {
             readonly session: {
                 readonly shape: string;
-                readonly skipped: readonly (readonly unknown[])[];
+                readonly skipped: readonly (readonly (number | string)[])[];
                 readonly taken: components["schemas"]["Taken"];
                 readonly turns: number;
             };
@@ -1313,9 +2886,37 @@ export interface components {
                 readonly shared: readonly string[];
             }[];
         };
+        readonly SimilarMerged: {
+            readonly left_out: number;
+            readonly lines: readonly {
+                readonly periods: readonly string[];
+                readonly text: string;
+            }[];
+            readonly periods: readonly string[];
+            readonly repeated: number;
+            readonly text: string;
+        };
+        readonly Snapshot: {
+            readonly at: string;
+            readonly id: string;
+            readonly note: string;
+        };
+        readonly SnapshotMade: {
+            readonly snapshot: components["schemas"]["Snapshot"] | null;
+        };
+        readonly Snapshots: {
+            readonly snapshots: readonly components["schemas"]["Snapshot"][];
+        };
         readonly Span: {
             readonly first: string;
             readonly last: string;
+        };
+        readonly SpentToday: {
+            readonly asked: number;
+            readonly jobs: readonly (readonly (string | number)[])[];
+            readonly reserved: number;
+            readonly tokens_in: number;
+            readonly tokens_out: number;
         };
         readonly Status: {
             readonly active: {
@@ -1324,9 +2925,7 @@ export interface components {
             readonly conflicts: readonly components["schemas"]["Disagreement"][];
             readonly days_captured: number;
             readonly due: readonly components["schemas"]["Entry"][];
-            readonly integrity: {
-                readonly state: string;
-            };
+            readonly integrity: components["schemas"]["Integrity"];
             readonly jobs_due: readonly string[];
             readonly now: string;
             readonly oldest_open: readonly components["schemas"]["Entry"][];
@@ -1373,7 +2972,7 @@ export interface components {
             readonly passed_over: number;
             readonly revised: readonly string[];
             readonly same: number;
-            readonly secrets: Record<string, never>;
+            readonly secrets: components["schemas"]["Secrets"];
             readonly withheld?: number;
         };
         readonly TakenIn: {
@@ -1382,7 +2981,43 @@ export interface components {
         readonly ToolAnswer: {
             readonly content: string;
             readonly is_error: boolean;
-            readonly secrets?: Record<string, never>;
+            readonly secrets?: components["schemas"]["Secrets"];
+        };
+        readonly ToolVersions: {
+            readonly path: string;
+            readonly versions: readonly {
+                readonly did: string;
+                readonly path: string;
+                readonly sha256: string;
+                readonly text: string;
+                readonly to?: string;
+                readonly ts: string;
+            }[];
+        };
+        readonly Trail: {
+            readonly chain: readonly components["schemas"]["Entry"][];
+            readonly conflicts: readonly components["schemas"]["Disagreement"][];
+            readonly entry: components["schemas"]["Entry"];
+            readonly ledger: string;
+            readonly place: string;
+            readonly quote?: string;
+            readonly related: readonly components["schemas"]["Entry"][];
+            readonly source: components["schemas"]["TrailSource"];
+            readonly stands_for: readonly components["schemas"]["Entry"][];
+        };
+        readonly TrailSource: {
+            readonly context?: readonly (readonly (number | string)[])[];
+            readonly conversation?: string;
+            readonly id?: string;
+            /** @enum {string} */
+            readonly kind: "live" | "file" | "record" | "gone" | "elsewhere";
+            readonly line?: number | null;
+            readonly name?: string;
+            readonly origin?: string;
+            readonly path?: string;
+            readonly speaker?: string;
+            readonly text?: string;
+            readonly ts?: string;
         };
         readonly Trends: {
             readonly left_out: number;
@@ -1398,12 +3033,34 @@ export interface components {
                 };
                 readonly occasions: number;
                 readonly places: readonly {
+                    readonly conversation?: string;
                     readonly day: string;
-                    readonly kind: string;
+                    readonly id?: string;
+                    /** @enum {string} */
+                    readonly kind: "session" | "event" | "log" | "summary";
+                    readonly period?: string;
+                    readonly session?: string | null;
                 }[];
                 readonly shape: string;
                 readonly topic: string;
             }[];
+        };
+        readonly Triggers: {
+            readonly complaints: readonly string[];
+            readonly triggers: readonly {
+                readonly by_hand: boolean;
+                readonly load: readonly string[];
+                readonly patterns: readonly string[];
+            }[];
+        };
+        readonly TriggersKept: {
+            readonly added: number;
+            readonly path: string;
+        };
+        readonly Trouble: {
+            readonly event: string;
+            readonly ts: string;
+            readonly what: string;
         };
         /** @description A line of the turn log. */
         readonly Turn: {
@@ -1420,10 +3077,38 @@ export interface components {
             readonly user_summary: string;
             readonly why?: string;
         };
+        /** @description A message, as its line has it. */
+        readonly TurnMessage: {
+            readonly captured?: string;
+            readonly conversation: string;
+            readonly id: string;
+            readonly kind?: string;
+            readonly name?: string;
+            readonly origin?: string;
+            readonly parts?: unknown;
+            readonly role: string;
+            readonly session?: string;
+            readonly text: string;
+            readonly title?: string;
+            readonly ts: string;
+            readonly turn?: number;
+        };
         readonly Turns: {
             readonly turns: readonly components["schemas"]["Turn"][];
         } | {
-            readonly messages: readonly Record<string, never>[];
+            readonly messages: readonly components["schemas"]["TurnMessage"][];
+        };
+        readonly UndoneOrNot: {
+            readonly undone: {
+                readonly before?: string;
+                readonly files: readonly {
+                    readonly path: string;
+                    readonly what: string;
+                }[];
+                readonly note: string;
+                readonly retracted: readonly string[];
+                readonly to: string;
+            } | null;
         };
         readonly UserExport: {
             readonly conversations: readonly components["schemas"]["ConversationLine"][];
@@ -1446,28 +3131,38 @@ export interface components {
         readonly Verdict: {
             readonly bytes: number;
             readonly checked_at: string;
+            readonly checks: readonly {
+                readonly check: string;
+                readonly ok: boolean;
+            }[];
             readonly events: number;
-            readonly findings: readonly unknown[];
+            readonly findings: readonly components["schemas"]["Finding"][];
             readonly mended: readonly string[];
-            readonly noticed: Record<string, never>;
+            readonly noticed: components["schemas"]["Noticed"];
             readonly ok: boolean;
         };
-        readonly Why: {
-            readonly chain: readonly components["schemas"]["Entry"][];
-            readonly conflicts: readonly components["schemas"]["Disagreement"][];
-            readonly entry: components["schemas"]["Entry"];
-            readonly ledger: string;
-            readonly place: string;
-            readonly quote?: string;
-            readonly related: readonly components["schemas"]["Entry"][];
-            readonly source: {
+        readonly Why: components["schemas"]["Trail"] | components["schemas"]["Because"];
+        readonly Words: {
+            readonly messages: readonly {
+                readonly bytes: number;
+                readonly conversation: string;
+                /** @description Whether `text` is only its beginning. */
+                readonly cut: boolean;
+                readonly has_parts: boolean;
+                readonly id: string;
                 readonly kind: string;
-            };
-            readonly stands_for: readonly components["schemas"]["Entry"][];
-        } | {
-            readonly because: readonly {
-                readonly of: string;
+                readonly name: string | null;
+                readonly origin: string;
+                readonly role: string;
+                readonly session: string | null;
+                readonly text: string;
+                readonly title: string | null;
+                readonly trust: string;
+                readonly ts: string;
+                readonly words: number;
             }[];
+            readonly offset: number;
+            readonly total: number;
         };
         readonly Zoom: {
             readonly messages?: readonly components["schemas"]["Message"][];
@@ -1518,6 +3213,106 @@ export interface operations {
             readonly 403: components["responses"]["Refused"];
         };
     };
+    readonly post_api_backfill: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": Record<string, never>;
+            };
+        };
+        readonly responses: {
+            /** @description Press the past, newest first, until it is done or the day's tokens are spent */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Backfilled"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_calendar: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How many days ahead; 14 if not given */
+                readonly days?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What runs in the next days */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Calendar"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_calendar_ics: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How many days ahead; 14 if not given */
+                readonly days?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Likewise, as the text of an iCalendar file */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Ics"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly get_api_commitments: {
         readonly parameters: {
             readonly query?: never;
@@ -1547,6 +3342,129 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_compact: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What would leave the ledger because it is done with or has expired */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["CompactedNow"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_compact: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": Record<string, never>;
+            };
+        };
+        readonly responses: {
+            /** @description Make one event of every chain that is done with; old lines go to the archive */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["CompactedNow"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_config: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Every setting of the vault that is in force */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Policy"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_config_check: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Whether icecore.toml is in order as it stands now; what is wrong is the error */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fine"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly get_api_conflicts: {
         readonly parameters: {
             readonly query?: never;
@@ -1566,6 +3484,35 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Conflicts"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_consolidate: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What a night's work would be now; POST /api/jobs/run does it */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["NightOutlook"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -1727,6 +3674,43 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Artifact"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_conversations_name_artifacts_which_diff: {
+        readonly parameters: {
+            readonly query: {
+                /** @description The other: NAME, NAME@v2 or NAME@turn-3 */
+                readonly to: string;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The conversation, percent-encoded */
+                readonly name: string;
+                /** @description The artifact: NAME, NAME@v2 or NAME@turn-3, percent-encoded */
+                readonly which: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description How another version differs from this one */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Diff"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -1962,6 +3946,229 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_core: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description From this day on */
+                readonly from?: string;
+                /** @description Until this day */
+                readonly to?: string;
+                /** @description Only these tiers; all if not given */
+                readonly tier?: readonly ("session" | "day" | "week" | "month" | "year")[];
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Core"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_core_headlines: {
+        readonly parameters: {
+            readonly query: {
+                /** @description Of this tier */
+                readonly tier: "session" | "day" | "week" | "month" | "year";
+                /** @description From this day on */
+                readonly from?: string;
+                /** @description Until this day */
+                readonly to?: string;
+                /** @description At most so many; 500 if not given */
+                readonly limit?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Headlines"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_core_period: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
+                readonly period: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description A period: what it came to line by line, and what lies below it */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Node"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_core_period_messages: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only of this conversation */
+                readonly conversation?: string;
+                /** @description Only of this session of it; empty for messages without one */
+                readonly session?: string;
+                /** @description So many are passed over; none if not given */
+                readonly offset?: number;
+                /** @description At most so many; 100 if not given */
+                readonly limit?: number;
+                /** @description At most so many characters of each; all if not given */
+                readonly characters?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
+                readonly period: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The words of a session, a day or a week, page by page, in the order they were said */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Words"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_core_period_why: {
+        readonly parameters: {
+            readonly query: {
+                /** @description The number of the line; 0 is the headline */
+                readonly line: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
+                readonly period: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Where a line of a period's summary comes from: the events it names, else down the summaries to the words */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Because"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_doctor: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": {
+                    /** @description Mend it */
+                    readonly fix?: boolean;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Say what is wrong; with `fix`, mend what can be mended without losing anything */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Doctor"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -2243,6 +4450,41 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_events_id_graph: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description At most so many nodes, the nearest; 100 if not given */
+                readonly limit?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The event, e.g. EVT-20260213-001 or 20260213-1 */
+                readonly id: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description An event among those it hangs together with, as nodes and edges */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Graph"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly post_api_events_id_retract: {
         readonly parameters: {
             readonly query?: never;
@@ -2350,6 +4592,152 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_health: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description How the vault does: integrity as last verified, coverage, index, disk, schedule, models */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Health"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_home: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Home"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_import: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "dry_run": true,
+                 *       "format": "jsonl",
+                 *       "text": "{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description The conversation of messages that name none */
+                    readonly conversation?: string;
+                    /** @description Say what would come in and write nothing */
+                    readonly dry_run?: boolean;
+                    /**
+                     * @description Whose it is; recognised if not given
+                     * @enum {string}
+                     */
+                    readonly format?: "claude-code" | "codex" | "chatgpt" | "claude-ai" | "mem0" | "mcp-memory" | "markdown" | "jsonl";
+                    /** @description The history: JSONL, JSON or Markdown, unpacked */
+                    readonly text: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Take in another program's history that is sent along; paths of the server's machine are not read */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Imported"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_injected: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description So many; 5 if not given */
+                readonly last?: number;
+                /** @description Only to this session; `last` is the one that was heard of last */
+                readonly session?: string;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Exactly what the last prompts were given by hooks, and why, newest first */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["InjectedList"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly get_api_jobs: {
         readonly parameters: {
             readonly query?: never;
@@ -2369,6 +4757,38 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Jobs"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_jobs_log: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How many; 50 if not given */
+                readonly limit?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The jobs that ran, the newest first */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["JobLog"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -2425,6 +4845,93 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_ledger: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description By what became of them; active if not given */
+                readonly status?: "active" | "superseded" | "closed" | "retracted" | "quarantined" | "any";
+                /** @description Also the acts that closed, confirmed and took back */
+                readonly acts?: boolean;
+                /** @description Only with this text */
+                readonly text?: string;
+                /** @description Only of these types */
+                readonly type?: readonly ("fact" | "decision" | "preference" | "commitment" | "constraint" | "procedure" | "relationship")[];
+                /** @description Only of these priorities */
+                readonly priority?: readonly ("P0" | "P1" | "P2" | "P3")[];
+                /** @description Only about this */
+                readonly entity?: string;
+                /** @description Only with this label; several: with all of them */
+                readonly tag?: readonly string[];
+                /** @description Only from this session */
+                readonly session?: string;
+                /** @description Only from this source */
+                readonly source?: string;
+                /** @description Only with this scope: everywhere, project:NAME, conversation:ID */
+                readonly scope?: string;
+                /** @description Only recorded on this day or later */
+                readonly since?: string;
+                /** @description Only recorded on this day or earlier */
+                readonly until?: string;
+                /** @description So many are passed over; none if not given */
+                readonly offset?: number;
+                /** @description At most so many; 50 if not given */
+                readonly limit?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Events page by page, the newest first, with how many there are and what they are */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LedgerPage"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_live: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything` */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "text/event-stream": string;
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly post_api_log: {
         readonly parameters: {
             readonly query?: never;
@@ -2456,6 +4963,114 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Logged"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_login: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "code": "0000"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description A code that is good once */
+                    readonly code?: string;
+                    /** @description The server's token */
+                    readonly token?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Log a browser in, with the token or with a code: the answer sets a cookie that no script can read */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoggedIn"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_login_code: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": Record<string, never>;
+            };
+        };
+        readonly responses: {
+            /** @description A code that logs a browser in once, within minutes: for a link /#code=… */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoginCode"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_logout: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": Record<string, never>;
+            };
+        };
+        readonly responses: {
+            /** @description Log it out */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoggedOut"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -2618,6 +5233,110 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_memory_tool_versions: {
+        readonly parameters: {
+            readonly query: {
+                /** @description The file, such as /memories/plan.md */
+                readonly path: string;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What a file of the memory tool once was, oldest first */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["ToolVersions"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_merge: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description How this memory stands to those of other machines */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["MergeStatus"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_merge: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "other": "origin/main"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description What to merge, such as origin/main; what this vault follows if not given */
+                    readonly other?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Bring in what another machine has done with the same vault, as far as git has fetched it */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["MergeDone"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly post_api_messages: {
         readonly parameters: {
             readonly query?: never;
@@ -2702,6 +5421,100 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["TakenIn"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_migrate: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "dry_run": true,
+                 *       "files": [
+                 *         {
+                 *           "path": "MEMORY.md",
+                 *           "text": "# Memory\n- We use port 7431\n"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description Say what would be done and write nothing */
+                    readonly dry_run?: boolean;
+                    /** @description Its files */
+                    readonly files: readonly {
+                        /**
+                         * Format: date-time
+                         * @description When it was last written
+                         */
+                        readonly modified?: string;
+                        /** @description Its path in the folder, parts separated by / */
+                        readonly path: string;
+                        /** @description What it holds */
+                        readonly text: string;
+                    }[];
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Take an old memory folder over whose files are sent along; nothing in it is lost */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Migrated"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_model_check: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": Record<string, never>;
+            };
+        };
+        readonly responses: {
+            /** @description Ask the configured model whether it can be reached, streams and obeys a schema */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["ModelChecked"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -2939,6 +5752,372 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_pages: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Every page: its kind, title, size, when it changed, and how fresh what it says is */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Pages"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_pages_kind_slug: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The kind of page: entities, procedures, principles or insights */
+                readonly kind: string;
+                /** @description The page's name: small letters, digits and dashes */
+                readonly slug: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description A page: its Markdown, the hash of it, and the events it shows */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Page"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_pages_kind_slug: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The kind of page: entities, procedures, principles or insights */
+                readonly kind: string;
+                /** @description The page's name: small letters, digits and dashes */
+                readonly slug: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "text": "# Apollo\n\n## Key Facts\n- The port is 7431\n"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description The hash of the text that was read; left out for a page that is not there yet */
+                    readonly hash?: string;
+                    /** @description The whole page */
+                    readonly text: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Save a person's text of a page, if it is still what they read; what it says enters the ledger at once */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["PageSaved"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_pages_kind_slug_diff: {
+        readonly parameters: {
+            readonly query: {
+                /** @description The earlier snapshot */
+                readonly from: string;
+                /** @description The later one; what the page is now if not given */
+                readonly to?: string;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The kind of page: entities, procedures, principles or insights */
+                readonly kind: string;
+                /** @description The page's name: small letters, digits and dashes */
+                readonly slug: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description How a page differs between two snapshots, as a unified diff */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Diff"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_pages_kind_slug_versions: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description At most so many; 100 if not given */
+                readonly limit?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The kind of page: entities, procedures, principles or insights */
+                readonly kind: string;
+                /** @description The page's name: small letters, digits and dashes */
+                readonly slug: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The snapshots that changed a page, newest first */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["PageVersions"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_pages_kind_slug_versions_snapshot: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The kind of page: entities, procedures, principles or insights */
+                readonly kind: string;
+                /** @description The page's name: small letters, digits and dashes */
+                readonly slug: string;
+                /** @description The snapshot, or `now` */
+                readonly snapshot: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description A page as it was in a snapshot; `now` is what it is */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["PageThen"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_pauses: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What is paused: nothing is kept of it */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Paused"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_pauses: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "for": "1s"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description So long, e.g. 30m, 1h, 2d; without it until it is resumed */
+                    readonly for?: string;
+                    /** @description Only this project */
+                    readonly project?: string;
+                    /** @description Only this session; `last` is the one that was heard of last */
+                    readonly session?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Keep nothing of what is said: for a while, in a session, in a project */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Paused"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_prune: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What would leave the ledger because it has expired */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Pruned"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_prune: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": Record<string, never>;
+            };
+        };
+        readonly responses: {
+            /** @description Move what has expired to the archive */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Pruned"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly get_api_quarantine: {
         readonly parameters: {
             readonly query?: {
@@ -3065,6 +6244,151 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly post_api_reindex: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "words": true
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description Leave out what takes longest: the vectors by which meanings are compared */
+                    readonly words?: boolean;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Make everything derived anew from the files */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Reindexed"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_reports: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The reports of the nights, newest first */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Reports"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_reports_date: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path: {
+                /** @description The day of the night, such as 2026-02-13 */
+                readonly date: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What a night did, for a person, as Markdown */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Report"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_resume: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": {
+                    /** @description Only this project */
+                    readonly project?: string;
+                    /** @description Only this session; `last` is the one that was heard of last */
+                    readonly session?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Keep what is said again; without a session or project, all pauses end */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Resumed"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly get_api_reviews: {
         readonly parameters: {
             readonly query?: never;
@@ -3145,6 +6469,88 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_rollup: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only this tier */
+                readonly tier?: "session" | "day" | "week" | "month" | "year";
+                /** @description Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
+                readonly period?: string;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What pressing would do now */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Outlook"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_rollup: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "tier": "session"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
+                    readonly period?: string;
+                    /**
+                     * @description Only this tier
+                     * @enum {string}
+                     */
+                    readonly tier?: "session" | "day" | "week" | "month" | "year";
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Press one tier or one period now; POST /api/jobs/run presses what is due */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["RolledUp"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly get_api_runs: {
         readonly parameters: {
             readonly query?: {
@@ -3177,6 +6583,40 @@ export interface operations {
             readonly 503: components["responses"]["Refused"];
         };
     };
+    readonly get_api_runs_days: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description From this day on; 90 days ago if not given */
+                readonly from?: string;
+                /** @description Until this day; today if not given */
+                readonly to?: string;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What the runs of each day came to, a column for each figure */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["RunDays"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly get_api_search: {
         readonly parameters: {
             readonly query: {
@@ -3194,6 +6634,8 @@ export interface operations {
                 readonly limit?: number;
                 /** @description So many neighbours on each side of a hit */
                 readonly context?: number;
+                /** @description Say which words of each hit are those that were asked for, as `marked` */
+                readonly mark?: boolean;
                 /** @description Say why each hit stands where it stands */
                 readonly explain?: boolean;
                 /** @description Compare the meanings of the best candidates even where that takes a moment */
@@ -3217,6 +6659,32 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Found"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_session: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What whoever asks may do */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Session"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -3314,6 +6782,115 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_similar_merged: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Like this one; the latest week, else the latest month, if not given */
+                readonly period?: string;
+                /** @description At most so many bytes; 8192 if not given */
+                readonly budget?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description What a period and those like it say, each thing once */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SimilarMerged"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_snapshots: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How many; 1000 if not given */
+                readonly limit?: number;
+            };
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The states that one can go back to, newest first */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Snapshots"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_snapshots: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "note": "before the migration"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description Why */
+                    readonly note?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Keep the state as it is; null if nothing changed since the last time */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SnapshotMade"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3466,6 +7043,110 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_triggers: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The words that load pages: a person's own, and what pages suggest */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Triggers"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_triggers: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": Record<string, never>;
+            };
+        };
+        readonly responses: {
+            /** @description Write the suggestions into recall/triggers.json, behind what stands there */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["TriggersKept"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_undo: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description The end user whose space is meant; the home vault if not given */
+                readonly "X-Icecore-User"?: string;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /** @example {} */
+                readonly "application/json": {
+                    /** @description The snapshot; the last one if not given */
+                    readonly to?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["UndoneOrNot"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };

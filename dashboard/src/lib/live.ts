@@ -1,12 +1,16 @@
-// What happens while one looks: the server tells that something has changed, and the view asks again.
+// What happens while one looks: the server tells which things changed, and the view asks for them again.
 import { useEffect, useRef } from 'preact/hooks';
 import { Store } from './store.ts';
 import { locked } from './api.ts';
 
-/** Something that happened. `kind` is the event's name, the rest is what the server told with it. */
-export interface Happened {
-  kind: string;
-  told: unknown;
+/** A thing that can change. */
+export type What = 'ledger' | 'conversation' | 'summaries' | 'runs' | 'reviews' | 'knowledge' | 'messages' | 'logs' | 'config';
+
+/** That something changed; `everything` after the line was cut, because nobody knows what was missed. */
+export interface Changed {
+  what: What | 'everything';
+  /** Which conversation, page or day, where there are several. */
+  name: string | null;
 }
 
 /** Whether changes are being heard of. */
@@ -14,30 +18,32 @@ export const listening = new Store(false);
 
 const PATH = '/api/live';
 const AGAIN_MS = 5_000;
-const watchers = new Map<string, Set<(happened: Happened) => void>>();
+const watchers = new Set<(changed: Changed) => void>();
 let source: EventSource | undefined;
 let timer: ReturnType<typeof setTimeout> | undefined;
+let missed = false;
 
 function heard(event: MessageEvent<string>): void {
-  let told: unknown;
+  let changed: Changed;
   try {
-    told = JSON.parse(event.data);
+    changed = JSON.parse(event.data) as Changed;
   } catch {
-    // Something was told that cannot be read; that something happened can still be passed on.
-    told = undefined;
+    changed = { what: 'everything', name: null };
   }
-  const happened = { kind: event.type, told };
-  for (const watcher of [...(watchers.get(event.type) ?? []), ...(watchers.get('*') ?? [])]) watcher(happened);
+  // A new line begins with `everything`. Whoever has only just asked has missed nothing.
+  if (changed.what === 'everything' && !missed) return;
+  missed = false;
+  for (const watcher of [...watchers]) watcher(changed);
 }
 
 function open(): void {
   if (source || watchers.size === 0 || locked.get() || document.hidden) return;
   source = new EventSource(PATH);
   source.onopen = () => listening.set(true);
-  source.onmessage = heard;
-  for (const kind of watchers.keys()) source.addEventListener(kind, heard as (event: Event) => void);
+  source.addEventListener('changed', heard);
   source.onerror = () => {
     listening.set(false);
+    missed = true;
     // While it is still trying by itself there is nothing to do; once it has given up, begin anew after a while.
     if (source?.readyState !== EventSource.CLOSED) return;
     close();
@@ -53,35 +59,32 @@ function close(): void {
 }
 
 locked.watch((is) => (is ? close() : open()));
-// A page that nobody looks at holds no connection.
-document.addEventListener('visibilitychange', () => (document.hidden ? close() : open()));
+// A page that nobody looks at holds no connection; what happens meanwhile is asked for when it is looked at again.
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) return open();
+  missed = source !== undefined || missed;
+  close();
+});
 
-/** Calls `does` whenever something of these kinds happens; `*` is everything. Bursts become one call. */
-export function useLive(kinds: readonly string[], does: (happened: Happened) => void, ms = 250): void {
+/** Calls `does` whenever one of these things changed; bursts become one call. */
+export function useLive(whats: readonly What[], does: (changed: Changed) => void, ms = 250): void {
   const latest = useRef(does);
   latest.current = does;
   useEffect(() => {
     let waiting: ReturnType<typeof setTimeout> | undefined;
-    const watcher = (happened: Happened): void => {
+    const watcher = (changed: Changed): void => {
+      if (changed.what !== 'everything' && !whats.includes(changed.what)) return;
       clearTimeout(waiting);
-      waiting = setTimeout(() => latest.current(happened), ms);
+      waiting = setTimeout(() => latest.current(changed), ms);
     };
-    for (const kind of kinds) {
-      const known = watchers.get(kind);
-      if (known) known.add(watcher);
-      else {
-        watchers.set(kind, new Set([watcher]));
-        source?.addEventListener(kind, heard as (event: Event) => void);
-      }
-    }
+    watchers.add(watcher);
     open();
     return () => {
       clearTimeout(waiting);
-      for (const kind of kinds) watchers.get(kind)?.delete(watcher);
-      if ([...watchers.values()].every((set) => set.size === 0)) {
-        watchers.clear();
-        close();
-      }
+      watchers.delete(watcher);
+      if (watchers.size > 0) return;
+      close();
+      missed = false;
     };
-  }, [kinds.join(' '), ms]);
+  }, [whats.join(' '), ms]);
 }

@@ -384,6 +384,12 @@ pub fn arguments() -> Vec<std::ffi::OsString> {
     words.into_iter().map(line).collect()
 }
 
+/// The command line as a value, to be looked at.
+#[cfg(test)]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Whether a word is the name of a command.
 pub fn is_command(word: &str) -> bool {
     // Cheaper than asking for all of them, and a hook has no time to lose.
