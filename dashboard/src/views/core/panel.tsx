@@ -154,7 +154,10 @@ function Sentence({ period, line, core, onChoose }: { period: string; line: Node
   if (heading) return <li class="heading">{text.replace(/^#+\s*/, '')}</li>;
   return (
     <li class={classes(line.n === 0 && 'first', open && 'open')}>
-      <button type="button" class="sentence" aria-expanded={open} onClick={() => setOpen(!open)} title="Where does this come from?"><MarkdownLine text={text} /><span class="unseen">, where does this come from?</span></button>
+      <div class="sentence" onClick={(event) => { if (!(event.target as Element).closest('a, button')) setOpen(!open); }}>
+        <MarkdownLine text={text} />
+        <button type="button" class="why" aria-expanded={open} aria-label="Where this sentence comes from" onClick={() => setOpen(!open)}>why</button>
+      </div>
       {open && <div class="because">{<Shown of={why} what="Looking for the words">{(value) => <Sources found={value.because} core={core} onChoose={onChoose} />}</Shown>}</div>}
     </li>
   );
@@ -239,7 +242,10 @@ function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; laye
 export function Panel({ core, layer, message, unknown, onChoose, onMarked }: PanelProps): JSX.Element {
   const panel = useRef<HTMLElement>(null);
   useEffect(() => panel.current?.scrollTo(0, 0), [layer?.id]);
-  const none = new Map<string, string>();
+  const tops = core.children(undefined);
+  const tier = tops[0]?.tier;
+  const told = useGet('/api/core/headlines', layer || tier === undefined ? undefined : { query: { tier, limit: 200 } });
+  const headlines = new Map((told.value?.headlines ?? []).map((one) => [one.period, one.headline]));
   return (
     <aside class="panel" ref={panel} aria-label="Layers as a list">
       <Path core={core} layer={layer} onChoose={onChoose} />
@@ -249,7 +255,7 @@ export function Panel({ core, layer, message, unknown, onChoose, onMarked }: Pan
         : (
           <>
             <header><h2>All of it</h2><p class="dim small">{many(core.messages, 'message')} from {day(core.date(core.ofDay.findIndex((at) => at >= 0)))} to {day(core.date(core.days - 1))}</p></header>
-            <Below core={core} layer={undefined} onChoose={onChoose} headlines={none} />
+            <Below core={core} layer={undefined} onChoose={onChoose} headlines={headlines} />
           </>
         )}
     </aside>
