@@ -7,7 +7,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statfsSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -33,7 +33,14 @@ const DIST = process.env.ICECORE_DIST;
 const KINDS = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml' };
 
 mkdirSync(OUT, { recursive: true });
+// What ends with the file of tests, the last begun first: pages before the server they look at.
+const endings = [];
+after(async () => { for (const end of endings.reverse()) await end(); });
 export const axe = readFileSync(npm.resolve('axe-core/axe.min.js'), 'utf8');
+
+// What is flushed to memory is flushed at once; that it reaches a disk is proven elsewhere.
+const shared = existsSync('/dev/shm') ? statfsSync('/dev/shm') : undefined;
+if (shared && shared.bavail * shared.bsize > 1 << 30) process.env.TMPDIR = '/dev/shm';
 
 /** Looks again and again until `look` returns something that holds. */
 export async function until(what, look, patience = PATIENCE) {
@@ -53,11 +60,12 @@ export function percentile(figures, part) {
   return sorted[Math.min(Math.floor(sorted.length * part), sorted.length - 1)];
 }
 
-/** A clock that begins on that morning and goes on from there. */
+/** How far this morning is from that one; both clocks go on from there together. */
+const AWAY_SECONDS = Math.round((Date.parse(`${MORNING.replace(' ', 'T')}Z`) - Date.now()) / 1_000);
 function morning() {
   const found = readdirSync('/usr/lib').map((name) => `/usr/lib/${name}/faketime/libfaketime.so.1`).find((path) => existsSync(path));
   assert.ok(found, 'libfaketime is missing; tests/browser/install installs it');
-  return { LD_PRELOAD: found, FAKETIME: `@${MORNING}`, FAKETIME_DONT_FAKE_MONOTONIC: '1', NO_FAKE_STAT: '1', TZ: 'UTC' };
+  return { LD_PRELOAD: found, FAKETIME: `${AWAY_SECONDS < 0 ? '' : '+'}${AWAY_SECONDS}`, FAKETIME_DONT_FAKE_MONOTONIC: '1', NO_FAKE_STAT: '1', TZ: 'UTC' };
 }
 
 /** Where a memory lives: a vault in a folder of its own, and what its environment says. */
@@ -68,7 +76,7 @@ export class Home {
   #servers = [];
 
   constructor() {
-    after(async () => {
+    endings.push(async () => {
       for (const server of this.#servers) await server.stop();
       rmSync(this.folder, { recursive: true, force: true });
     });
@@ -151,7 +159,7 @@ class Model {
       response.setHeader('content-type', 'application/json');
       response.end(JSON.stringify({ id: 'c1', object: 'chat.completion', created: 1, model: 'scripted', choices: [choice], usage: { prompt_tokens: 9, completion_tokens: 9, total_tokens: 18 } }));
     });
-    after(() => server.close());
+    endings.push(() => server.close());
     server.unref();
     return new Promise((done) => server.listen(0, '127.0.0.1', () => {
       model.base = `http://127.0.0.1:${server.address().port}/v1`;
@@ -229,7 +237,9 @@ export async function browser() {
   if (launched) return launched;
   const asked = [];
   const trap = createServer((request, response) => { asked.push(`${request.method} ${request.url}`); response.writeHead(502).end(); });
-  trap.on('connect', (request, socket) => { asked.push(`CONNECT ${request.url}`); socket.destroy(); });
+  // The browser's maker is asked by the browser itself, whatever page is open.
+  const own = /^CONNECT [\w.-]*\.(google|googleapis|gstatic)\.com:443$/;
+  trap.on('connect', (request, socket) => { if (!own.test(`CONNECT ${request.url}`)) asked.push(`CONNECT ${request.url}`); socket.destroy(); });
   await new Promise((done) => trap.listen(0, '127.0.0.1', done));
   trap.unref();
   const opened = await chromium.launch({
@@ -237,7 +247,7 @@ export async function browser() {
     // Loopback goes past the proxy by itself.
     args: [`--proxy-server=http://127.0.0.1:${trap.address().port}`, '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-default-apps', '--no-first-run', '--disable-dev-shm-usage', '--no-pings', '--force-color-profile=srgb', '--font-render-hinting=none'],
   });
-  after(async () => { await opened.close(); trap.close(); });
+  endings.push(async () => { await opened.close(); trap.close(); });
   launched = { opened, asked };
   return launched;
 }
@@ -247,6 +257,7 @@ export async function visit(server, { width = 1280, height = 800, theme = 'light
   const { opened } = await browser();
   const context = await opened.newContext({ viewport: { width, height }, colorScheme: theme, locale: 'en-GB', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
   context.setDefaultTimeout(PATIENCE);
+  // Called within a test, this ends with it.
   after(() => context.close().catch(() => {}));
   const wrongs = new Wrongs();
   await context.exposeBinding('wrong', (_, kind, text) => wrongs.add(kind, text));
@@ -255,7 +266,17 @@ export async function visit(server, { width = 1280, height = 800, theme = 'light
     window.addEventListener('unhandledrejection', (event) => window.wrong('rejection', String(event.reason)));
   });
   // The page's clock is the server's.
-  await context.clock.install({ time: new Date(`${MORNING.replace(' ', 'T')}Z`) });
+  await context.addInitScript((away) => {
+    const Real = Date;
+    window.Date = class extends Real {
+      constructor(...parts) {
+        super(...(parts.length === 0 ? [Real.now() + away] : parts));
+      }
+      static now() {
+        return Real.now() + away;
+      }
+    };
+  }, AWAY_SECONDS * 1_000);
   if (init) await context.addInitScript(init);
   const asked = [];
   const home = new URL(server.url).origin;
