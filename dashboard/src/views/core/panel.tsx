@@ -156,7 +156,7 @@ function Sentence({ period, line, core, onChoose }: { period: string; line: Node
     <li class={classes(line.n === 0 && 'first', open && 'open')}>
       <div class="sentence" onClick={(event) => { if (!(event.target as Element).closest('a, button')) setOpen(!open); }}>
         <MarkdownLine text={text} />
-        <button type="button" class="why" aria-expanded={open} aria-label="Where this sentence comes from" onClick={() => setOpen(!open)}>why</button>
+        <button type="button" class="why" aria-expanded={open} aria-label="why: where this sentence comes from" onClick={() => setOpen(!open)}>why</button>
       </div>
       {open && <div class="because">{<Shown of={why} what="Looking for the words">{(value) => <Sources found={value.because} core={core} onChoose={onChoose} />}</Shown>}</div>}
     </li>

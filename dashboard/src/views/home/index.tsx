@@ -22,8 +22,8 @@ const OPEN_SHOWN = 12;
 function Strip({ today }: { today: string }): JSX.Element | null {
   const core = useGet('/api/core', { query: { tier: ['day'], from: plusDays(today, 1 - STRIP_DAYS) } });
   const layer = core.value?.layers.day;
-  if (!layer) return null;
-  if (layer.period.length === 0) return <a class="strip" href={href(['core'])}><span class="under">Nothing was said in the last {STRIP_DAYS} days. To the core, where everything before lies.</span></a>;
+  if (!core.value) return null;
+  if (!layer || layer.period.length === 0) return <a class="strip" href={href(['core'])}><span class="under">Nothing was said in the last {STRIP_DAYS} days. To the core, where everything before lies.</span></a>;
   const first = plusDays(today, 1 - STRIP_DAYS);
   const most = Math.max(...layer.bytes, 1);
   const at = (date: string): number => STRIP_DAYS - 1 - Math.round((Date.parse(today) - Date.parse(date)) / 86_400_000);
@@ -89,7 +89,7 @@ function Commitments({ open, again }: { open: Home['open']; again: () => void })
               <a href={href(['ledger', one.id])}>{one.content}</a>
               <span class="meta">{due(one)}<Tag>{one.priority}</Tag><span>{one.age_days === 0 ? 'since today' : `for ${many(one.age_days, 'day')}`}</span>{one.waiting_on && <span>waits for {one.waiting_on}</span>}</span>
             </div>
-            <Button small label={`Close: ${one.content}`} onClick={() => setClosing(one)}>Done</Button>
+            <Button small label={`Done: close ${one.content}`} onClick={() => setClosing(one)}>Done</Button>
           </li>
         ))}
       </ul>
@@ -123,7 +123,7 @@ function Conflicts({ conflicts, again }: { conflicts: Home['conflicts']; again: 
               {conflict.events.map((one) => (
                 <li key={one.id}>
                   <span><a href={href(['ledger', one.id])}>{one.content}</a> <span class="dim small">{day(one.ts)}</span></span>
-                  <Button small busy={keep.busy} label={`This holds, the others do not: ${one.content}`} onClick={() => void keep.run(one, conflict.events)}>Holds</Button>
+                  <Button small busy={keep.busy} label={`Holds, and the others do not: ${one.content}`} onClick={() => void keep.run(one, conflict.events)}>Holds</Button>
                 </li>
               ))}
             </ul>
@@ -209,6 +209,7 @@ function Page(): JSX.Element {
   useLive(['ledger', 'messages', 'summaries', 'runs', 'reviews', 'knowledge', 'config'], home.again, 800);
   return (
     <div class="home">
+      {home.value === undefined && <div class="viewhead"><h1>Home</h1></div>}
       <Shown of={home} what="Looking">
         {(value) => {
           const { status } = value;
