@@ -15,6 +15,8 @@ import type { Core, Layer } from './model.ts';
 import { BY_HAND, FLAGGED, FORGOTTEN, PROVISIONAL } from './model.ts';
 
 const PAGE = 100;
+/** The most messages that are listed at once. */
+const MOST = 1_000;
 
 interface PanelProps {
   core: Core;
@@ -107,7 +109,12 @@ function Said({ core, layer, message }: { core: Core; layer: Layer; message: str
   const [pages, setPages] = useState(1);
   useEffect(() => setPages(1), [layer.id]);
   const session = layer.tier === 'session' ? { conversation: layer.conversation ?? '', session: layer.session ?? '' } : {};
-  const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, 1_000) } });
+  const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, MOST) } });
+  // Whoever comes for one message gets as many pages as it takes.
+  const missing = message !== undefined && said.value !== undefined && said.value.messages.length < Math.min(said.value.total, MOST) && !said.value.messages.some((one) => one.id === message);
+  useEffect(() => {
+    if (missing) setPages(pages + 1);
+  }, [missing, said.value]);
   return (
     <>
       <h3>What was said</h3>
@@ -115,7 +122,8 @@ function Said({ core, layer, message }: { core: Core; layer: Layer; message: str
         {(value) => (
           <>
             <Messages messages={value.messages} wanted={message} />
-            {value.messages.length < value.total && <Button onClick={() => setPages(pages + 1)} busy={said.busy}>Show more of {number(value.total)}</Button>}
+            {value.messages.length < Math.min(value.total, MOST) && <Button onClick={() => setPages(pages + 1)} busy={said.busy}>Show more of {number(value.total)}</Button>}
+            {value.total > MOST && value.messages.length >= MOST && <p class="dim small">These are the first {number(MOST)} of {number(value.total)}; its sessions have the rest.</p>}
           </>
         )}
       </Shown>

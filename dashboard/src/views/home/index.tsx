@@ -43,14 +43,27 @@ function Strip({ today }: { today: string }): JSX.Element | null {
   );
 }
 
-function Greeting(): JSX.Element {
+function Greeting({ again }: { again: () => void }): JSX.Element {
+  const [text, setText] = useState('');
+  const remember = useDoing(async () => {
+    await post('/api/events', { body: { text: text.trim() } });
+    say('It is kept');
+    again();
+  });
   return (
     <Section title="Your memory is empty. Here is how it begins.">
       <div class="greeting">
         <ol>
           <li>Let your assistant write here, so that nothing more is lost:<pre><code>icecore install claude-code</code></pre></li>
           <li>Bring in what was said so far:<pre><code>icecore import claude-code</code></pre></li>
-          <li>Or write the first thing down now, in the <a href={href(['ledger'])}>ledger</a> or with:<pre><code>icecore remember "Never deploy on Fridays" --priority P0</code></pre></li>
+          <li>
+            Or write the first thing down now:
+            <form class="first" onSubmit={(event) => { event.preventDefault(); void remember.run(); }}>
+              <Text label="Something to remember" bare value={text} onInput={setText} placeholder="Never deploy on Fridays" />
+              <Button type="submit" kind="main" busy={remember.busy} disabled={text.trim() === ''}>Remember</Button>
+            </form>
+            {remember.failure && <ErrorBox failure={remember.failure} />}
+          </li>
           <li>At night it is pressed by itself if the daemon runs; by hand it is:<pre><code>icecore consolidate</code></pre></li>
         </ol>
         <p class="dim">Codex, Claude Desktop, Cursor and VS Code work the same way. This page fills as soon as something is here.</p>
@@ -220,10 +233,10 @@ function Page(): JSX.Element {
             <>
               <div class="viewhead">
                 <h1>{longDay(status.now)}</h1>
-                <p class="dim">{many(status.days_captured, 'day')} kept, {many(status.statements, 'statement')} hold, {number(status.p0)} for good</p>
-                <p class="aside dim small">{status.integrity.state === 'failing' ? <a class="warm" href={href(['health'])}>The vault is {checked}</a> : <>The vault is {checked}</>}</p>
+                {!empty && <p class="dim">{many(status.days_captured, 'day')} kept, {many(status.statements, 'statement')} hold, {number(status.p0)} for good</p>}
+                {!empty && <p class="aside dim small">{status.integrity.state === 'failing' ? <a class="warm" href={href(['health'])}>The vault is {checked}</a> : <>The vault is {checked}</>}</p>}
               </div>
-              {empty ? <Greeting /> : (
+              {empty ? <Greeting again={home.again} /> : (
                 <>
                   <Strip today={today} />
                   <div class="glance">
