@@ -22,8 +22,8 @@ const OPEN_SHOWN = 12;
 function Strip({ today }: { today: string }): JSX.Element | null {
   const core = useGet('/api/core', { query: { tier: ['day'], from: plusDays(today, 1 - STRIP_DAYS) } });
   const layer = core.value?.layers.day;
-  if (!layer) return null;
-  if (layer.period.length === 0) return <a class="strip" href={href(['core'])}><span class="under">Nothing was said in the last {STRIP_DAYS} days. To the core, where everything before lies.</span></a>;
+  if (!core.value) return null;
+  if (!layer || layer.period.length === 0) return <a class="strip" href={href(['core'])}><span class="under">Nothing was said in the last {STRIP_DAYS} days. To the core, where everything before lies.</span></a>;
   const first = plusDays(today, 1 - STRIP_DAYS);
   const most = Math.max(...layer.bytes, 1);
   const at = (date: string): number => STRIP_DAYS - 1 - Math.round((Date.parse(today) - Date.parse(date)) / 86_400_000);
@@ -43,14 +43,27 @@ function Strip({ today }: { today: string }): JSX.Element | null {
   );
 }
 
-function Greeting(): JSX.Element {
+function Greeting({ again }: { again: () => void }): JSX.Element {
+  const [text, setText] = useState('');
+  const remember = useDoing(async () => {
+    await post('/api/events', { body: { text: text.trim() } });
+    say('It is kept');
+    again();
+  });
   return (
     <Section title="Your memory is empty. Here is how it begins.">
       <div class="greeting">
         <ol>
           <li>Let your assistant write here, so that nothing more is lost:<pre><code>icecore install claude-code</code></pre></li>
           <li>Bring in what was said so far:<pre><code>icecore import claude-code</code></pre></li>
-          <li>Or write the first thing down now, in the <a href={href(['ledger'])}>ledger</a> or with:<pre><code>icecore remember "Never deploy on Fridays" --priority P0</code></pre></li>
+          <li>
+            Or write the first thing down now:
+            <form class="first" onSubmit={(event) => { event.preventDefault(); void remember.run(); }}>
+              <Text label="Something to remember" bare value={text} onInput={setText} placeholder="Never deploy on Fridays" />
+              <Button type="submit" kind="main" busy={remember.busy} disabled={text.trim() === ''}>Remember</Button>
+            </form>
+            {remember.failure && <ErrorBox failure={remember.failure} />}
+          </li>
           <li>At night it is pressed by itself if the daemon runs; by hand it is:<pre><code>icecore consolidate</code></pre></li>
         </ol>
         <p class="dim">Codex, Claude Desktop, Cursor and VS Code work the same way. This page fills as soon as something is here.</p>
@@ -89,7 +102,7 @@ function Commitments({ open, again }: { open: Home['open']; again: () => void })
               <a href={href(['ledger', one.id])}>{one.content}</a>
               <span class="meta">{due(one)}<Tag>{one.priority}</Tag><span>{one.age_days === 0 ? 'since today' : `for ${many(one.age_days, 'day')}`}</span>{one.waiting_on && <span>waits for {one.waiting_on}</span>}</span>
             </div>
-            <Button small label={`Close: ${one.content}`} onClick={() => setClosing(one)}>Done</Button>
+            <Button small label={`Done: close ${one.content}`} onClick={() => setClosing(one)}>Done</Button>
           </li>
         ))}
       </ul>
@@ -123,7 +136,7 @@ function Conflicts({ conflicts, again }: { conflicts: Home['conflicts']; again: 
               {conflict.events.map((one) => (
                 <li key={one.id}>
                   <span><a href={href(['ledger', one.id])}>{one.content}</a> <span class="dim small">{day(one.ts)}</span></span>
-                  <Button small busy={keep.busy} label={`This holds, the others do not: ${one.content}`} onClick={() => void keep.run(one, conflict.events)}>Holds</Button>
+                  <Button small busy={keep.busy} label={`Holds, and the others do not: ${one.content}`} onClick={() => void keep.run(one, conflict.events)}>Holds</Button>
                 </li>
               ))}
             </ul>
@@ -209,6 +222,7 @@ function Page(): JSX.Element {
   useLive(['ledger', 'messages', 'summaries', 'runs', 'reviews', 'knowledge', 'config'], home.again, 800);
   return (
     <div class="home">
+      {home.value === undefined && <div class="viewhead"><h1>Home</h1></div>}
       <Shown of={home} what="Looking">
         {(value) => {
           const { status } = value;
@@ -219,10 +233,10 @@ function Page(): JSX.Element {
             <>
               <div class="viewhead">
                 <h1>{longDay(status.now)}</h1>
-                <p class="dim">{many(status.days_captured, 'day')} kept, {many(status.statements, 'statement')} hold, {number(status.p0)} for good</p>
-                <p class="aside dim small">{status.integrity.state === 'failing' ? <a class="warm" href={href(['health'])}>The vault is {checked}</a> : <>The vault is {checked}</>}</p>
+                {!empty && <p class="dim">{many(status.days_captured, 'day')} kept, {many(status.statements, 'statement')} hold, {number(status.p0)} for good</p>}
+                {!empty && <p class="aside dim small">{status.integrity.state === 'failing' ? <a class="warm" href={href(['health'])}>The vault is {checked}</a> : <>The vault is {checked}</>}</p>}
               </div>
-              {empty ? <Greeting /> : (
+              {empty ? <Greeting again={home.again} /> : (
                 <>
                   <Strip today={today} />
                   <div class="glance">

@@ -3,12 +3,14 @@ import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Schema } from '../../lib/api.ts';
 import { useGet } from '../../lib/api.ts';
-import { day, label, many, moment, number, time as clock } from '../../lib/format.ts';
+import { day, label, many, moment, number } from '../../lib/format.ts';
 import { useSettled, useTitle } from '../../lib/hooks.ts';
 import { useRows } from '../../lib/keys.ts';
 import { go, href } from '../../lib/route.ts';
 import type { Route } from '../../lib/route.ts';
+import { Messages } from '../../ui/messages.tsx';
 import { Button, Choice, Empty, ErrorBox, Section, Shown, Tag, Text, classes } from '../../ui/parts.tsx';
+import { Sources } from '../../ui/sources.tsx';
 import type { View } from '../view.ts';
 import './search.css';
 
@@ -53,7 +55,7 @@ function place(hit: Schema['Hit']): [where: string, label: string] | undefined {
     case 'event':
       return [href(['ledger', hit.id]), 'in the ledger'];
     case 'summary':
-      return [href(['core', hit.name ?? hit.id]), 'in the core'];
+      return [href(['core', hit.id]), 'in the core'];
     case 'page':
       return [href(['knowledge', ...hit.source.replace(/^knowledge\//, '').replace(/\.md$/, '').split('/')]), 'on its page'];
     case 'artifact':
@@ -108,45 +110,24 @@ function Zoomed({ hit, onClose }: { hit: Schema['Hit']; onClose: () => void }): 
   const date = hit.ts?.slice(0, 10);
   const isSaid = hit.kind === 'message' || hit.kind === 'state';
   const said = useGet('/api/core/{period}/messages', isSaid && date ? { path: { period: date }, query: { ...(hit.conversation ? { conversation: hit.conversation } : {}), limit: AROUND } } : undefined);
-  const why = useGet('/api/why', isSaid ? undefined : { query: { of: hit.kind === 'event' || hit.kind === 'summary' ? hit.name ?? hit.id : hit.source } });
-  const wanted = useRef<HTMLLIElement>(null);
-  useEffect(() => wanted.current?.scrollIntoView({ block: 'center' }), [said.value]);
+  const why = useGet('/api/why', isSaid ? undefined : { query: { of: hit.kind === 'event' || hit.kind === 'summary' ? hit.id : hit.source } });
   return (
     <Section title={hit.ts ? day(hit.ts) : label(hit.kind)} aside={<Button small kind="quiet" label="Close" onClick={onClose}>✕</Button>}>
       {isSaid
         ? (
           <Shown of={said} what="Fetching the words">
-            {(value) => (
-              <ol class="said">
-                {value.messages.map((one) => (
-                  <li key={`${one.conversation} ${one.id}`} class={classes(one.role, one.id === hit.id && 'wanted')} ref={one.id === hit.id ? wanted : null}>
-                    <p class="meta"><strong>{one.name ?? one.role}</strong> {clock(one.ts)}</p><p class="text">{one.text}</p>
-                  </li>
-                ))}
-              </ol>
-            )}
+            {(value) => <Messages messages={value.messages} wanted={hit.id} />}
           </Shown>
         )
         : (
           <>
             <p class="text">{hit.text}</p>
             <h3>Where it comes from</h3>
-            {why.failure ? <p class="dim small">{why.failure.message}</p> : <Shown of={why}>{(value) => <Because told={value} />}</Shown>}
+            {why.failure ? <p class="dim small">{why.failure.message}</p> : <Shown of={why}>{(value) => <Sources because={'because' in value ? value.because : [{ ...value, of: 'event' }]} />}</Shown>}
           </>
         )}
     </Section>
   );
-}
-
-function quote(source: Schema['TrailSource']): string | undefined {
-  return source.text ?? source.context?.map((line) => String(line[1])).join('\n') ?? source.name ?? source.path;
-}
-
-function Because({ told }: { told: Schema['Why'] }): JSX.Element {
-  const sources: (Schema['TrailSource'])[] = 'entry' in told ? [told.source]
-    : told.because.flatMap((one) => (one.of === 'event' ? [one.source] : one.of === 'summary' ? [...one.records] : []));
-  const said = sources.flatMap((one) => quote(one) ?? []);
-  return said.length === 0 ? <p class="dim small">It was told directly, or what it came from is not there any more.</p> : <ul class="hits">{said.slice(0, 8).map((text, at) => <li key={at}><blockquote class="text">{text}</blockquote></li>)}</ul>;
 }
 
 function Page({ route }: { route: Route }): JSX.Element {
