@@ -150,11 +150,11 @@ export async function chat(home, server, name = 'apple-crates') {
 /** A model's server that says what a script says. */
 class Model {
   static start(says) {
-    const model = new Model();
+    const model = Object.assign(new Model(), { says });
     const server = createServer(async (request, response) => {
       let body = '';
       for await (const piece of request) body += piece;
-      const text = says(JSON.parse(body));
+      const text = model.says(JSON.parse(body));
       const choice = { index: 0, message: { role: 'assistant', content: text, refusal: null }, finish_reason: 'stop' };
       response.setHeader('content-type', 'application/json');
       response.end(JSON.stringify({ id: 'c1', object: 'chat.completion', created: 1, model: 'scripted', choices: [choice], usage: { prompt_tokens: 9, completion_tokens: 9, total_tokens: 18 } }));
@@ -289,7 +289,8 @@ export async function visit(server, { width = 1280, height = 800, theme = 'light
     }
     const file = url.pathname === '/' ? 'index.html' : url.pathname.slice(1);
     if (DIST && existsSync(join(DIST, file))) {
-      const real = await route.fetch();
+      const real = await route.fetch().catch(() => undefined);
+      if (!real) return route.abort('connectionrefused').catch(() => {});
       const kind = KINDS[file.split('.').pop()];
       const headers = { ...real.headers(), 'content-type': kind };
       for (const name of ['content-encoding', 'content-length', 'etag', 'transfer-encoding']) delete headers[name];
