@@ -430,9 +430,7 @@ impl Memory {
     async fn let_wait(&self, record: &Record) -> Result<()> {
         let folder = place("hooks/waiting")?;
         if self.store.notes(&folder).await?.len() >= MOST_WAITING {
-            return Err(Error::TooMuch(format!(
-                "more than {MOST_WAITING} messages wait to be written; something holds the vault's lock"
-            )));
+            return Err(Error::TooMuch(format!("more than {MOST_WAITING} messages wait to be written; something holds the vault's lock")));
         }
         let line = record.line();
         let name = place(&format!("{folder}/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;

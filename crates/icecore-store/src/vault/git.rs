@@ -366,7 +366,8 @@ impl History for Vault {
             return Ok(Vec::new());
         }
         let most = format!("--max-count={most}");
-        let arguments = ["log", "-z", &most, "--no-show-signature", "--no-ext-diff", "--no-textconv", "--format=%H %ct %s", "--", path.as_str()];
+        let arguments =
+            ["log", "-z", &most, "--no-show-signature", "--no-ext-diff", "--no-textconv", "--format=%H %ct %s", "--", path.as_str()];
         Ok(snapshots(&succeed(root, &arguments, None)?))
     }
 

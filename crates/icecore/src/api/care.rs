@@ -18,10 +18,8 @@ const MOST_SNAPSHOTS: usize = 10_000;
 const INJECTED: usize = 5;
 /// The most of that.
 const MOST_INJECTED: usize = 1_000;
-const REACH: &[Field] = &[
-    Field::text("session", "Only this session; `last` is the one that was heard of last"),
-    Field::text("project", "Only this project"),
-];
+const REACH: &[Field] =
+    &[Field::text("session", "Only this session; `last` is the one that was heard of last"), Field::text("project", "Only this project")];
 
 /// The routes that look after a vault.
 pub const ROUTES: &[Route] = &[
@@ -31,9 +29,15 @@ pub const ROUTES: &[Route] = &[
     Route::post("/api/snapshots", GROUP, "Keep the state as it is; null if nothing changed since the last time", "SnapshotMade", snapshot)
         .body(Body::One(&[Field::text("note", "Why")]))
         .example("/api/snapshots", Some(r#"{"note":"before the migration"}"#)),
-    Route::post("/api/undo", GROUP, "Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back", "UndoneOrNot", undo)
-        .body(Body::One(&[Field::text("to", "The snapshot; the last one if not given")]))
-        .example("/api/undo", Some("{}")),
+    Route::post(
+        "/api/undo",
+        GROUP,
+        "Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back",
+        "UndoneOrNot",
+        undo,
+    )
+    .body(Body::One(&[Field::text("to", "The snapshot; the last one if not given")]))
+    .example("/api/undo", Some("{}")),
     Route::post("/api/doctor", GROUP, "Say what is wrong; with `fix`, mend what can be mended without losing anything", "Doctor", doctor)
         .body(Body::One(&[Field::new("fix", Form::Yes, "Mend it")]))
         .example("/api/doctor", Some("{}")),
@@ -41,7 +45,13 @@ pub const ROUTES: &[Route] = &[
         .body(Body::One(&[Field::new("words", Form::Yes, "Leave out what takes longest: the vectors by which meanings are compared")]))
         .example("/api/reindex", Some(r#"{"words":true}"#)),
     Route::get("/api/config", GROUP, "Every setting of the vault that is in force", "Policy", config_show),
-    Route::get("/api/config/check", GROUP, "Whether icecore.toml is in order as it stands now; what is wrong is the error", "Fine", config_check),
+    Route::get(
+        "/api/config/check",
+        GROUP,
+        "Whether icecore.toml is in order as it stands now; what is wrong is the error",
+        "Fine",
+        config_check,
+    ),
     Route::get("/api/pauses", GROUP, "What is paused: nothing is kept of it", "Paused", pauses),
     Route::post("/api/pauses", GROUP, "Keep nothing of what is said: for a while, in a session, in a project", "Paused", begin_pause)
         .body(Body::One(&[
@@ -53,24 +63,48 @@ pub const ROUTES: &[Route] = &[
     Route::post("/api/resume", GROUP, "Keep what is said again; without a session or project, all pauses end", "Resumed", resume)
         .body(Body::One(REACH))
         .example("/api/resume", Some("{}")),
-    Route::get("/api/injected", GROUP, "Exactly what the last prompts were given by hooks, and why, newest first", "InjectedList", injected)
-        .query(&[
-            Field::new("last", Form::Between(1, MOST_INJECTED), "So many; 5 if not given"),
-            Field::text("session", "Only to this session; `last` is the one that was heard of last"),
-        ])
-        .example("/api/injected?last=3", None),
+    Route::get(
+        "/api/injected",
+        GROUP,
+        "Exactly what the last prompts were given by hooks, and why, newest first",
+        "InjectedList",
+        injected,
+    )
+    .query(&[
+        Field::new("last", Form::Between(1, MOST_INJECTED), "So many; 5 if not given"),
+        Field::text("session", "Only to this session; `last` is the one that was heard of last"),
+    ])
+    .example("/api/injected?last=3", None),
     Route::get("/api/triggers", GROUP, "The words that load pages: a person's own, and what pages suggest", "Triggers", triggers),
-    Route::post("/api/triggers", GROUP, "Write the suggestions into recall/triggers.json, behind what stands there", "TriggersKept", keep_triggers)
-        .body(Body::One(&[]))
-        .example("/api/triggers", Some("{}")),
+    Route::post(
+        "/api/triggers",
+        GROUP,
+        "Write the suggestions into recall/triggers.json, behind what stands there",
+        "TriggersKept",
+        keep_triggers,
+    )
+    .body(Body::One(&[]))
+    .example("/api/triggers", Some("{}")),
     Route::get("/api/merge", GROUP, "How this memory stands to those of other machines", "MergeStatus", merge_status),
-    Route::post("/api/merge", GROUP, "Bring in what another machine has done with the same vault, as far as git has fetched it", "MergeDone", merge)
-        .body(Body::One(&[Field::text("other", "What to merge, such as origin/main; what this vault follows if not given")]))
-        .example("/api/merge", Some(r#"{"other":"origin/main"}"#)),
-    Route::post("/api/model/check", GROUP, "Ask the configured model whether it can be reached, streams and obeys a schema", "ModelChecked", model)
-        .of(Whose::Everybodys)
-        .body(Body::One(&[]))
-        .example("/api/model/check", Some("{}")),
+    Route::post(
+        "/api/merge",
+        GROUP,
+        "Bring in what another machine has done with the same vault, as far as git has fetched it",
+        "MergeDone",
+        merge,
+    )
+    .body(Body::One(&[Field::text("other", "What to merge, such as origin/main; what this vault follows if not given")]))
+    .example("/api/merge", Some(r#"{"other":"origin/main"}"#)),
+    Route::post(
+        "/api/model/check",
+        GROUP,
+        "Ask the configured model whether it can be reached, streams and obeys a schema",
+        "ModelChecked",
+        model,
+    )
+    .of(Whose::Everybodys)
+    .body(Body::One(&[]))
+    .example("/api/model/check", Some("{}")),
 ];
 
 fn snapshots(call: Call) -> Doing {

@@ -29,9 +29,15 @@ pub const ROUTES: &[Route] = &[
         .example("/api/conversations/trip/artifacts", None),
     Route::get("/api/conversations/{name}/artifacts/{which}", GROUP, "One version of one of them", "Artifact", artifact)
         .example("/api/conversations/trip/artifacts/sort.py@v1", None),
-    Route::get("/api/conversations/{name}/artifacts/{which}/diff", GROUP, "How another version differs from this one", "Diff", artifact_diff)
-        .query(&[Field::text("to", "The other: NAME, NAME@v2 or NAME@turn-3").must()])
-        .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
+    Route::get(
+        "/api/conversations/{name}/artifacts/{which}/diff",
+        GROUP,
+        "How another version differs from this one",
+        "Diff",
+        artifact_diff,
+    )
+    .query(&[Field::text("to", "The other: NAME, NAME@v2 or NAME@turn-3").must()])
+    .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
     Route::get("/api/conversations/{name}/diff", GROUP, "What changed in the facts between the ends of two turns", "Changes", diff)
         .query(&[
             Field::new("from", Form::Number, "The earlier turn; 0 for the beginning").must(),

@@ -27,31 +27,55 @@ const MOST_CHARACTERS: usize = 100_000;
 
 /// The routes of the core.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/core", GROUP, "The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions", "Core", core)
-        .query(&[FROM, TO, Field::new("tier", TIER, "Only these tiers; all if not given").many()])
-        .example("/api/core?tier=day&from=-90d", None),
-    Route::get("/api/core/headlines", GROUP, "What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more", "Headlines", headlines)
-        .query(&[
-            Field::new("tier", TIER, "Of this tier").must(),
-            FROM,
-            TO,
-            Field::new("limit", Form::Between(1, MOST_HEADLINES), "At most so many; 500 if not given"),
-        ])
-        .example("/api/core/headlines?tier=week&from=-90d", None),
+    Route::get(
+        "/api/core",
+        GROUP,
+        "The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions",
+        "Core",
+        core,
+    )
+    .query(&[FROM, TO, Field::new("tier", TIER, "Only these tiers; all if not given").many()])
+    .example("/api/core?tier=day&from=-90d", None),
+    Route::get(
+        "/api/core/headlines",
+        GROUP,
+        "What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more",
+        "Headlines",
+        headlines,
+    )
+    .query(&[
+        Field::new("tier", TIER, "Of this tier").must(),
+        FROM,
+        TO,
+        Field::new("limit", Form::Between(1, MOST_HEADLINES), "At most so many; 500 if not given"),
+    ])
+    .example("/api/core/headlines?tier=week&from=-90d", None),
     Route::get("/api/core/{period}", GROUP, "A period: what it came to line by line, and what lies below it", "Node", node)
         .example("/api/core/2026-W07", None),
-    Route::get("/api/core/{period}/why", GROUP, "Where a line of a period's summary comes from: the events it names, else down the summaries to the words", "Because", why)
-        .query(&[Field::new("line", Form::Number, "The number of the line; 0 is the headline").must()])
-        .example("/api/core/2026-W07/why?line=0", None),
-    Route::get("/api/core/{period}/messages", GROUP, "The words of a session, a day or a week, page by page, in the order they were said", "Words", messages)
-        .query(&[
-            Field::text("conversation", "Only of this conversation"),
-            Field::text("session", "Only of this session of it; empty for messages without one"),
-            Field::new("offset", Form::Number, "So many are passed over; none if not given"),
-            Field::new("limit", Form::Between(1, MOST_MESSAGES), "At most so many; 100 if not given"),
-            Field::new("characters", Form::Between(1, MOST_CHARACTERS), "At most so many characters of each; all if not given"),
-        ])
-        .example("/api/core/2026-02-13/messages?limit=20&characters=120", None),
+    Route::get(
+        "/api/core/{period}/why",
+        GROUP,
+        "Where a line of a period's summary comes from: the events it names, else down the summaries to the words",
+        "Because",
+        why,
+    )
+    .query(&[Field::new("line", Form::Number, "The number of the line; 0 is the headline").must()])
+    .example("/api/core/2026-W07/why?line=0", None),
+    Route::get(
+        "/api/core/{period}/messages",
+        GROUP,
+        "The words of a session, a day or a week, page by page, in the order they were said",
+        "Words",
+        messages,
+    )
+    .query(&[
+        Field::text("conversation", "Only of this conversation"),
+        Field::text("session", "Only of this session of it; empty for messages without one"),
+        Field::new("offset", Form::Number, "So many are passed over; none if not given"),
+        Field::new("limit", Form::Between(1, MOST_MESSAGES), "At most so many; 100 if not given"),
+        Field::new("characters", Form::Between(1, MOST_CHARACTERS), "At most so many characters of each; all if not given"),
+    ])
+    .example("/api/core/2026-02-13/messages?limit=20&characters=120", None),
 ];
 
 fn within(call: &Call, today: Date) -> anyhow::Result<Option<Days>> {
@@ -105,7 +129,8 @@ fn why(call: Call) -> Doing {
 
 /// A message, or its beginning.
 fn told(record: &Record, characters: usize) -> Value {
-    let text = record.text.char_indices().nth(characters).map_or(record.text.as_str(), |(end, _)| record.text.get(..end).unwrap_or_default());
+    let text =
+        record.text.char_indices().nth(characters).map_or(record.text.as_str(), |(end, _)| record.text.get(..end).unwrap_or_default());
     json!({
         "ts": record.ts.to_string(),
         "conversation": record.conversation,

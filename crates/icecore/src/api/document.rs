@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{live, login, page};
 use super::route::{Body, Field, Route, Whose, about_name};
+use super::{live, login, page};
 
 /// Where it stands.
 pub const PATH: &str = "/api/openapi.json";
@@ -36,7 +36,8 @@ pub fn document(routes: &[Route]) -> Value {
     let about = "What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything`";
     let mut responses = Map::from_iter(refusals);
     // OpenAPI 3.1 describes a stream as a text; a client reads each `data` as `Live`.
-    let content = json!({ "text/event-stream": { "schema": { "type": "string" }, "x-icecore-data": { "$ref": "#/components/schemas/Live" } } });
+    let content =
+        json!({ "text/event-stream": { "schema": { "type": "string" }, "x-icecore-data": { "$ref": "#/components/schemas/Live" } } });
     responses.insert("200".into(), json!({ "description": about, "content": content }));
     let live = json!({
         "operationId": operation_id("get", live::PATH),
@@ -101,6 +102,9 @@ fn operation(route: &Route) -> Value {
     let writes = method != "get";
     // 409: it contradicts what is there; 413: the body is too large; 503: somebody else is at it.
     let refused = [(400, true), (401, true), (403, true), (404, true), (409, writes), (413, writes), (500, true), (503, true)];
+    if !writes {
+        responses.insert("304".to_owned(), json!({ "description": "It is what If-None-Match names: the ETag of an earlier answer" }));
+    }
     for (status, _) in refused.into_iter().filter(|(_, may)| *may) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Refused" }));
     }

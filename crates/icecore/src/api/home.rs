@@ -29,7 +29,13 @@ const MOST_JOBS: usize = 10_000;
 
 /// The routes of home and health.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/home", GROUP, "Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend", "Home", home),
+    Route::get(
+        "/api/home",
+        GROUP,
+        "Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend",
+        "Home",
+        home,
+    ),
     Route::get("/api/runs/days", GROUP, "What the runs of each day came to, a column for each figure", "RunDays", figures)
         .query(&[
             Field::new("from", Form::Day, "From this day on; 90 days ago if not given"),
@@ -40,8 +46,15 @@ pub const ROUTES: &[Route] = &[
         .query(&[Field::new("limit", Form::Between(1, MOST_JOBS), "How many; 50 if not given")])
         .example("/api/jobs/log?limit=10", None),
     Route::get("/api/reports", GROUP, "The reports of the nights, newest first", "Reports", reports),
-    Route::get("/api/reports/{date}", GROUP, "What a night did, for a person, as Markdown", "Report", report).example("/api/reports/2026-02-13", None),
-    Route::get("/api/health", GROUP, "How the vault does: integrity as last verified, coverage, index, disk, schedule, models", "Health", health),
+    Route::get("/api/reports/{date}", GROUP, "What a night did, for a person, as Markdown", "Report", report)
+        .example("/api/reports/2026-02-13", None),
+    Route::get(
+        "/api/health",
+        GROUP,
+        "How the vault does: integrity as last verified, coverage, index, disk, schedule, models",
+        "Health",
+        health,
+    ),
 ];
 
 /// An open commitment, and how old it is.

@@ -38,20 +38,30 @@ pub const ROUTES: &[Route] = &[
     Route::get("/api/calendar/ics", GROUP, "Likewise, as the text of an iCalendar file", "Ics", ics)
         .query(DAYS)
         .example("/api/calendar/ics?days=30", None),
-    Route::get("/api/rollup", GROUP, "What pressing would do now", "Outlook", outlook)
-        .query(PRESS)
-        .example("/api/rollup?tier=week", None),
+    Route::get("/api/rollup", GROUP, "What pressing would do now", "Outlook", outlook).query(PRESS).example("/api/rollup?tier=week", None),
     Route::post("/api/rollup", GROUP, "Press one tier or one period now; POST /api/jobs/run presses what is due", "RolledUp", rollup)
         .body(Body::One(PRESS))
         .example("/api/rollup", Some(r#"{"tier":"session"}"#)),
-    Route::post("/api/backfill", GROUP, "Press the past, newest first, until it is done or the day's tokens are spent", "Backfilled", backfill)
-        .body(Body::One(&[]))
-        .example("/api/backfill", Some("{}")),
+    Route::post(
+        "/api/backfill",
+        GROUP,
+        "Press the past, newest first, until it is done or the day's tokens are spent",
+        "Backfilled",
+        backfill,
+    )
+    .body(Body::One(&[]))
+    .example("/api/backfill", Some("{}")),
     Route::get("/api/consolidate", GROUP, "What a night's work would be now; POST /api/jobs/run does it", "NightOutlook", night_outlook),
     Route::get("/api/compact", GROUP, "What would leave the ledger because it is done with or has expired", "CompactedNow", would_compact),
-    Route::post("/api/compact", GROUP, "Make one event of every chain that is done with; old lines go to the archive", "CompactedNow", compact)
-        .body(Body::One(&[]))
-        .example("/api/compact", Some("{}")),
+    Route::post(
+        "/api/compact",
+        GROUP,
+        "Make one event of every chain that is done with; old lines go to the archive",
+        "CompactedNow",
+        compact,
+    )
+    .body(Body::One(&[]))
+    .example("/api/compact", Some("{}")),
     Route::get("/api/prune", GROUP, "What would leave the ledger because it has expired", "Pruned", would_prune),
     Route::post("/api/prune", GROUP, "Move what has expired to the archive", "Pruned", prune)
         .body(Body::One(&[]))

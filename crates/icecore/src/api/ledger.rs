@@ -82,24 +82,30 @@ pub const ROUTES: &[Route] = &[
         Field::new("origin", ORIGIN, "Whose words it goes back to; the person's if not said"),
     ]))
     .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),
-    Route::get("/api/ledger", GROUP, "Events page by page, the newest first, with how many there are and what they are", "LedgerPage", page)
-        .query(&[
-            Field::new("status", STATUS, "By what became of them; active if not given"),
-            Field::new("acts", Form::Yes, "Also the acts that closed, confirmed and took back"),
-            Field::text("text", "Only with this text"),
-            Field::new("type", KIND, "Only of these types").many(),
-            Field::new("priority", PRIORITY, "Only of these priorities").many(),
-            Field::text("entity", "Only about this"),
-            Field::text("tag", "Only with this label; several: with all of them").many(),
-            Field::text("session", "Only from this session"),
-            Field::text("source", "Only from this source"),
-            Field::text("scope", "Only with this scope: everywhere, project:NAME, conversation:ID"),
-            Field::new("since", Form::Day, "Only recorded on this day or later"),
-            Field::new("until", Form::Day, "Only recorded on this day or earlier"),
-            Field::new("offset", Form::Number, "So many are passed over; none if not given"),
-            Field::new("limit", Form::Between(1, MOST_EVENTS), "At most so many; 50 if not given"),
-        ])
-        .example("/api/ledger?type=decision&status=any&offset=50", None),
+    Route::get(
+        "/api/ledger",
+        GROUP,
+        "Events page by page, the newest first, with how many there are and what they are",
+        "LedgerPage",
+        page,
+    )
+    .query(&[
+        Field::new("status", STATUS, "By what became of them; active if not given"),
+        Field::new("acts", Form::Yes, "Also the acts that closed, confirmed and took back"),
+        Field::text("text", "Only with this text"),
+        Field::new("type", KIND, "Only of these types").many(),
+        Field::new("priority", PRIORITY, "Only of these priorities").many(),
+        Field::text("entity", "Only about this"),
+        Field::text("tag", "Only with this label; several: with all of them").many(),
+        Field::text("session", "Only from this session"),
+        Field::text("source", "Only from this source"),
+        Field::text("scope", "Only with this scope: everywhere, project:NAME, conversation:ID"),
+        Field::new("since", Form::Day, "Only recorded on this day or later"),
+        Field::new("until", Form::Day, "Only recorded on this day or earlier"),
+        Field::new("offset", Form::Number, "So many are passed over; none if not given"),
+        Field::new("limit", Form::Between(1, MOST_EVENTS), "At most so many; 50 if not given"),
+    ])
+    .example("/api/ledger?type=decision&status=any&offset=50", None),
     Route::get("/api/events/{id}/graph", GROUP, "An event among those it hangs together with, as nodes and edges", "Graph", graph)
         .query(&[Field::new("limit", Form::Between(1, MOST_NODES), "At most so many nodes, the nearest; 100 if not given")])
         .example("/api/events/20260213-1/graph", None),

@@ -16,10 +16,16 @@ pub const PATH: &str = "/api/login";
 
 /// The routes of logins.
 pub const ROUTES: &[Route] = &[
-    Route::post(PATH, GROUP, "Log a browser in, with the token or with a code: the answer sets a cookie that no script can read", "LoggedIn", login)
-        .of(Whose::Everybodys)
-        .body(Body::One(&[Field::text("token", "The server's token"), Field::text("code", "A code that is good once")]))
-        .example(PATH, Some(r#"{"code":"0000"}"#)),
+    Route::post(
+        PATH,
+        GROUP,
+        "Log a browser in, with the token or with a code: the answer sets a cookie that no script can read",
+        "LoggedIn",
+        login,
+    )
+    .of(Whose::Everybodys)
+    .body(Body::One(&[Field::text("token", "The server's token"), Field::text("code", "A code that is good once")]))
+    .example(PATH, Some(r#"{"code":"0000"}"#)),
     Route::post("/api/logout", GROUP, "Log it out", "LoggedOut", logout)
         .of(Whose::Everybodys)
         .body(Body::One(&[]))

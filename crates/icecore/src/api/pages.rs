@@ -33,13 +33,16 @@ pub const ROUTES: &[Route] = &[
     Route::get("/api/pages/{kind}/{slug}/versions", GROUP, "The snapshots that changed a page, newest first", "PageVersions", versions)
         .query(&[Field::new("limit", Form::Between(1, MOST_VERSIONS), "At most so many; 100 if not given")])
         .example("/api/pages/entities/apollo/versions", None),
-    Route::get("/api/pages/{kind}/{slug}/versions/{snapshot}", GROUP, "A page as it was in a snapshot; `now` is what it is", "PageThen", version)
-        .example("/api/pages/entities/apollo/versions/now", None),
+    Route::get(
+        "/api/pages/{kind}/{slug}/versions/{snapshot}",
+        GROUP,
+        "A page as it was in a snapshot; `now` is what it is",
+        "PageThen",
+        version,
+    )
+    .example("/api/pages/entities/apollo/versions/now", None),
     Route::get("/api/pages/{kind}/{slug}/diff", GROUP, "How a page differs between two snapshots, as a unified diff", "Diff", diff)
-        .query(&[
-            Field::text("from", "The earlier snapshot").must(),
-            Field::text("to", "The later one; what the page is now if not given"),
-        ])
+        .query(&[Field::text("from", "The earlier snapshot").must(), Field::text("to", "The later one; what the page is now if not given")])
         .example("/api/pages/entities/apollo/diff?from=now", None),
 ];
 

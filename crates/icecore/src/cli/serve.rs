@@ -85,7 +85,8 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     let meanings = Meanings::new(log.clone());
     let assistants = mcp::Server::new(mcp::Memories::Spaces(spaces.clone()), meanings.clone(), Right::Write, log.clone());
     let live = Live::new(spaces.clone());
-    let routes = api::router(spaces.clone(), meanings, Some(logins.clone()), live.clone(), log.clone()).merge(mcp::http::router(assistants));
+    let routes =
+        api::router(spaces.clone(), meanings, Some(logins.clone()), live.clone(), log.clone()).merge(mcp::http::router(assistants));
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), routes).await?;
     spaces.keep_remembering();
     let link = format!("http://{}/#code={}", running.addr(), logins.code()?.secret);

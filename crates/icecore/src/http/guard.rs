@@ -72,6 +72,17 @@ impl Token {
         }
     }
 
+    /// The token itself, for a client of this machine's own server; an error if there is none.
+    pub fn shown(environment: &dyn Fn(&str) -> Option<String>, file: &Path) -> anyhow::Result<String> {
+        let set = |name: &str| environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        match (set("ICECORE_TOKEN"), set("ICECORE_TOKEN_FILE")) {
+            (Some(token), _) => Ok(token),
+            (None, Some(path)) => read_named(Path::new(&path)),
+            (None, None) if file.exists() => read_own(file),
+            (None, None) => bail!("there is no token yet; `icecore serve` makes one"),
+        }
+    }
+
     /// A token that is there already.
     pub fn of(token: &str, source: Source) -> anyhow::Result<Self> {
         if token.len() < LEAST_TOKEN_BYTES || token.len() > MOST_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -213,7 +224,8 @@ impl Door {
     /// Who asks by a cookie, if anybody. It counts only on this server's own routes, only from its own pages, and lets nobody write who does
     /// not say so in a header that pages of others cannot send.
     fn logged_in(&self, host: &Authority, asks: bool, path: &str, headers: &HeaderMap) -> Result<Option<Caller>, Refusal> {
-        let Some(right) = self.logins.as_ref().filter(|_| path.starts_with("/api/")).and_then(|logins| logins.by_cookie(host, headers)) else {
+        let Some(right) = self.logins.as_ref().filter(|_| path.starts_with("/api/")).and_then(|logins| logins.by_cookie(host, headers))
+        else {
             return Ok(None);
         };
         let from = headers.get(HeaderName::from_static("sec-fetch-site")).map(|value| value.as_bytes().to_ascii_lowercase());

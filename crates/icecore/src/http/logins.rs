@@ -220,10 +220,12 @@ mod tests {
         clock.0.store(600, Ordering::Relaxed);
         assert_eq!(logins.by_code(&late.secret), None);
         // However many are asked for, only the newest count.
-        let all: Vec<String> = (0..20).map(|at| {
-            clock.0.store(600 + at, Ordering::Relaxed);
-            logins.code().unwrap().secret
-        }).collect();
+        let all: Vec<String> = (0..20)
+            .map(|at| {
+                clock.0.store(600 + at, Ordering::Relaxed);
+                logins.code().unwrap().secret
+            })
+            .collect();
         assert_eq!(logins.by_code(&all[0]), None);
         assert_eq!(logins.by_code(&all[19]), Some(Right::Write));
     }

@@ -211,8 +211,21 @@ impl Running {
 
 /// Starts a server. `extra` are more routes, which stand under the same guard; it must have no fallback of its own.
 pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Result<Running> {
-    let Serving { addr, chat, forward_auth, token, read_token, logins, allow_remote, allowed_hosts, allowed_origins, limits, clock, log, ready } =
-        settings;
+    let Serving {
+        addr,
+        chat,
+        forward_auth,
+        token,
+        read_token,
+        logins,
+        allow_remote,
+        allowed_hosts,
+        allowed_origins,
+        limits,
+        clock,
+        log,
+        ready,
+    } = settings;
     let door = guard::Door::new(addr, token, read_token, allow_remote, &allowed_hosts, &allowed_origins)?.with(logins);
     let upstream = upstream::Upstream::open(&chat, forward_auth, limits.silence)?.map(Arc::new);
     let listener = TcpListener::bind(addr).await.with_context(|| format!("{addr} cannot be listened on; is another server there?"))?;
