@@ -20,7 +20,7 @@ const OPEN_SHOWN = 12;
 
 /** The last months as a small core lying on its side; the way to the large one. */
 function Strip({ today }: { today: string }): JSX.Element | null {
-  const core = useGet('/api/core', { query: { tier: ['day'], from: plusDays(today, 1 - STRIP_DAYS) } });
+  const core = useGet('/api/core', { query: { tier: ['day'], from: plusDays(today, 1 - STRIP_DAYS), to: today } });
   const layer = core.value?.layers.day;
   if (!core.value) return null;
   if (!layer || layer.period.length === 0) return <a class="strip" href={href(['core'])}><span class="under">Nothing was said in the last {STRIP_DAYS} days. To the core, where everything before lies.</span></a>;
