@@ -252,8 +252,8 @@ export async function browser() {
   return launched;
 }
 
-/** Opens a page that is logged in, and watches it. */
-export async function visit(server, { width = 1280, height = 800, theme = 'light', login = true, init } = {}) {
+/** Opens a page that is logged in, and watches it. Without a `border`, what it asks for is not looked at, which takes time. */
+export async function visit(server, { width = 1280, height = 800, theme = 'light', login = true, border = true, init } = {}) {
   const { opened } = await browser();
   const context = await opened.newContext({ viewport: { width, height }, colorScheme: theme, locale: 'en-GB', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
   context.setDefaultTimeout(PATIENCE);
@@ -280,7 +280,7 @@ export async function visit(server, { width = 1280, height = 800, theme = 'light
   if (init) await context.addInitScript(init);
   const asked = [];
   const home = new URL(server.url).origin;
-  await context.route(() => true, async (route) => {
+  if (border || DIST) await context.route(() => true, async (route) => {
     const url = new URL(route.request().url());
     asked.push(url.href);
     if (url.origin !== home && url.protocol !== 'data:' && url.protocol !== 'blob:') {
