@@ -5,6 +5,7 @@ import type { Reply } from '../../lib/api.ts';
 import { post, useDoing, useGet } from '../../lib/api.ts';
 import { bytes, day, label, many, moment, number, period as periodName } from '../../lib/format.ts';
 import { useRows } from '../../lib/keys.ts';
+import { useLive } from '../../lib/live.ts';
 import { href } from '../../lib/route.ts';
 import { MarkdownLine } from '../../ui/markdown.tsx';
 import { Messages } from '../../ui/messages.tsx';
@@ -110,6 +111,7 @@ function Said({ core, layer, message }: { core: Core; layer: Layer; message: str
   useEffect(() => setPages(1), [layer.id]);
   const session = layer.tier === 'session' ? { conversation: layer.conversation ?? '', session: layer.session ?? '' } : {};
   const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, MOST) } });
+  useLive(['messages'], said.again, 1_500);
   // Whoever comes for one message gets as many pages as it takes.
   const missing = message !== undefined && said.value !== undefined && said.value.messages.length < Math.min(said.value.total, MOST) && !said.value.messages.some((one) => one.id === message);
   useEffect(() => {
