@@ -39,7 +39,7 @@ test('a server that is gone is said to be gone, and comes back by itself', async
     await t.test(view.title, async () => {
       await page.evaluate((hash) => { location.hash = hash; }, view.address);
       const told = page.locator('main .away');
-      await told.waitFor({ timeout: 8_000 }).catch(() => {});
+      await told.waitFor({ timeout: 20_000 }).catch(() => {});
       const text = (await page.locator('#main').innerText()).replace(/\s+/g, ' ');
       assert.match(text, /The server does not answer/, text);
       assert.match(text, /icecore serve/, text);

@@ -242,7 +242,7 @@ test('what others do comes by itself', async (t) => {
   const { page, wrongs } = await open('#/ledger');
   await page.evaluate(() => { window.loadedOnce = true; });
   const comes = async (words) => {
-    await until(`"${words}"`, async () => (await page.locator('#main').innerText()).includes(words), 10_000);
+    await until(`"${words}"`, async () => (await page.locator('#main').innerText()).includes(words), 20_000);
     assert.ok(await page.evaluate(() => window.loadedOnce), 'it was loaded anew');
   };
   await t.test('an event in the ledger', async () => {
