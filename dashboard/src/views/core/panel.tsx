@@ -1,13 +1,14 @@
 // Beside the picture: the same layers as a list, what the chosen one came to, where each of its sentences comes from, and the words.
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Reply, Schema } from '../../lib/api.ts';
+import type { Reply } from '../../lib/api.ts';
 import { post, useDoing, useGet } from '../../lib/api.ts';
 import { bytes, day, label, many, moment, number, period as periodName, time } from '../../lib/format.ts';
 import { useRows } from '../../lib/keys.ts';
 import { href } from '../../lib/route.ts';
 import { MarkdownLine } from '../../ui/markdown.tsx';
 import { Button, ErrorBox, Loading, Shown, Tag, classes, say } from '../../ui/parts.tsx';
+import { Source } from '../../ui/source.tsx';
 import { pressedWords, title } from './draw.ts';
 import type { Core, Layer } from './model.ts';
 import { BY_HAND, FLAGGED, FORGOTTEN, PROVISIONAL } from './model.ts';
@@ -83,34 +84,6 @@ function Below({ core, layer, onChoose, headlines }: { core: Core; layer: Layer 
 type Because = Reply<'/api/core/{period}/why'>['because'][number];
 type NodeLine = Reply<'/api/core/{period}'>['lines'][number];
 
-/** A source, down to the words. */
-function Source({ source, onChoose, core }: { source: Schema['TrailSource']; core: Core; onChoose: PanelProps['onChoose'] }): JSX.Element {
-  switch (source.kind) {
-    case 'record': {
-      const layer = source.ts === undefined ? undefined : core.find(source.ts.slice(0, 10));
-      return (
-        <li>
-          <blockquote>{source.text}</blockquote>
-          <p class="meta">{source.speaker}{source.ts !== undefined && `, ${moment(source.ts)}`} {layer && <button type="button" class="link" onClick={() => onChoose(layer, source.id)}>in its day</button>}</p>
-        </li>
-      );
-    }
-    case 'file':
-      return (
-        <li>
-          <blockquote>{(source.context ?? []).map(([line, text]) => <span key={line} class={classes('line', line === source.line && 'said')}>{text}{'\n'}</span>)}</blockquote>
-          <p class="meta">{source.path}{source.line != null && `, line ${source.line}`}</p>
-        </li>
-      );
-    case 'gone':
-      return <li class="dim">It was in {source.path}, which is not there any more.</li>;
-    case 'elsewhere':
-      return <li class="dim">It was learnt elsewhere: {source.name}.</li>;
-    default:
-      return <li class="dim">It was told directly.</li>;
-  }
-}
-
 function Sources({ found, core, onChoose }: { found: readonly Because[]; core: Core; onChoose: PanelProps['onChoose'] }): JSX.Element {
   return (
     <ul class="sources">
@@ -120,7 +93,7 @@ function Sources({ found, core, onChoose }: { found: readonly Because[]; core: C
           return (
             <li key={at}>
               <p><a href={href(['ledger', one.entry.id])}>{one.entry.id}</a> {one.entry.content}</p>
-              <ul>{<Source source={one.source} core={core} onChoose={onChoose} />}</ul>
+              <ul>{<Source source={one.source} />}</ul>
             </li>
           );
         }
@@ -135,7 +108,7 @@ function Sources({ found, core, onChoose }: { found: readonly Because[]; core: C
                   })}
                 </ol>
               )}
-              <ul>{one.records.map((record, index) => <Source key={index} source={record} core={core} onChoose={onChoose} />)}</ul>
+              <ul>{one.records.map((record, index) => <Source key={index} source={record} />)}</ul>
             </li>
           );
         }
