@@ -102,7 +102,8 @@ const unit = (width: number): number => (width > 1_250 ? 1.2 : 1);
 export function title(layer: Layer): string {
   if (layer.tier !== 'session') return periodName(layer.id);
   const clock = (minutes: number): string => `${String(Math.floor(minutes / 60)).padStart(2, '0')}:${String(minutes % 60).padStart(2, '0')}`;
-  const name = layer.session ?? layer.conversation ?? 'session';
+  // Sessions are often named by when they began, which stands here already.
+  const name = (layer.session ?? layer.conversation ?? 'session').replace(/[ T_-]*\d{1,2}:\d{2}(:\d{2})?$/, '') || layer.conversation || 'session';
   return `${clock(layer.from)}–${clock(layer.to)} ${name}`;
 }
 

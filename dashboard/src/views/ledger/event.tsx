@@ -7,7 +7,7 @@ import { useLive } from '../../lib/live.ts';
 import { href } from '../../lib/route.ts';
 import type { Query } from '../../lib/route.ts';
 import { Button, Copy, Loading, Shown, Tag } from '../../ui/parts.tsx';
-import { Source } from '../../ui/source.tsx';
+import { Source } from '../../ui/sources.tsx';
 import type { Asked } from './acts.tsx';
 import { Graph } from './graph.tsx';
 import { Standing, Weight, kind, replaced, states } from './words.tsx';

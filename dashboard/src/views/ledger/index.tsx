@@ -9,6 +9,8 @@ import { useKeys, useRows } from '../../lib/keys.ts';
 import { useLive } from '../../lib/live.ts';
 import { go, href } from '../../lib/route.ts';
 import type { Route } from '../../lib/route.ts';
+import { session } from '../../lib/session.ts';
+import { useStore } from '../../lib/store.ts';
 import { Button, Choice, Empty, Field, Shown, Tag, Text, classes } from '../../ui/parts.tsx';
 import type { View } from '../view.ts';
 import { Asking, DoneBar } from './acts.tsx';
@@ -159,7 +161,6 @@ function Page({ route }: { route: Route }): JSX.Element {
   const filters = useMemo(() => read(route.query), [route.query.toString()]);
   const { page, ...rest } = filters;
   const list = useGet('/api/ledger', part === 'list' ? { query: { ...rest, offset: (page - 1) * PAGE, limit: PAGE } } : undefined);
-  const session = useGet('/api/session', {});
   const quarantine = useGet('/api/quarantine', {});
   const status = useGet('/api/status', {});
   useLive(['ledger'], () => { list.again(); quarantine.again(); });
@@ -167,7 +168,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   const [done, setDone] = useState<Done>();
   const rows = useRows<HTMLDivElement>();
   const today = status.value?.now.slice(0, 10);
-  const mayWrite = session.value?.right !== 'read';
+  const mayWrite = useStore(session)?.right !== 'read';
   const waiting = useMemo(() => new Set(quarantine.value?.quarantined.map((one) => one.id)), [quarantine.value]);
   useTitle(id ?? { list: 'Ledger', waiting: 'Waiting · Ledger', conflicts: 'Conflicts · Ledger' }[part]);
 
