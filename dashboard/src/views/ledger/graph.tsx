@@ -1,16 +1,15 @@
 // An event among those it hangs together with: one below the other in the order of time, with an arc for everything that one did to another.
 import type { JSX } from 'preact';
-import type { Reply } from '../../lib/api.ts';
 import { day, many } from '../../lib/format.ts';
 import { useSize } from '../../lib/hooks.ts';
 import { href } from '../../lib/route.ts';
 import type { Query } from '../../lib/route.ts';
 import { classes } from '../../ui/parts.tsx';
+import { edges } from './edges.ts';
+import type { Edge, Told } from './edges.ts';
 import { kind, states } from './words.tsx';
 import type { Entry } from './words.tsx';
 
-type Told = Reply<'/api/events/{id}/graph'>;
-type Edge = Told['edges'][number];
 
 const ROW = 46;
 /** The width of a letter, so that a line ends before the edge. */
@@ -20,21 +19,6 @@ const NEXT_ARC = 9;
 const MOST_ARCS = 5;
 
 const DOES: Record<Edge['kind'], string> = { supersedes: 'supersedes', closes: 'closes', confirms: 'confirms', retracts: 'retracts', related: 'belongs with', compacts: 'stands for' };
-const BY_ACT: Record<string, Edge['kind']> = { close: 'closes', confirm: 'confirms', retract: 'retracts' };
-
-/** The edges that are told, and those that follow from what archived events say of themselves. */
-export function edges(told: Told): Edge[] {
-  const there = new Set(told.nodes.map((node) => node.id));
-  const found = [...told.edges];
-  for (const node of told.nodes) {
-    const does = node.act === undefined ? undefined : BY_ACT[node.act];
-    for (const to of does ? node.related ?? [] : []) {
-      if (does && there.has(to) && !found.some((edge) => edge.from === node.id && edge.to === to)) found.push({ from: node.id, to, kind: does });
-    }
-  }
-  return found;
-}
-
 function cut(text: string, room: number): string {
   const letters = Math.max(Math.floor(room / LETTER), 8);
   return text.length <= letters ? text : `${text.slice(0, letters - 1).trimEnd()}…`;
