@@ -558,7 +558,7 @@ export class Painter {
   }
 
   #short(layer: Layer, room: number, width: number): string {
-    const fits = (text: string): boolean => room > text.length * 6.6 + 6;
+    const fits = (text: string): boolean => room > text.length * 6.8 + 12;
     const from = layer.id;
     const choose = (...names: string[]): string => names.find((name) => (name.length <= 2 ? room >= 12 && width >= 15 : fits(name))) ?? '';
     switch (layer.tier) {
@@ -567,7 +567,7 @@ export class Painter {
       case 'month':
         return choose(periodName(from), periodName(from).slice(0, 3), '');
       case 'week':
-        return choose(`Week ${Number(from.slice(6))}`, from.slice(5), String(Number(from.slice(6))));
+        return choose(`Week ${Number(from.slice(6))}`, String(Number(from.slice(6))));
       default:
         return choose(String(Number(from.slice(8))));
     }
