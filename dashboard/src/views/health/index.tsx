@@ -51,6 +51,18 @@ function Wrong({ health, conflicts, config }: { health: Health; conflicts: numbe
     : <Section title={many(texts.length, 'thing wants', 'things want') + ' you'} wide><ul class="problems">{texts.map((text) => <Problem key={text} text={text} />)}</ul></Section>;
 }
 
+const FIRST = ['icecore remember "Never deploy on Fridays" --priority P0', 'icecore session add talk.md', 'icecore install claude-code', 'icecore daemon'];
+
+/** What to do first in a vault that has nothing. */
+function New(): JSX.Element {
+  return (
+    <Section title="A new vault" wide>
+      <p>Everything is in place, and nothing is in it yet. Tell it something, keep a conversation, connect an assistant, and let the nights do the rest:</p>
+      <ul class="settles first">{FIRST.map((command) => <li key={command}><Command text={command} /></li>)}</ul>
+    </Section>
+  );
+}
+
 function Disk({ disk }: { disk: Health['disk'] }): JSX.Element {
   const [all, setAll] = useState(false);
   const parts = [...disk.parts].sort((one, other) => other.bytes - one.bytes);
@@ -204,6 +216,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   const body = (value: Health): ComponentChildren => (
     <>
       <Wrong health={value} conflicts={conflicts.value?.conflicts.length ?? 0} config={config.failure && config.failure.status >= 400 ? config.failure.message : undefined} />
+      {value.coverage.sessions === 0 && value.jobs.every((job) => job.last === null) && <New />}
       <div class="healthcards">
         <Integrity health={value} onChecked={again} />
         <Schedule health={value} />

@@ -156,11 +156,13 @@ function Sections({ pack, about, policy, kind }: { pack: Pack; about: About; pol
       <ul class="packsections">
         {pack.sections.map((one, at) => {
           const room = rooms?.[at];
+          // An empty section says so in a line, which is not what it has to tell.
+          const words = pack.text.includes(`## ${one.title}\n- none\n`) ? 0 : one.words;
           return (
             <li key={at}>
               <span class="title">{one.title}</span>
-              <span class="figures">{room === undefined ? many(one.words, 'word') : `${number(one.words)} of ${many(room, 'word')}`}</span>
-              <Bar part={one.words} whole={room ?? total} />
+              <span class="figures">{room === undefined ? many(words, 'word') : `${number(words)} of ${many(room, 'word')}`}</span>
+              <Bar part={words} whole={room ?? total} />
             </li>
           );
         })}

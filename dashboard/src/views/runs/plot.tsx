@@ -12,6 +12,8 @@ const DAY_SECS = 86_400;
 const HEIGHT = 190;
 /** A lone day stands in the middle of so many. */
 const LEAST_DAYS = 7;
+/** Over so many days without a figure a line goes on. */
+const SPANNED_DAYS = 7;
 /** Beyond so many days a line has no points. */
 export const MOST_POINTS = 100;
 
@@ -49,7 +51,20 @@ function spread(days: readonly string[], series: readonly Series[]): uPlot.Align
   const count = Math.round((seconds(days.at(-1) ?? '') - first) / DAY_SECS) + 1;
   const x = Array.from({ length: count }, (_, at) => first + at * DAY_SECS);
   const at = new Map(days.map((one, index) => [seconds(one), index]));
-  return [x, ...series.map(({ values }) => x.map((one) => values[at.get(one) ?? -1] ?? null))];
+  return [x, ...series.map(({ values }) => joined(x.map((one) => values[at.get(one) ?? -1] ?? null)))];
+}
+
+/** A line goes on over a few days without a figure (`undefined`), and breaks where there was none for longer (`null`). */
+function joined(values: (number | null)[]): (number | null | undefined)[] {
+  const told: (number | null | undefined)[] = [...values];
+  for (let from = 0; from < values.length; from += 1) {
+    if (values[from] !== null) continue;
+    let to = from;
+    while (to < values.length && values[to] === null) to += 1;
+    if (to - from <= SPANNED_DAYS) told.fill(undefined, from, to);
+    from = to;
+  }
+  return told;
 }
 
 /** From the first to the last day, with half a day at each side; a lone day is not as wide as the plot. */
@@ -100,10 +115,10 @@ export function Plot({ title, days, series, write, limit, note, steps, children 
       ],
       series: [{}, ...series.map(({ label, colour, kind }): uPlot.Series => {
         const stroke = token(colour);
-        const paths = uPlot.paths.bars?.({ size: [0.72, 36], radius: 0.12 });
+        const paths = uPlot.paths.bars?.({ size: [0.72, 36, 2], radius: 0.12 });
         return kind === 'bars'
           ? { label, stroke, fill: stroke, width: 0, points: { show: false }, ...(paths ? { paths } : {}) }
-          : { label, stroke, width: kind === 'faint' ? 1 : 2, spanGaps: true, points: { show: kind === 'line' && data[0].length <= MOST_POINTS, size: 6, fill: stroke, width: 0 } };
+          : { label, stroke, width: kind === 'faint' ? 1 : 2, points: { show: kind === 'line' && days.length <= MOST_POINTS, size: 6, fill: stroke, width: 0 } };
       })],
       hooks: {
         setCursor: [(self) => setAt(self.cursor.idx ?? undefined)],
