@@ -158,11 +158,7 @@ function Models({ models }: { models: Health['models'] }): JSX.Element {
   );
 }
 
-function Conflicts({ conflicts, focus, onSettled }: { conflicts: readonly Schema['Conflict'][]; focus: boolean; onSettled: () => void }): JSX.Element {
-  const here = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    if (focus) here.current?.scrollIntoView({ block: 'start' });
-  }, [focus]);
+function Conflicts({ conflicts, onSettled }: { conflicts: readonly Schema['Conflict'][]; onSettled: () => void }): JSX.Element {
   const [asked, setAsked] = useState<Schema['Entry']>();
   const settling = useDoing(async (id: string) => {
     await post('/api/events/{id}/retract', { path: { id }, body: {} });
@@ -171,7 +167,7 @@ function Conflicts({ conflicts, focus, onSettled }: { conflicts: readonly Schema
     onSettled();
   });
   return (
-    <div ref={here}>
+    <>
       <Section title="Conflicts" aside={many(conflicts.length, 'conflict')}>
         {asked && (
           <Dialog title="Take this back?" open onClose={() => setAsked(undefined)} foot={<><Button onClick={() => setAsked(undefined)}>Leave it</Button><Button kind="warm" busy={settling.busy} onClick={() => void settling.run(asked.id)}>Take it back</Button></>}>
@@ -198,14 +194,26 @@ function Conflicts({ conflicts, focus, onSettled }: { conflicts: readonly Schema
           </ul>
         )}
       </Section>
-    </div>
+    </>
   );
+}
+
+/** A card that can be led to: `?part=integrity`. */
+function Part({ name, wanted, children }: { name: string; wanted: string | null; children: ComponentChildren }): JSX.Element {
+  const here = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (name !== wanted) return;
+    here.current?.scrollIntoView({ block: 'start' });
+    here.current?.querySelector<HTMLElement>('button')?.focus({ preventScroll: true });
+  }, [name, wanted]);
+  return <div ref={here}>{children}</div>;
 }
 
 function Page({ route }: { route: Route }): JSX.Element {
   const health = useGet('/api/health', {});
   const conflicts = useGet('/api/conflicts', {});
   const config = useGet('/api/config/check', {});
+  const part = route.query.get('part');
   useTitle('Health');
   const again = (): void => {
     health.again();
@@ -218,13 +226,13 @@ function Page({ route }: { route: Route }): JSX.Element {
       <Wrong health={value} conflicts={conflicts.value?.conflicts.length ?? 0} config={config.failure && config.failure.status >= 400 ? config.failure.message : undefined} />
       {value.coverage.sessions === 0 && value.jobs.every((job) => job.last === null) && <New />}
       <div class="healthcards">
-        <Integrity health={value} onChecked={again} />
+        <Part name="integrity" wanted={part}><Integrity health={value} onChecked={again} /></Part>
         <Schedule health={value} />
         <Models models={value.models} />
         <Disk disk={value.disk} />
         <Coverage coverage={value.coverage} />
         <Index index={value.index} onDone={again} />
-        <Shown of={conflicts}>{(told) => <Conflicts conflicts={told.conflicts} focus={route.query.get('part') === 'conflicts'} onSettled={again} />}</Shown>
+        <Shown of={conflicts}>{(told) => <Part name="conflicts" wanted={part}><Conflicts conflicts={told.conflicts} onSettled={again} /></Part>}</Shown>
         <States />
       </div>
       <p class="dim small foot">icecore {value.version}, {moment(value.now)}.</p>
@@ -241,7 +249,7 @@ function Page({ route }: { route: Route }): JSX.Element {
 export const health: View = {
   id: 'health',
   title: 'Health',
-  key: 'h',
+  key: 'e',
   icon: 'M3 12h4l2-6 4 12 2.500-6H21',
   Page,
 };

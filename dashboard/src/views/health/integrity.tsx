@@ -28,7 +28,7 @@ const CHECKS: Record<string, string> = {
 export function Findings({ findings }: { findings: readonly Finding[] }): JSX.Element {
   return (
     <ul class="problems">
-      {findings.map((one, at) => <Problem key={at} text={`${one.fails ? '' : 'Notice: '}${one.what}${one.line === undefined ? '' : ` (line ${one.line})`}${one.id === undefined || one.what.includes(one.id) ? '' : ` (${one.id})`}`} />)}
+      {findings.map((one, at) => <Problem key={at} text={`${one.fails ? '' : 'Notice: '}${one.what}${one.line === undefined || one.what.toLowerCase().includes(`line ${one.line}`) ? '' : ` (line ${one.line})`}${one.id === undefined || one.what.includes(one.id) ? '' : ` (${one.id})`}`} />)}
     </ul>
   );
 }
@@ -71,9 +71,9 @@ export function Integrity({ health, onChecked }: { health: Health; onChecked: ()
         ? <p>Nothing was verified yet. Check it once now; after that every night does it.</p>
         : <p>{integrity.state === 'failing' ? `${many(integrity.failures ?? 0, 'check')} failed` : 'Whole'} when last verified, {moment(integrity.at)}.</p>}
       <div class="doing">
-        <Button kind={integrity.state === 'whole' ? 'plain' : 'main'} busy={busy} onClick={() => void verifying.run()}>Check everything</Button>
+        <Button kind={integrity.state === 'unknown' ? 'main' : 'plain'} busy={busy} onClick={() => void verifying.run()}>Check everything</Button>
         <Button busy={busy} onClick={() => void doctoring.run(false)}>Ask the doctor</Button>
-        {(integrity.state === 'failing' || verdict?.ok === false) && <Button kind="warm" busy={busy} onClick={() => void doctoring.run(true)}>Mend what can be mended</Button>}
+        {(integrity.state === 'failing' || verdict?.ok === false) && <Button kind="main" busy={busy} onClick={() => void doctoring.run(true)}>Mend what can be mended</Button>}
       </div>
       <p class="dim small">Mending loses nothing: torn lines are set aside, lost ones brought back from a snapshot. <Command text="icecore doctor --fix" /></p>
       {verifying.failure && <ErrorBox failure={verifying.failure} />}

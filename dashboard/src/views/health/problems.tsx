@@ -3,11 +3,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import { href } from '../../lib/route.ts';
 import { MarkdownLine } from '../../ui/markdown.tsx';
 import { Copy } from '../../ui/parts.tsx';
-
-/** The commands that a message names. */
-export function commands(text: string): string[] {
-  return [...new Set([...text.matchAll(/`(icecore [^`]+)`/g)].map((found) => found[1] ?? ''))];
-}
+import { commands } from './commands.ts';
 
 // Where the dashboard itself can do what a command does.
 function place(command: string): readonly [to: string, said: string] | undefined {
@@ -20,6 +16,9 @@ function place(command: string): readonly [to: string, said: string] | undefined
       return [href(['runs', 'due']), 'Press what is due'];
     case 'conflicts':
       return [href(['health'], { part: 'conflicts' }), 'Settle them'];
+    case 'doctor':
+    case 'verify':
+      return [href(['health'], { part: 'integrity' }), 'Do it here'];
     case 'search':
       return [href(['search']), 'Search'];
     default:

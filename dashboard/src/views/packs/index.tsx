@@ -254,7 +254,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   };
   const shownDate = now.date === '' ? pack.value?.date ?? '' : now.date;
   const room = Number(now.budget) > 0 && about.bounded ? Number(now.budget) : policy && about.room(policy);
-  const faces: readonly (readonly [Face, string])[] = about.dated ? [['read', 'Line by line'], ['raw', 'Raw'], ['compare', 'Compare two days']] : [['read', 'Line by line'], ['raw', 'Raw']];
+  const faces: readonly (readonly [Face, string])[] = about.dated ? [['read', 'Line by line'], ['raw', 'Raw'], ['compare', 'Compare']] : [['read', 'Line by line'], ['raw', 'Raw']];
   const current = faces.some(([one]) => one === face) ? face : 'read';
   return (
     <>

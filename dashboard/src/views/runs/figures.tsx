@@ -8,6 +8,7 @@ import { useLive } from '../../lib/live.ts';
 import { href } from '../../lib/route.ts';
 import { Bar } from '../../ui/bar.tsx';
 import { Choice, Empty, Section, Shown, Table, Text } from '../../ui/parts.tsx';
+import { clock, smooth } from './days.ts';
 import { MOST_POINTS, Plot } from './plot.tsx';
 import type { Series } from './plot.tsx';
 
@@ -57,25 +58,8 @@ function times(ratio: number): string {
   return `${ratio.toFixed(1)}×`;
 }
 
-/** How much shorter the days around each day were together. */
-function smooth(days: Days): (number | null)[] {
-  return days.day.map((_, at) => {
-    const [from, to] = [sum(days.bytes_in.slice(Math.max(0, at - 3), at + 4)), sum(days.bytes_out.slice(Math.max(0, at - 3), at + 4))];
-    return to === 0 ? null : from / to;
-  });
-}
-
 const TIME_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000];
 const WHOLE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
-
-/** 90 s is 1:30 min: an axis does not round. */
-function clock(ms: number): string {
-  if (ms < 1_000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${Number((ms / 1_000).toFixed(1))} s`;
-  const minutes = Math.floor(ms / 60_000);
-  const seconds = Math.round(ms / 1_000) % 60;
-  return ms >= 3_600_000 ? `${Number((ms / 3_600_000).toFixed(1))} h` : `${minutes}${seconds === 0 ? '' : `:${String(seconds).padStart(2, '0')}`} min`;
-}
 
 function Figure({ value, of }: { value: string; of: string }): JSX.Element {
   return <div class="figure"><p class="value">{value}</p><p class="of">{of}</p></div>;
@@ -141,7 +125,7 @@ function Plots({ days, price, onPrice }: { days: Days; price: Price; onPrice: (p
   const ratio = useMemo((): Series[] => days.day.length <= MOST_POINTS
     ? [{ label: 'shorter by', values: days.ratio, colour: '--glacier', kind: 'line' }]
     // So many days are a scribble; what they come to week by week can be read.
-    : [{ label: 'that day', values: days.ratio, colour: '--ice-week', kind: 'faint' }, { label: 'over seven days', values: smooth(days), colour: '--glacier', kind: 'line' }], [days]);
+    : [{ label: 'that day', values: days.ratio, colour: '--ice-week', kind: 'faint' }, { label: 'over seven days', values: smooth(days.bytes_in, days.bytes_out), colour: '--glacier', kind: 'line' }], [days]);
   const time = useMemo((): Series[] => [{ label: 'it took', values: days.millis, colour: '--glacier', kind: 'bars' }], [days]);
   const tokens = useMemo((): Series[] => [
     { label: 'sent and came back', values: days.day.map((_, at) => (days.tokens_in[at] ?? 0) + (days.tokens_out[at] ?? 0)), colour: '--ice-month', kind: 'bars' },

@@ -7,13 +7,9 @@ import { useSize } from '../../lib/hooks.ts';
 import { useStore } from '../../lib/store.ts';
 import { theme, token } from '../../lib/theme.ts';
 import { Section } from '../../ui/parts.tsx';
+import { DAY_SECS, around, spread } from './days.ts';
 
-const DAY_SECS = 86_400;
 const HEIGHT = 190;
-/** A lone day stands in the middle of so many. */
-const LEAST_DAYS = 7;
-/** Over so many days without a figure a line goes on. */
-const SPANNED_DAYS = 7;
 /** Beyond so many days a line has no points. */
 export const MOST_POINTS = 100;
 
@@ -41,38 +37,6 @@ interface PlotProps {
   children?: ComponentChildren;
 }
 
-function seconds(day: string): number {
-  return Date.parse(`${day}T00:00:00Z`) / 1_000;
-}
-
-/** Every day from the first to the last: days on which nothing ran are gaps and not left out. */
-function spread(days: readonly string[], series: readonly Series[]): uPlot.AlignedData {
-  const first = seconds(days[0] ?? '');
-  const count = Math.round((seconds(days.at(-1) ?? '') - first) / DAY_SECS) + 1;
-  const x = Array.from({ length: count }, (_, at) => first + at * DAY_SECS);
-  const at = new Map(days.map((one, index) => [seconds(one), index]));
-  return [x, ...series.map(({ values }) => joined(x.map((one) => values[at.get(one) ?? -1] ?? null)))];
-}
-
-/** A line goes on over a few days without a figure (`undefined`), and breaks where there was none for longer (`null`). */
-function joined(values: (number | null)[]): (number | null | undefined)[] {
-  const told: (number | null | undefined)[] = [...values];
-  for (let from = 0; from < values.length; from += 1) {
-    if (values[from] !== null) continue;
-    let to = from;
-    while (to < values.length && values[to] === null) to += 1;
-    if (to - from <= SPANNED_DAYS) told.fill(undefined, from, to);
-    from = to;
-  }
-  return told;
-}
-
-/** From the first to the last day, with half a day at each side; a lone day is not as wide as the plot. */
-function around(days: ArrayLike<number>): [number, number] {
-  const missing = Math.max(0, LEAST_DAYS - days.length) / 2 + 0.5;
-  return [(days[0] ?? 0) - missing * DAY_SECS, (days[days.length - 1] ?? 0) + missing * DAY_SECS];
-}
-
 function reading(at: number | undefined, data: uPlot.AlignedData, series: readonly Series[], write: (value: number) => string): string {
   const when = at === undefined ? undefined : data[0][at];
   if (at === undefined || when === undefined) return '';
@@ -89,7 +53,7 @@ export function Plot({ title, days, series, write, limit, note, steps, children 
   const [at, setAt] = useState<number>();
   const shownTheme = useStore(theme);
   const told = useId();
-  const data = useMemo(() => spread(days, series), [days, series]);
+  const data = useMemo((): uPlot.AlignedData => spread(days, series.map(({ values }) => values)), [days, series]);
   const most = Math.max(0, ...series.flatMap(({ values }) => values.map((value) => value ?? 0)));
   const shownLimit = limit !== undefined && most > limit.value / 4 ? limit : undefined;
 

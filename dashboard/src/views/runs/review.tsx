@@ -1,5 +1,5 @@
 // Drafts that were refused: each beside what it was made from and what stands now, and the three ways to settle it.
-import type { ComponentChildren, JSX } from 'preact';
+import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Schema } from '../../lib/api.ts';
 import { post, useDoing, useGet } from '../../lib/api.ts';
@@ -8,28 +8,14 @@ import { useRows } from '../../lib/keys.ts';
 import { go, href } from '../../lib/route.ts';
 import { Markdown } from '../../ui/markdown.tsx';
 import { Button, Empty, ErrorBox, Shown, Tabs, Text, say } from '../../ui/parts.tsx';
+import { cutAt, invented } from './invented.ts';
 
 type Review = Schema['Review'];
 const MOST_MESSAGES = 200;
 
-/** What the complaint says that no source does. */
-function unknown(complaint: string): string[] {
-  const said = /no source says: ([^;]*)/.exec(complaint)?.[1];
-  return said === undefined ? [] : said.split(',').map((one) => one.trim()).filter((one) => one !== '');
-}
-
 /** A text with what nobody said marked in it. */
 function Marked({ text, words }: { text: string; words: readonly string[] }): JSX.Element {
-  const parts: ComponentChildren[] = [];
-  let rest = text;
-  while (rest !== '') {
-    const found = words.map((word) => [rest.indexOf(word), word] as const).filter(([at]) => at >= 0).sort(([one], [other]) => one - other)[0];
-    if (!found) break;
-    const [at, word] = found;
-    parts.push(rest.slice(0, at), <mark key={parts.length} class="invented" title="No source says this">{word}</mark>);
-    rest = rest.slice(at + word.length);
-  }
-  return <p class="drafted">{parts}{rest}</p>;
+  return <p class="drafted">{cutAt(text, words).map((piece, at) => at % 2 === 1 ? <mark key={at} class="invented" title="No source says this">{piece}</mark> : piece)}</p>;
 }
 
 function Said({ date, conversation, session }: { date: string; conversation?: string | undefined; session?: string | undefined }): JSX.Element {
@@ -105,7 +91,7 @@ function Draft({ review, focus, onSettled }: { review: Review; focus: boolean; o
   const whole = `${review.headline}\n\n${review.body}`;
   const [own, setOwn] = useState<string>();
   const [beside, setBeside] = useState<'sources' | 'now'>('sources');
-  const words = useMemo(() => unknown(review.complaint), [review.complaint]);
+  const words = useMemo(() => invented(review.complaint), [review.complaint]);
   const heading = useRef<HTMLHeadingElement>(null);
   // Whoever has just settled one goes on with the next.
   useEffect(() => {
