@@ -60,7 +60,7 @@ export function Login(): JSX.Element {
         {oneTime !== undefined ? <Loading what="Logging in" /> : (
           <>
             <Text label="The server's token" type="password" value={token} onInput={setToken} autofocus required
-              hint="What you set as ICECORE_TOKEN, or what stands in the file that `icecore serve` names when it starts." />
+              hint="What you set as ICECORE_TOKEN, or what stands in the file that “icecore serve” names when it starts. Or open the link that it prints." />
             {failed && <ErrorBox failure={failed} />}
             <p><Button type="submit" kind="main" busy={busy} disabled={token.trim() === ''}>Log in</Button></p>
           </>

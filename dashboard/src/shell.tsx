@@ -4,9 +4,10 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { locked, reached } from './lib/api.ts';
 import { useKeys } from './lib/keys.ts';
 import { go, href, useRoute } from './lib/route.ts';
+import { leave, meet, session } from './lib/session.ts';
 import { useStore } from './lib/store.ts';
 import { switchTheme, theme } from './lib/theme.ts';
-import { Button, Dialog, Empty, Key, Told } from './ui/parts.tsx';
+import { Button, Dialog, Empty, Key, Told, say } from './ui/parts.tsx';
 import { Login, code } from './login.tsx';
 import { VIEWS } from './views/index.ts';
 import type { View } from './views/view.ts';
@@ -14,6 +15,7 @@ import type { View } from './views/view.ts';
 const SUN = 'M12 7.500a4.500 4.500 0 1 0 0 9 4.500 4.500 0 0 0 0-9ZM12 2v2.500M12 19.500V22M2 12h2.500M19.500 12H22M4.900 4.900l1.800 1.800M17.300 17.300l1.800 1.800M4.900 19.100l1.800-1.800M17.300 6.700l1.800-1.800';
 const MOON = 'M20 14.500A8.500 8.500 0 0 1 9.500 4 8.500 8.500 0 1 0 20 14.500Z';
 const MENU = 'M4 7h16M4 12h16M4 17h16';
+const OUT = 'M10 4.500H5.500v15H10M14.500 8.500 18 12l-3.500 3.500M18 12H9.500';
 const KEYBOARD = 'M3 7.500h18v9H3zM6.500 10.500h.01M10 10.500h.01M14 10.500h.01M17.500 10.500h.01M8 13.700h8';
 
 export function Icon({ path }: { path: string }): JSX.Element {
@@ -68,6 +70,7 @@ export function Shell(): JSX.Element {
   const isReached = useStore(reached);
   const shownTheme = useStore(theme);
   const oneTimeCode = useStore(code);
+  const known = useStore(session);
   const [help, setHelp] = useState(false);
   const [menu, setMenu] = useState(false);
   const main = useRef<HTMLElement>(null);
@@ -94,7 +97,12 @@ export function Shell(): JSX.Element {
     if (document.activeElement === document.body || document.activeElement?.closest('.rail')) main.current?.focus({ preventScroll: true });
   }, [view?.id]);
 
-  if (isLocked || oneTimeCode !== undefined) return <Login />;
+  const shut = isLocked || oneTimeCode !== undefined;
+  useEffect(() => {
+    if (!shut) meet();
+  }, [shut]);
+
+  if (shut) return <Login />;
   const other = shownTheme === 'dark' ? 'Light' : 'Dark';
   return (
     <div class="shell">
@@ -105,6 +113,8 @@ export function Shell(): JSX.Element {
         <div class="foot">
           <button type="button" class="railbutton" onClick={switchTheme} title={`${other} (t)`}><Icon path={shownTheme === 'dark' ? SUN : MOON} /><span>{other}</span></button>
           <button type="button" class="railbutton" onClick={() => setHelp(true)} title="Keys (?)"><Icon path={KEYBOARD} /><span>Keys</span></button>
+          {known?.by === 'cookie' && <button type="button" class="railbutton" onClick={() => void leave().catch(() => say('That did not work; delete the cookie of this page in the browser'))} title="Log out"><Icon path={OUT} /><span>Log out</span></button>}
+          {known && <p class="version">icecore {known.version}{known.right === 'read' && ', read only'}</p>}
         </div>
         <button type="button" class="railbutton more" aria-haspopup="dialog" onClick={() => setMenu(true)}><Icon path={MENU} /><span>More</span></button>
       </header>
@@ -116,7 +126,7 @@ export function Shell(): JSX.Element {
       <Help open={help} onClose={() => setHelp(false)} />
       <Dialog title="icecore" open={menu} onClose={() => setMenu(false)}>
         <nav class="menu" aria-label="All views"><ul>{VIEWS.map((one) => <Entry key={one.id} view={one} current={one.id === view?.id} onClick={() => setMenu(false)} />)}</ul></nav>
-        <p><Button onClick={switchTheme}>{other}</Button> <Button onClick={() => { setMenu(false); setHelp(true); }}>Keys</Button></p>
+        <p><Button onClick={switchTheme}>{other}</Button> <Button onClick={() => { setMenu(false); setHelp(true); }}>Keys</Button> {known?.by === 'cookie' && <Button onClick={() => { setMenu(false); void leave().catch(() => say('That did not work; delete the cookie of this page in the browser')); }}>Log out</Button>}</p>
       </Dialog>
     </div>
   );

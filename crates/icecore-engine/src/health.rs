@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::cascade::coverage;
 use icecore_domain::event::{Kind, Priority};
+use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::integrity::Finding;
@@ -87,11 +88,13 @@ pub enum Status {
 pub struct LedgerPage {
     /// The events, the newest first.
     pub events: Vec<Entry>,
+    /// Those of them that wait for confirmation.
+    pub waiting: Vec<EventId>,
     /// How many there are of them.
     pub total: usize,
     /// From which on these are.
     pub offset: usize,
-    /// What all of them are, counted.
+    /// What they are and could be, counted: each by what the other filters let through.
     pub facets: Facets,
 }
 
@@ -176,36 +179,66 @@ impl Memory {
         Ok(Coverage { ok, sessions: known.sessions.len(), summaries: heads.len(), findings })
     }
 
-    /// Events page by page, the newest first, with what all of those asked for come to.
+    /// Events page by page, the newest first. Each count is of what the other filters let through, so that it says what a change of its own
+    /// would give.
     pub async fn ledger_page(&self, which: EventQuery, status: Status, acts: bool, offset: usize, limit: usize) -> Result<LedgerPage> {
-        let standing = if status == Status::Active && !acts { Wanted::Active } else { Wanted::Any };
-        let quarantined = if status == Status::Quarantined { Some(true) } else { which.quarantined };
-        let mut found = self.events(&EventQuery { standing, quarantined, limit: None, ..which }).await?;
-        found.retain(|entry| {
-            (acts || entry.event.is_statement())
-                && match status {
-                    Status::Any => true,
-                    Status::Active | Status::Quarantined => entry.standing.is_active(),
-                    Status::Is(word) => entry.standing.word() == word,
-                }
-        });
-        let words = |list: Vec<&'static str>, of: &dyn Fn(&Entry) -> &'static str| -> Vec<Counted> {
-            list.into_iter()
-                .map(|word| Counted { name: word.to_owned(), count: found.iter().filter(|entry| of(entry) == word).count() })
-                .filter(|counted| counted.count > 0)
-                .collect()
+        let wide = EventQuery {
+            standing: Wanted::Any,
+            kinds: Vec::new(),
+            priorities: Vec::new(),
+            entity: None,
+            tags: Vec::new(),
+            limit: None,
+            ..which.clone()
+        };
+        let mut found = self.events(&wide).await?;
+        found.retain(|entry| acts || entry.event.is_statement());
+        let stands = |entry: &Entry| match status {
+            Status::Any => true,
+            Status::Active => entry.standing.is_active(),
+            Status::Quarantined => entry.standing.is_active() && entry.is_quarantined(),
+            Status::Is(word) => entry.standing.word() == word,
+        };
+        let passes = |entry: &Entry, but: Filter| {
+            let event = &entry.event;
+            (but == Filter::Kind || which.kinds.is_empty() || which.kinds.contains(&event.kind))
+                && (but == Filter::Priority || which.priorities.is_empty() || which.priorities.contains(&event.priority))
+                && (but == Filter::Entity || which.entity.as_ref().is_none_or(|entity| event.entity.as_ref() == Some(entity)))
+                && which.tags.iter().all(|tag| event.tags.contains(tag))
+                && (but == Filter::Status || stands(entry))
+        };
+        let but = |filter: Filter| found.iter().filter(move |entry| passes(entry, filter));
+        let words = |list: Vec<&'static str>, filter: Filter, of: &dyn Fn(&Entry) -> &'static str| -> Vec<Counted> {
+            let count = |word: &str| but(filter).filter(|entry| of(entry) == word).count();
+            let all = list.into_iter().map(|word| Counted { name: word.to_owned(), count: count(word) });
+            all.filter(|counted| counted.count > 0).collect()
         };
         let mut facets = Facets {
-            kinds: words(Kind::ALL.iter().map(|kind| kind.word()).collect(), &|entry| entry.event.kind.word()),
-            priority: words(Priority::ALL.iter().map(|priority| priority.word()).collect(), &|entry| entry.event.priority.word()),
-            status: words(vec!["active", "superseded", "closed", "retracted"], &|entry| entry.standing.word()),
-            entity: counted(found.iter().filter_map(|entry| entry.event.entity.as_deref())),
-            tag: counted(found.iter().flat_map(|entry| entry.event.tags.iter().map(String::as_str))),
+            kinds: words(Kind::ALL.iter().map(|kind| kind.word()).collect(), Filter::Kind, &|entry| entry.event.kind.word()),
+            priority: words(Priority::ALL.iter().map(|priority| priority.word()).collect(), Filter::Priority, &|entry| {
+                entry.event.priority.word()
+            }),
+            status: words(vec!["active", "superseded", "closed", "retracted"], Filter::Status, &|entry| entry.standing.word()),
+            entity: counted(but(Filter::Entity).filter_map(|entry| entry.event.entity.as_deref())),
+            // Several labels narrow down together, so that each counts within what is there.
+            tag: counted(but(Filter::None).flat_map(|entry| entry.event.tags.iter().map(String::as_str))),
         };
         facets.entity.truncate(FACETS);
         facets.tag.truncate(FACETS);
-        let total = found.len();
-        let events = found.into_iter().rev().skip(offset).take(limit).collect();
-        Ok(LedgerPage { events, total, offset, facets })
+        let total = but(Filter::None).count();
+        let events: Vec<Entry> = found.iter().rev().filter(|entry| passes(entry, Filter::None)).skip(offset).take(limit).cloned().collect();
+        let waiting =
+            events.iter().filter(|entry| entry.standing.is_active() && entry.is_quarantined()).map(|entry| entry.event.id).collect();
+        Ok(LedgerPage { events, waiting, total, offset, facets })
     }
+}
+
+/// A filter that is left out when what it could give is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filter {
+    None,
+    Kind,
+    Priority,
+    Entity,
+    Status,
 }

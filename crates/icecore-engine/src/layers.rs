@@ -118,6 +118,9 @@ pub struct Headline {
     pub headline: String,
 }
 
+/// So many days are few.
+const FEW_DAYS: usize = 62;
+
 fn below(tier: Tier) -> Option<Tier> {
     match tier {
         Tier::Year => Some(Tier::Month),
@@ -164,8 +167,11 @@ impl Memory {
     pub async fn layers(&self, within: Option<Days>, tiers: &[Tier]) -> Result<Core> {
         let until = self.horizon();
         let (heads, _) = self.store.heads(&SummaryQuery::default().as_of(until)).await?;
-        let mut sessions = self.store.sessions(within).await?;
-        sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
+        // A few days are looked at one by one; of a long time, which may have no end, everything is known at once.
+        let few = within.filter(|within| within.len() <= FEW_DAYS);
+        let mut sessions = self.store.sessions(few).await?;
+        sessions
+            .retain(|stat| within.is_none_or(|within| within.contains(stat.key.day)) && until.is_none_or(|until| stat.first.at() <= until));
         let mut events = self.store.event_days().await?;
         events.retain(|(day, _)| within.is_none_or(|within| within.contains(*day)) && until.is_none_or(|_| *day <= self.now().day()));
         let heads = match within {

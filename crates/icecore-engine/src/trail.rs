@@ -1,6 +1,6 @@
 //! Walking back: from an event, a summary, a page or any line of a pack to the words it came from.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::event::{COMPACTS, Effect, Event, Origin, QUOTE};
@@ -144,6 +144,15 @@ pub struct Edge {
     pub kind: &'static str,
 }
 
+/// What an event does to others, and which it names.
+fn edges_of(event: &Event) -> Vec<Edge> {
+    let by = event.effects().filter_map(|(to, effect)| Some(Edge { from: event.id, to, kind: link(effect)? }));
+    let related = event.related.iter().filter(|_| event.is_statement()).map(|&to| Edge { from: event.id, to, kind: "related" });
+    let compacted = event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
+    let compacts = compacted.iter().filter_map(|to| Some(Edge { from: event.id, to: to.parse().ok()?, kind: "compacts" }));
+    by.chain(related).chain(compacts).collect()
+}
+
 fn link(effect: Effect) -> Option<&'static str> {
     match effect {
         Effect::Supersede => Some("supersedes"),
@@ -247,14 +256,24 @@ impl Memory {
         conflicts.retain(|conflict| conflict.events.contains(&id));
         let compacted: Vec<EventId> =
             entry.event.field::<Vec<String>>(COMPACTS).unwrap_or_default().iter().filter_map(|id| id.parse().ok()).collect();
-        Ok(Story {
-            place,
-            chain: ledger.chain(id).into_iter().cloned().collect(),
-            related: self.anywhere(&entry.event.related).await?,
-            stands_for: self.anywhere(&compacted).await?,
-            conflicts,
-            entry,
-        })
+        let mut chain: Vec<Entry> = ledger.chain(id).into_iter().cloned().collect();
+        let (mut related, mut stands_for) = (self.anywhere(&entry.event.related).await?, self.anywhere(&compacted).await?);
+        for entries in [&mut chain, &mut related, &mut stands_for] {
+            self.number_lines(entries).await?;
+        }
+        Ok(Story { place, chain, related, stands_for, conflicts, entry })
+    }
+
+    /// Says of entries on which line of the ledger they stand; 0 for those that have left it.
+    async fn number_lines(&self, entries: &mut [Entry]) -> Result<()> {
+        let ids: Vec<EventId> = entries.iter().map(|entry| entry.event.id).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let here = self.store.events(&EventQuery::these(&ids)).await?.entries;
+        let lines: HashMap<EventId, usize> = here.iter().map(|entry| (entry.event.id, entry.line)).collect();
+        entries.iter_mut().for_each(|entry| entry.line = lines.get(&entry.event.id).copied().unwrap_or(0));
+        Ok(())
     }
 
     /// The archive that an event was put into.
@@ -325,19 +344,8 @@ impl Memory {
         let ledger = self.around(id).await?;
         let root = ledger.get(id).ok_or(Refusal::Unknown(id))?;
         let related = self.anywhere(&root.event.related).await?;
-        let mut edges: BTreeSet<Edge> = BTreeSet::new();
+        let mut edges: BTreeSet<Edge> = ledger.entries().iter().chain(&related).flat_map(|entry| edges_of(&entry.event)).collect();
         let mut far: Vec<EventId> = vec![id];
-        let all: Vec<&Entry> = ledger.entries().iter().chain(&related).collect();
-        for entry in &all {
-            let event = &entry.event;
-            let by = event.effects().filter_map(|(target, effect)| Some((target, link(effect)?)));
-            edges.extend(by.map(|(to, kind)| Edge { from: event.id, to, kind }));
-            if event.is_statement() {
-                edges.extend(event.related.iter().map(|&to| Edge { from: event.id, to, kind: "related" }));
-            }
-            let compacted = event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
-            edges.extend(compacted.iter().filter_map(|to| Some(Edge { from: event.id, to: to.parse().ok()?, kind: "compacts" })));
-        }
         // The nearest first, so that what is left out is what is farthest.
         let mut next = 0;
         while let Some(&here) = far.get(next) {
@@ -353,6 +361,8 @@ impl Memory {
         let known = self.anywhere(&far).await?;
         let left_out = known.len().saturating_sub(most);
         let mut nodes: Vec<Entry> = known.into_iter().take(most).collect();
+        edges.extend(nodes.iter().flat_map(|entry| edges_of(&entry.event)));
+        self.number_lines(&mut nodes).await?;
         nodes.sort_by_key(|entry| entry.event.id);
         let shown: BTreeSet<EventId> = nodes.iter().map(|entry| entry.event.id).collect();
         edges.retain(|edge| shown.contains(&edge.from) && shown.contains(&edge.to));

@@ -2254,6 +2254,7 @@ export interface components {
         };
         readonly LedgerPage: {
             readonly events: readonly components["schemas"]["Entry"][];
+            /** @description Each counted by what the other filters let through. */
             readonly facets: {
                 readonly entity: readonly components["schemas"]["Counted"][];
                 readonly priority: readonly components["schemas"]["Counted"][];
@@ -2263,6 +2264,8 @@ export interface components {
             };
             readonly offset: number;
             readonly total: number;
+            /** @description Those of them that wait for confirmation. */
+            readonly waiting: readonly string[];
         };
         readonly LeftOut: {
             readonly what: string;
@@ -3273,6 +3276,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Calendar"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3305,6 +3315,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Ics"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3334,6 +3351,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Commitments"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3362,6 +3386,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["CompactedNow"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -3428,6 +3459,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Policy"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3456,6 +3494,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Fine"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -3486,6 +3531,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Conflicts"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3515,6 +3567,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["NightOutlook"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3543,6 +3602,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Conversations"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -3575,6 +3641,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Conversation"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -3642,6 +3715,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Artifacts"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3675,6 +3755,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Artifact"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -3713,6 +3800,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Diff"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3750,6 +3844,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Changes"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3781,6 +3882,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["ConversationExport"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -3816,6 +3924,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Facts"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -3942,6 +4057,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Turns"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -3977,6 +4099,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Core"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4016,6 +4145,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Headlines"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -4047,6 +4183,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Node"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4091,6 +4234,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Words"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -4125,6 +4275,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Because"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4220,6 +4377,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Events"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4339,6 +4503,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Story"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4477,6 +4648,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Graph"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -4613,6 +4791,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Health"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -4641,6 +4826,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Home"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4730,6 +4922,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["InjectedList"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -4758,6 +4957,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Jobs"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4790,6 +4996,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["JobLog"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -4894,6 +5107,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["LedgerPage"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -5107,6 +5327,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Lookback"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5257,6 +5484,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["ToolVersions"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5285,6 +5519,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["MergeStatus"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -5574,6 +5815,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5607,6 +5855,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -5642,6 +5897,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5675,6 +5937,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -5710,6 +5979,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5744,6 +6020,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5772,6 +6055,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Pages"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -5806,6 +6096,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Page"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -5896,6 +6193,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Diff"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5933,6 +6237,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["PageVersions"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5969,6 +6280,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["PageThen"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -5997,6 +6315,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Paused"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -6074,6 +6399,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pruned"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -6147,6 +6479,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Quarantine"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -6308,6 +6647,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Reports"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -6339,6 +6685,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Report"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -6409,6 +6762,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Reviews"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -6495,6 +6855,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Outlook"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -6575,6 +6942,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Runs"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -6608,6 +6982,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["RunDays"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -6661,6 +7042,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Found"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -6686,6 +7074,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Session"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -6778,6 +7173,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Similar"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -6812,6 +7214,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SimilarMerged"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -6843,6 +7252,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Snapshots"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -6967,6 +7383,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Status"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -7002,6 +7425,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Summaries"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -7039,6 +7469,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Trends"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -7067,6 +7504,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Triggers"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -7169,6 +7613,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Users"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -7228,6 +7679,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["UserExport"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
@@ -7297,6 +7755,13 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Why"];
                 };
             };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
@@ -7332,6 +7797,13 @@ export interface operations {
                 content: {
                     readonly "application/json": components["schemas"]["Zoom"];
                 };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
             };
             readonly 400: components["responses"]["Refused"];
             readonly 401: components["responses"]["Refused"];

@@ -38,7 +38,7 @@ export function useKeys(chords: ReadonlyMap<string, () => void>, single: Readonl
 
 /**
  * Arrows, Home and End move the focus through the `[data-row]` elements within; Enter is the row's own business.
- * Only one row is a stop of the tab key.
+ * Only one row is a stop of the tab key. The list may come later than the view: it is looked for after every drawing.
  */
 export function useRows<T extends HTMLElement>(): RefObject<T> {
   const list = useRef<T>(null);
@@ -70,6 +70,6 @@ export function useRows<T extends HTMLElement>(): RefObject<T> {
       changes.disconnect();
       within.removeEventListener('keydown', pressed);
     };
-  }, []);
+  });
   return list;
 }

@@ -21,7 +21,8 @@ function decode(part: string): string {
 
 /** Reads what stands behind the `#`. */
 export function parse(hash: string): Route {
-  const text = hash.replace(/^#/, '');
+  // What does not begin with `#/` is no place, such as the code of a login: it is the first page.
+  const text = hash.startsWith('#/') ? hash.slice(1) : '';
   const mark = text.indexOf('?');
   const path = mark < 0 ? text : text.slice(0, mark);
   const [view = '', ...rest] = path.split('/').filter((part) => part !== '').map(decode);

@@ -160,19 +160,31 @@ fn reach(pressed: &BTreeSet<Period>, day: Date, has_sessions: bool) -> u8 {
     covered.map_or(u8::from(has_sessions), rank)
 }
 
+/// One period, as it is put into its layer.
+struct Row<'a> {
+    period: String,
+    days: Days,
+    said: Said,
+    pressed: u8,
+    head: Option<&'a Head>,
+    state: u8,
+    importance: u8,
+}
+
 impl Layer {
-    fn push(&mut self, period: String, days: Days, origin: Date, said: Said, pressed: u8, head: Option<(&Head, u8)>, importance: u8) {
+    fn push(&mut self, origin: Date, row: Row<'_>) {
+        let Row { period, days, said, pressed, head, state, importance } = row;
         self.period.push(period);
         self.first.push(days_between(origin, days.first));
         self.days.push(days.len());
         self.messages.push(said.messages);
         self.bytes.push(said.bytes);
         self.pressed.push(pressed);
-        self.state.push(head.map_or(0, |(_, state)| state));
+        self.state.push(state);
         self.importance.push(importance);
-        self.version.push(head.map_or(0, |(head, _)| head.version));
-        self.headline.push(head.map_or(0, |(head, _)| head.headline_bytes));
-        self.body.push(head.map_or(0, |(head, _)| head.body_bytes));
+        self.version.push(head.map_or(0, |head| head.version));
+        self.headline.push(head.map_or(0, |head| head.headline_bytes));
+        self.body.push(head.map_or(0, |head| head.body_bytes));
         self.sessions.push(said.sessions);
         self.events.push(said.events);
     }
@@ -193,17 +205,29 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
     for head in ground.heads.iter().filter(|head| head.period.tier() == Tier::Day) {
         days.entry(head.period.days().first).or_default();
     }
-    let (Some((&first, _)), Some((&last, _))) = (days.first_key_value(), days.last_key_value()) else { return Core::default() };
+    let (Some((&first, _)), Some((&last, _))) = (days.first_key_value(), days.last_key_value()) else {
+        let empty = |tier: Tier| asked(tier).then(Layer::default);
+        let layers = Layers {
+            year: empty(Tier::Year),
+            month: empty(Tier::Month),
+            week: empty(Tier::Week),
+            day: empty(Tier::Day),
+            session: asked(Tier::Session).then(SessionLayer::default),
+        };
+        return Core { layers, ..Core::default() };
+    };
     // A year begins with the Monday of its first week, before any of its days may have words.
     let coarse = Period::covering(Tier::Year, first).map_or(first, |year| year.days().first);
     let origin = coarse.min(first);
     let pressed: BTreeSet<Period> = ground.heads.iter().map(|head| head.period).filter(|period| period.tier() != Tier::Session).collect();
     let is_within = |span: Days| within.is_none_or(|within| span.first <= within.last && span.last >= within.first);
-    let state = |head: &Head| {
-        u8::from(head.provisional) * PROVISIONAL
-            + u8::from(ground.flagged.contains(&head.period)) * FLAGGED
-            + u8::from(head.by_hand) * BY_HAND
-            + u8::from(head.is_forgotten()) * FORGOTTEN
+    let state = |head: Option<&Head>| {
+        head.map_or(0, |head| {
+            u8::from(head.provisional) * PROVISIONAL
+                + u8::from(ground.flagged.contains(&head.period)) * FLAGGED
+                + u8::from(head.by_hand) * BY_HAND
+                + u8::from(head.is_forgotten()) * FORGOTTEN
+        })
     };
     let importance = |period: Period, head: Option<&Head>| {
         let marked = if let Period::Day(day) = period { ground.marks.get(&day).copied() } else { None };
@@ -225,14 +249,9 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
         for ((_, period), (said, far)) in periods.into_iter().filter(|((_, period), _)| is_within(period.days())) {
             let head = heads.get(&period).copied();
             // A draft may wait although nothing stands yet.
-            let told = head.map(|head| (head, state(head)));
-            layer.push(period.to_string(), period.days(), origin, said, far, told, importance(period, head));
-            if told.is_none()
-                && ground.flagged.contains(&period)
-                && let Some(state) = layer.state.last_mut()
-            {
-                *state |= FLAGGED;
-            }
+            let flagged = u8::from(ground.flagged.contains(&period)) * FLAGGED;
+            let (state, importance) = (state(head) | flagged, importance(period, head));
+            layer.push(origin, Row { period: period.to_string(), days: period.days(), said, pressed: far, head, state, importance });
         }
         layer
     };
@@ -247,8 +266,8 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
             let said = Said { messages: stat.digest.records, bytes: stat.bytes, sessions: 1, events: 0 };
             let far = reach(&pressed, day, head.is_some());
             let name = head.map_or_else(String::new, |head| head.period.to_string());
-            let weight = importance(Period::Day(day), head);
-            told.layer.push(name, Days { first: day, last: day }, origin, said, far, head.map(|head| (head, state(head))), weight);
+            let (days, state, importance) = (Days { first: day, last: day }, state(head), importance(Period::Day(day), head));
+            told.layer.push(origin, Row { period: name, days, said, pressed: far, head, state, importance });
             told.conversation.push(names.place(&stat.key.conversation));
             told.name.push(stat.key.session.as_deref().map_or(-1, |name| i64::try_from(names.place(name)).unwrap_or(-1)));
             told.from.push(stat.first.minutes());
@@ -281,5 +300,106 @@ impl Names {
         self.places.insert(name.to_owned(), self.all.len());
         self.all.push(name.to_owned());
         self.all.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::hash::Hash;
+    use crate::record::Digest;
+    use jiff::civil::date;
+
+    fn moment(text: &str) -> Moment {
+        Moment::read(text).unwrap().moment
+    }
+
+    fn stat(day: Date, conversation: &str, session: Option<&str>, records: u64) -> SessionStat {
+        let mut digest = Digest::default();
+        (0..records).for_each(|_| digest.add([1; 16]));
+        let (first, last) = (moment(&format!("{day}T09:30:00+01:00")), moment(&format!("{day}T10:45:00+01:00")));
+        let key = SessionKey { day, conversation: conversation.into(), session: session.map(Into::into) };
+        SessionStat { key, digest, states: 0, bytes: records * 100, first, last, captured: first, turn: 0 }
+    }
+
+    fn head(period: &str, session: Option<&SessionStat>, provisional: bool) -> Head {
+        Head {
+            period: period.parse().unwrap(),
+            version: 2,
+            session: session.map(|stat| stat.key.clone()),
+            recorded: moment("2026-03-01T03:00:00Z"),
+            source: Hash::of(b"x"),
+            log: None,
+            content: Hash::of(b"x"),
+            messages: 1,
+            states: 0,
+            by_hand: !provisional,
+            provisional,
+            importance: Importance::Ordinary,
+            headline_bytes: 20,
+            body_bytes: 200,
+        }
+    }
+
+    // P2, P3: every day in exactly one week, month and year, and what was said in them adds up
+    #[test]
+    fn every_layer_says_as_much_as_the_days_do() {
+        let sessions = [
+            stat(date(2025, 12, 30), "app", Some("s1"), 4),
+            stat(date(2026, 2, 13), "app", None, 2),
+            stat(date(2026, 2, 13), "trip", Some("s1"), 3),
+            stat(date(2026, 2, 14), "app", Some("s2"), 1),
+        ];
+        let heads = [
+            head("2026-02-13", None, true),
+            head("2026-02-13_session_01", Some(&sessions[1]), false),
+            head("2026-W07", None, false),
+            head("2025-12-30", None, true),
+        ];
+        let marks = BTreeMap::from([(date(2026, 2, 14), Importance::Dull)]);
+        let flagged = BTreeSet::from(["2026-02-13".parse().unwrap(), "2026-02".parse().unwrap()]);
+        let events = [(date(2026, 2, 13), 5), (date(2026, 2, 20), 1)];
+        let ground = Ground { sessions: &sessions, heads: &heads, events: &events, marks: &marks, flagged: &flagged };
+        let core = layers(ground, None, &[]);
+        // The week of 30 December 2025 is the first of 2026, and that of its January.
+        assert_eq!((core.origin.as_deref(), core.last.as_deref()), (Some("2025-12-29"), Some("2026-02-20")));
+        let day = core.layers.day.unwrap();
+        assert_eq!(day.period, ["2025-12-30", "2026-02-13", "2026-02-14", "2026-02-20"]);
+        assert_eq!((day.first, day.days), (vec![1, 46, 47, 53], vec![1; 4]));
+        assert_eq!((day.messages, day.bytes), (vec![4, 5, 1, 0], vec![400, 500, 100, 0]));
+        assert_eq!((day.sessions, day.events), (vec![1, 2, 1, 0], vec![0, 5, 0, 1]));
+        assert_eq!(day.pressed, [2, 3, 3, 0]);
+        assert_eq!(day.state, [PROVISIONAL, PROVISIONAL | FLAGGED, 0, 0]);
+        assert_eq!((day.importance, day.version), (vec![1, 1, 0, 1], vec![2, 2, 0, 0]));
+        assert_eq!((day.headline, day.body), (vec![20, 20, 0, 0], vec![200, 200, 0, 0]));
+        let (week, month, year) = (core.layers.week.unwrap(), core.layers.month.unwrap(), core.layers.year.unwrap());
+        assert_eq!(week.period, ["2026-W01", "2026-W07", "2026-W08"]);
+        assert_eq!((week.messages, week.days, week.first), (vec![4, 6, 0], vec![7; 3], vec![0, 42, 49]));
+        assert_eq!((week.state, week.pressed), (vec![0, BY_HAND, 0], vec![2, 3, 0]));
+        assert_eq!((month.period, month.messages, month.state), (vec!["2026-01".into(), "2026-02".into()], vec![4, 6], vec![0, FLAGGED]));
+        assert_eq!((year.period, year.messages, year.events), (vec!["2026".to_owned()], vec![10], vec![6]));
+        let session = core.layers.session.unwrap();
+        assert_eq!(session.layer.period, ["", "2026-02-13_session_01", "", ""]);
+        assert_eq!((session.layer.pressed, session.layer.messages), (vec![2, 3, 3, 3], vec![4, 2, 3, 1]));
+        assert_eq!(
+            (core.names, session.conversation, session.name),
+            (vec!["app".to_owned(), "s1".into(), "trip".into(), "s2".into()], vec![0, 0, 2, 0], vec![1, -1, 1, 3])
+        );
+        assert_eq!((session.from, session.to), (vec![570; 4], vec![645; 4]));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_told() {
+        let sessions = [stat(date(2026, 2, 13), "app", None, 2), stat(date(2026, 3, 13), "app", None, 2)];
+        let (marks, flagged) = (BTreeMap::new(), BTreeSet::new());
+        let ground = Ground { sessions: &sessions, heads: &[], events: &[], marks: &marks, flagged: &flagged };
+        let within = Days { first: date(2026, 3, 1), last: date(2026, 3, 31) };
+        let core = layers(ground, Some(within), &[Tier::Day, Tier::Year]);
+        assert_eq!(core.layers.day.unwrap().period, ["2026-03-13"]);
+        assert_eq!(core.layers.year.unwrap().period, ["2026"]);
+        assert!(core.layers.week.is_none() && core.layers.month.is_none() && core.layers.session.is_none());
+        let nothing = layers(Ground { sessions: &[], ..ground }, None, &[Tier::Day]);
+        assert_eq!((nothing.origin, nothing.layers.day), (None, Some(Layer::default())));
     }
 }

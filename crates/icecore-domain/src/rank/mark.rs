@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::language::Language;
 use super::question::Question;
-use super::terms::{Reader, words};
+use super::terms::{Reader, Word, words};
 
 /// The piece of a text around the first words that were asked for, at most about `room` bytes of it, taken apart: first what was not asked
 /// for, then what was, and so on in turns.
@@ -12,9 +12,12 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
     let asked: HashSet<&str> = question.asked.iter().flat_map(|asked| asked.terms.iter().map(String::as_str)).collect();
     let found = words(text);
     let language = Language::of(found.iter().map(|word| word.lower.as_str())).unwrap_or(Language::English);
+    let has = |word: &Word<'_>, language: Language| reader.of_word(word, language).iter().any(|term| asked.contains(term.as_str()));
+    // A few words do not say which language they are of; one that begins like what was asked for may be of any.
+    let begins = |word: &Word<'_>| question.asked.iter().any(|asked| same_beginning(&word.lower, &asked.word));
     let mut spots: Vec<(usize, usize)> = found
         .iter()
-        .filter(|word| reader.of_word(word, language).iter().any(|term| asked.contains(term.as_str())))
+        .filter(|word| has(word, language) || (begins(word) && Language::ALL.iter().any(|&other| has(word, other))))
         .map(|word| (word.at, word.at + word.text.len()))
         .collect();
     for phrase in question.phrases.iter().filter(|phrase| !phrase.is_empty()) {
@@ -67,6 +70,12 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
         last.push('…');
     }
     pieces
+}
+
+/// Whether two words begin with the same letters.
+fn same_beginning(one: &str, other: &str) -> bool {
+    const LETTERS: usize = 3;
+    one.chars().take(LETTERS).eq(other.to_lowercase().chars().take(LETTERS))
 }
 
 /// About so many bytes of a text from a little before a place on, whole words where that is possible.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use axum::body::Bytes;
-use axum::http::header::SET_COOKIE;
+use axum::http::header::{ETAG, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
+use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::plain;
 use icecore_domain::when::{self, When};
@@ -95,9 +96,15 @@ impl Answer {
         Self { cookie: Some(cookie), ..self }
     }
 
-    /// It as what is sent.
-    pub fn response(self) -> Response {
-        let mut response = super::json(StatusCode::OK, self.text);
+    /// It as what is sent; to somebody who has it already, only that.
+    pub fn response(self, has: Option<&HeaderValue>) -> Response {
+        let tag = format!("\"{}\"", Hash::of(self.text.as_bytes()).short());
+        let is_known = has.is_some_and(|has| has.as_bytes() == tag.as_bytes());
+        let mut response =
+            if is_known { super::json(StatusCode::NOT_MODIFIED, String::new()) } else { super::json(StatusCode::OK, self.text) };
+        if let Ok(tag) = HeaderValue::from_str(&tag) {
+            response.headers_mut().insert(ETAG, tag);
+        }
         if let Some(cookie) = self.cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
             response.headers_mut().insert(SET_COOKIE, cookie);
         }

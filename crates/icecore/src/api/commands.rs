@@ -73,6 +73,7 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("conversation delete", By(&["DELETE /api/conversations/{name}"])),
     ("chat", Not("it is a client of the chat routes: POST /v1/chat/completions")),
     ("serve", Not("it is what answers")),
+    ("dashboard", By(&["POST /api/login/code"])),
     ("mcp", Not("it speaks on standard input and output; POST /mcp is the same over HTTP")),
     ("memory-tool", By(&["POST /api/memory-tool", "GET /api/memory-tool/versions"])),
     ("install", Not(A_PERSONS_MACHINE)),

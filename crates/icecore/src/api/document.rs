@@ -102,6 +102,9 @@ fn operation(route: &Route) -> Value {
     let writes = method != "get";
     // 409: it contradicts what is there; 413: the body is too large; 503: somebody else is at it.
     let refused = [(400, true), (401, true), (403, true), (404, true), (409, writes), (413, writes), (500, true), (503, true)];
+    if !writes {
+        responses.insert("304".to_owned(), json!({ "description": "It is what If-None-Match names: the ETag of an earlier answer" }));
+    }
     for (status, _) in refused.into_iter().filter(|(_, may)| *may) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Refused" }));
     }

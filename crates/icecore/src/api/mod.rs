@@ -30,7 +30,9 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{BytesRejection, RawPathParamsRejection};
 use axum::extract::{Extension, RawPathParams};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, IF_NONE_MATCH, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, get, on};
@@ -134,6 +136,7 @@ async fn answer(
         Err(_) => return http::own_refusal(StatusCode::BAD_REQUEST, "usage", "the body broke off; send it again"),
     };
     let log = api.log.clone();
+    let has = headers.get(IF_NONE_MATCH).filter(|_| *route.method == Method::GET).cloned();
     let work = move || async move {
         let call = Call::read(api.clone(), &route, Asked { path, uri, headers, body, caller })?;
         // Nobody's space is taken away under their hands.
@@ -144,7 +147,7 @@ async fn answer(
         (route.does)(call).await
     };
     match spaces::aside(work).await {
-        Ok(Ok(answer)) => answer.response(),
+        Ok(Ok(answer)) => answer.response(has.as_ref()),
         Ok(Err(error)) => failed(&error, &log),
         Err(broken) => {
             log(&format!("the API failed: {broken}"));

@@ -73,6 +73,17 @@ impl Token {
         }
     }
 
+    /// The token itself, for a client of this machine's own server; an error if there is none.
+    pub fn shown(environment: &dyn Fn(&str) -> Option<String>, file: &Path) -> anyhow::Result<String> {
+        let set = |name: &str| environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        match (set("ICECORE_TOKEN"), set("ICECORE_TOKEN_FILE")) {
+            (Some(token), _) => Ok(token),
+            (None, Some(path)) => read_named(Path::new(&path)),
+            (None, None) if file.exists() => read_own(file),
+            (None, None) => bail!("there is no token yet; `icecore serve` makes one"),
+        }
+    }
+
     /// A token that is there already.
     pub fn of(token: &str, source: Source) -> anyhow::Result<Self> {
         if token.len() < LEAST_TOKEN_BYTES || token.len() > MOST_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {

@@ -102,7 +102,8 @@ const unit = (width: number): number => (width > 1_250 ? 1.2 : 1);
 export function title(layer: Layer): string {
   if (layer.tier !== 'session') return periodName(layer.id);
   const clock = (minutes: number): string => `${String(Math.floor(minutes / 60)).padStart(2, '0')}:${String(minutes % 60).padStart(2, '0')}`;
-  const name = layer.session ?? layer.conversation ?? 'session';
+  // Sessions are often named by when they began, which stands here already.
+  const name = (layer.session ?? layer.conversation ?? 'session').replace(/[ T_-]*\d{1,2}:\d{2}(:\d{2})?$/, '') || layer.conversation || 'session';
   return `${clock(layer.from)}–${clock(layer.to)} ${name}`;
 }
 
@@ -557,7 +558,7 @@ export class Painter {
   }
 
   #short(layer: Layer, room: number, width: number): string {
-    const fits = (text: string): boolean => room > text.length * 6.6 + 6;
+    const fits = (text: string): boolean => room > text.length * 6.8 + 12;
     const from = layer.id;
     const choose = (...names: string[]): string => names.find((name) => (name.length <= 2 ? room >= 12 && width >= 15 : fits(name))) ?? '';
     switch (layer.tier) {
@@ -566,7 +567,7 @@ export class Painter {
       case 'month':
         return choose(periodName(from), periodName(from).slice(0, 3), '');
       case 'week':
-        return choose(`Week ${Number(from.slice(6))}`, from.slice(5), String(Number(from.slice(6))));
+        return choose(`Week ${Number(from.slice(6))}`, String(Number(from.slice(6))));
       default:
         return choose(String(Number(from.slice(8))));
     }

@@ -39,7 +39,7 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
   const state = useRef({
     camera: { scale: 1, top: 0 } as Camera, moving: undefined as { from: Camera; to: Camera; begun: number } | undefined, hovered: undefined as string | undefined,
     pointer: undefined as Pressed | undefined, painter: undefined as Painter | undefined, words: undefined as Fetched | undefined, waiting: 0, ready: false,
-    height: 0, width: 0, frames: 0, chosen,
+    height: 0, width: 0, frames: 0, chosen, core: undefined as Core | undefined,
   });
   const now = state.current;
   now.chosen = chosen;
@@ -73,6 +73,14 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
 
   useEffect(() => {
     if (!canvas.current) return;
+    // What is new comes on top: the picture stays on what it showed, unless it showed everything.
+    const before = now.core;
+    now.core = core;
+    if (before && now.height > 0) {
+      const all = Math.abs(now.camera.scale / whole(before, now.height).scale - 1) < 1e-6;
+      now.camera = all ? whole(core, now.height) : bounded({ ...now.camera, top: now.camera.top + core.total - before.total }, core, now.height);
+      now.moving = undefined;
+    }
     now.painter = new Painter(canvas.current, core);
     now.words = new Fetched(core, draw);
     draw();
@@ -96,7 +104,7 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     now.camera = first ? (layer ? onto(layer, core, size.height) : whole(core, size.height)) : bounded(now.camera, core, size.height);
     now.moving = undefined;
     draw();
-  }, [size.width, size.height, core]);
+  }, [size.width, size.height]);
   // What is chosen in the list is gone to in the picture.
   useEffect(() => {
     const layer = chosen === undefined ? undefined : core.find(chosen);
@@ -110,7 +118,7 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
       if (tall < now.height * 0.45 || tall > now.height * 1.4 || top > now.height || top + tall < 0) move(onto(layer, core, now.height));
     } else if (chosen === undefined) move(whole(core, now.height));
     draw();
-  }, [chosen, core]);
+  }, [chosen]);
 
   const fingers = useRef(new Map<number, Pressed>());
   const press = useRef<{ x: number; y: number; moved: number }>();

@@ -1,18 +1,22 @@
 // Beside the picture: the same layers as a list, what the chosen one came to, where each of its sentences comes from, and the words.
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Reply, Schema } from '../../lib/api.ts';
+import type { Reply } from '../../lib/api.ts';
 import { post, useDoing, useGet } from '../../lib/api.ts';
-import { bytes, day, label, many, moment, number, period as periodName, time } from '../../lib/format.ts';
+import { bytes, day, label, many, moment, number, period as periodName } from '../../lib/format.ts';
 import { useRows } from '../../lib/keys.ts';
 import { href } from '../../lib/route.ts';
 import { MarkdownLine } from '../../ui/markdown.tsx';
+import { Messages } from '../../ui/messages.tsx';
 import { Button, ErrorBox, Loading, Shown, Tag, classes, say } from '../../ui/parts.tsx';
+import { Sources } from '../../ui/sources.tsx';
 import { pressedWords, title } from './draw.ts';
 import type { Core, Layer } from './model.ts';
 import { BY_HAND, FLAGGED, FORGOTTEN, PROVISIONAL } from './model.ts';
 
 const PAGE = 100;
+/** The most messages that are listed at once. */
+const MOST = 1_000;
 
 interface PanelProps {
   core: Core;
@@ -80,73 +84,10 @@ function Below({ core, layer, onChoose, headlines }: { core: Core; layer: Layer 
   );
 }
 
-type Because = Reply<'/api/core/{period}/why'>['because'][number];
 type NodeLine = Reply<'/api/core/{period}'>['lines'][number];
 
-/** A source, down to the words. */
-function Source({ source, onChoose, core }: { source: Schema['TrailSource']; core: Core; onChoose: PanelProps['onChoose'] }): JSX.Element {
-  switch (source.kind) {
-    case 'record': {
-      const layer = source.ts === undefined ? undefined : core.find(source.ts.slice(0, 10));
-      return (
-        <li>
-          <blockquote>{source.text}</blockquote>
-          <p class="meta">{source.speaker}{source.ts !== undefined && `, ${moment(source.ts)}`} {layer && <button type="button" class="link" onClick={() => onChoose(layer, source.id)}>in its day</button>}</p>
-        </li>
-      );
-    }
-    case 'file':
-      return (
-        <li>
-          <blockquote>{(source.context ?? []).map(([line, text]) => <span key={line} class={classes('line', line === source.line && 'said')}>{text}{'\n'}</span>)}</blockquote>
-          <p class="meta">{source.path}{source.line != null && `, line ${source.line}`}</p>
-        </li>
-      );
-    case 'gone':
-      return <li class="dim">It was in {source.path}, which is not there any more.</li>;
-    case 'elsewhere':
-      return <li class="dim">It was learnt elsewhere: {source.name}.</li>;
-    default:
-      return <li class="dim">It was told directly.</li>;
-  }
-}
-
-function Sources({ found, core, onChoose }: { found: readonly Because[]; core: Core; onChoose: PanelProps['onChoose'] }): JSX.Element {
-  return (
-    <ul class="sources">
-      {found.length === 0 && <li class="dim">Nothing that is still there says this. The words may have been forgotten.</li>}
-      {found.map((one, at) => {
-        if (one.of === 'event') {
-          return (
-            <li key={at}>
-              <p><a href={href(['ledger', one.entry.id])}>{one.entry.id}</a> {one.entry.content}</p>
-              <ul>{<Source source={one.source} core={core} onChoose={onChoose} />}</ul>
-            </li>
-          );
-        }
-        if (one.of === 'summary') {
-          return (
-            <li key={at}>
-              {one.steps.length > 1 && (
-                <ol class="steps">
-                  {one.steps.slice(1).map((step) => {
-                    const layer = core.find(step.period);
-                    return <li key={step.period}>{layer ? <button type="button" class="link" onClick={() => onChoose(layer)}>{periodName(step.period)}</button> : periodName(step.period)}<span class="says">{step.says}</span></li>;
-                  })}
-                </ol>
-              )}
-              <ul>{one.records.map((record, index) => <Source key={index} source={record} core={core} onChoose={onChoose} />)}</ul>
-            </li>
-          );
-        }
-        return <li key={at}><p class="dim">It stands on {one.path}, which says it because of</p><ul>{one.events.map((event) => <li key={event.id}><a href={href(['ledger', event.id])}>{event.id}</a> {event.content}</li>)}</ul></li>;
-      })}
-    </ul>
-  );
-}
-
 /** A sentence of a summary, and on demand where it comes from. */
-function Sentence({ period, line, core, onChoose }: { period: string; line: NodeLine; core: Core; onChoose: PanelProps['onChoose'] }): JSX.Element {
+function Sentence({ period, line }: { period: string; line: NodeLine }): JSX.Element {
   const [open, setOpen] = useState(false);
   const why = useGet('/api/core/{period}/why', open ? { path: { period }, query: { line: line.n } } : undefined);
   const text = line.text.replace(/^\s*[-*]\s+/, '');
@@ -154,8 +95,11 @@ function Sentence({ period, line, core, onChoose }: { period: string; line: Node
   if (heading) return <li class="heading">{text.replace(/^#+\s*/, '')}</li>;
   return (
     <li class={classes(line.n === 0 && 'first', open && 'open')}>
-      <button type="button" class="sentence" aria-expanded={open} onClick={() => setOpen(!open)} title="Where does this come from?"><MarkdownLine text={text} /><span class="unseen">, where does this come from?</span></button>
-      {open && <div class="because">{<Shown of={why} what="Looking for the words">{(value) => <Sources found={value.because} core={core} onChoose={onChoose} />}</Shown>}</div>}
+      <div class="sentence" onClick={(event) => { if (!(event.target as Element).closest('a, button')) setOpen(!open); }}>
+        <MarkdownLine text={text} />
+        <button type="button" class="why" aria-expanded={open} aria-label="why: where this sentence comes from" onClick={() => setOpen(!open)}>why</button>
+      </div>
+      {open && <div class="because">{<Shown of={why} what="Looking for the words">{(value) => <Sources because={value.because} />}</Shown>}</div>}
     </li>
   );
 }
@@ -165,27 +109,21 @@ function Said({ core, layer, message }: { core: Core; layer: Layer; message: str
   const [pages, setPages] = useState(1);
   useEffect(() => setPages(1), [layer.id]);
   const session = layer.tier === 'session' ? { conversation: layer.conversation ?? '', session: layer.session ?? '' } : {};
-  const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, 1_000) } });
-  const wanted = useRef<HTMLLIElement>(null);
-  const shown = said.value?.messages.some((one) => one.id === message);
+  const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, MOST) } });
+  // Whoever comes for one message gets as many pages as it takes.
+  const missing = message !== undefined && said.value !== undefined && said.value.messages.length < Math.min(said.value.total, MOST) && !said.value.messages.some((one) => one.id === message);
   useEffect(() => {
-    if (message !== undefined && shown) wanted.current?.scrollIntoView({ block: 'center' });
-  }, [message, shown]);
+    if (missing) setPages(pages + 1);
+  }, [missing, said.value]);
   return (
     <>
       <h3>What was said</h3>
       <Shown of={said} what="Fetching the words">
         {(value) => (
           <>
-            <ol class="said">
-              {value.messages.map((one) => (
-                <li key={`${one.conversation} ${one.id}`} class={classes(one.role, one.id === message && 'wanted')} ref={one.id === message ? wanted : null}>
-                  <p class="meta"><strong>{one.name ?? one.role}</strong> {time(one.ts)}{one.trust === 'low' && <Tag kind="warm" title="Words of a tool or a stranger: data, not instructions">not trusted</Tag>}{one.title && <span>{one.title}</span>}</p>
-                  <p class="text">{one.text}{one.cut && '…'}</p>
-                </li>
-              ))}
-            </ol>
-            {value.messages.length < value.total && <Button onClick={() => setPages(pages + 1)} busy={said.busy}>Show more of {number(value.total)}</Button>}
+            <Messages messages={value.messages} wanted={message} />
+            {value.messages.length < Math.min(value.total, MOST) && <Button onClick={() => setPages(pages + 1)} busy={said.busy}>Show more of {number(value.total)}</Button>}
+            {value.total > MOST && value.messages.length >= MOST && <p class="dim small">These are the first {number(MOST)} of {number(value.total)}; its sessions have the rest.</p>}
           </>
         )}
       </Shown>
@@ -224,7 +162,7 @@ function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; laye
       {node.value && node.value.lines.length > 0 && (
         <>
           <h3>What it came to</h3>
-          <ul class="sentences">{node.value.lines.map((line) => <Sentence key={`${layer.id} ${line.n}`} period={layer.id} line={line} core={core} onChoose={onChoose} />)}</ul>
+          <ul class="sentences">{node.value.lines.map((line) => <Sentence key={`${layer.id} ${line.n}`} period={layer.id} line={line} />)}</ul>
           <p class="dim small">Version {number(node.value.version)}, made by {node.value.made_by ?? 'nobody'}{node.value.created_at && ` on ${moment(node.value.created_at)}`}. Press a sentence to see where it comes from.</p>
           {node.value.left_out.length > 0 && <p class="dim small">Left out: {node.value.left_out.map((one) => `${one.what} (${one.why})`).join(', ')}</p>}
           {node.value.similar && <p class="dim small">Much like <a href={href(['core', node.value.similar.period])}>{periodName(node.value.similar.period)}</a>.</p>}
@@ -239,7 +177,10 @@ function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; laye
 export function Panel({ core, layer, message, unknown, onChoose, onMarked }: PanelProps): JSX.Element {
   const panel = useRef<HTMLElement>(null);
   useEffect(() => panel.current?.scrollTo(0, 0), [layer?.id]);
-  const none = new Map<string, string>();
+  const tops = core.children(undefined);
+  const tier = tops[0]?.tier;
+  const told = useGet('/api/core/headlines', layer || tier === undefined ? undefined : { query: { tier, limit: 200 } });
+  const headlines = new Map((told.value?.headlines ?? []).map((one) => [one.period, one.headline]));
   return (
     <aside class="panel" ref={panel} aria-label="Layers as a list">
       <Path core={core} layer={layer} onChoose={onChoose} />
@@ -249,7 +190,7 @@ export function Panel({ core, layer, message, unknown, onChoose, onMarked }: Pan
         : (
           <>
             <header><h2>All of it</h2><p class="dim small">{many(core.messages, 'message')} from {day(core.date(core.ofDay.findIndex((at) => at >= 0)))} to {day(core.date(core.days - 1))}</p></header>
-            <Below core={core} layer={undefined} onChoose={onChoose} headlines={none} />
+            <Below core={core} layer={undefined} onChoose={onChoose} headlines={headlines} />
           </>
         )}
     </aside>
