@@ -58,7 +58,7 @@ function New(): JSX.Element {
   return (
     <Section title="A new vault" wide>
       <p>Everything is in place, and nothing is in it yet. Tell it something, keep a conversation, connect an assistant, and let the nights do the rest:</p>
-      <ul class="settles first">{FIRST.map((command) => <li key={command}><Command text={command} /></li>)}</ul>
+      <ul class="settles firststeps">{FIRST.map((command) => <li key={command}><Command text={command} /></li>)}</ul>
     </Section>
   );
 }
@@ -136,7 +136,7 @@ function Models({ models }: { models: Health['models'] }): JSX.Element {
   const checking = useDoing(async () => setTold(await post('/api/model/check', { body: {} })));
   return (
     <Section title="Models">
-      <dl class="facts">
+      <dl class="pairs">
         <div><dt>Summaries</dt><dd>{models.summarizer ?? 'none: they are made of the sources\' own sentences'}</dd></div>
         <div><dt>Chats</dt><dd>{models.chat ?? 'none: chats cannot be passed on'}</dd></div>
       </dl>
@@ -148,9 +148,9 @@ function Models({ models }: { models: Health['models'] }): JSX.Element {
       {checking.failure && <ErrorBox failure={checking.failure} />}
       {told && (
         <div class="checked" role="status">
-          <p>{told.model === null ? 'No model is set.' : `${told.model} ${told.ok === false ? 'does not do all it should.' : 'does what it should.'}`}</p>
+          <p>{told.model === null ? 'There is nobody to ask:' : `${told.model} ${told.ok === false ? 'does not do all it should.' : 'does what it should.'}`}</p>
           <ul class="checks">{told.probes.map((one) => <li key={one.what} class={one.ok ? 'ok' : 'no'}><span aria-hidden="true">{one.ok ? '✓' : '✗'}</span><span class="unseen">{one.ok ? 'yes: ' : 'no: '}</span><span>{one.what} <span class="dim">{one.said}</span></span></li>)}</ul>
-          {told.hint !== undefined && <p>{told.hint}</p>}
+          {told.hint !== undefined && <p class="advice">{told.hint}</p>}
           {told.ok === false && told.hint === undefined && <p>Without it nothing is lost: summaries are then made of the sources' own sentences, and made anew once it works. Mend its entry in <code>config.toml</code>, start <code>icecore serve</code> again, and check once more.</p>}
         </div>
       )}
@@ -235,7 +235,7 @@ function Page({ route }: { route: Route }): JSX.Element {
         <Shown of={conflicts}>{(told) => <Part name="conflicts" wanted={part}><Conflicts conflicts={told.conflicts} onSettled={again} /></Part>}</Shown>
         <States />
       </div>
-      <p class="dim small foot">icecore {value.version}, {moment(value.now)}.</p>
+      <p class="dim small healthfoot">icecore {value.version}, {moment(value.now)}.</p>
     </>
   );
   return (

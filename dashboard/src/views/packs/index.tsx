@@ -119,8 +119,8 @@ function Line({ text, top }: { text: string; top: number }): JSX.Element | null 
   const at = /^\[(\d{4}-\d{2}-\d{2}) \d{2}:\d{2}\]/.exec(words)?.[1];
   return (
     <li class={classes(item ? 'item' : 'words', open && 'open')}>
-      <div class="line">
-        <span class="said"><MarkdownLine text={words} /></span>
+      <div class="packline">
+        <span class="packwords"><MarkdownLine text={words} /></span>
         {!none && <button type="button" class="whybutton" data-row aria-expanded={open} aria-label={`Where does this come from: ${words.slice(0, 80)}`} title="Where does this come from?" onClick={() => setOpen(!open)}>why?</button>}
       </div>
       {open && <div class="because">{at !== undefined && <p>Said on <a href={href(['core', at])}>{dayName(at)}</a>.</p>}<Why of={words} /></div>}

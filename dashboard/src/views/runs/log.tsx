@@ -47,7 +47,7 @@ function One({ run, onClose }: { run: Run; onClose: () => void }): JSX.Element {
   const waits = node.value?.flagged === true;
   return (
     <Dialog title={periodName(run.period)} open onClose={onClose}>
-      <dl class="facts">
+      <dl class="pairs">
         <div><dt>When</dt><dd>{moment(run.ts)}</dd></div>
         <div><dt>By</dt><dd>{run.refused ? 'a model, whose drafts were refused' : run.made_by}</dd></div>
         <div><dt>Asked</dt><dd>{run.attempts === 0 ? 'no model' : many(run.attempts, 'time')}</dd></div>
@@ -95,7 +95,7 @@ export function Made({ chosen }: { chosen: string | undefined }): JSX.Element {
                 { title: 'Tokens', cell: (run) => number(run.tokens_in + run.tokens_out), figures: true },
                 { title: 'Time', cell: (run) => duration(run.millis), figures: true },
               ]} />
-              {value.runs.length >= limit && <p class="more"><Button busy={runs.busy} onClick={() => setLimit(limit + 4 * PAGE)}>Show more</Button></p>}
+              {value.runs.length >= limit && <p class="showmore"><Button busy={runs.busy} onClick={() => setLimit(limit + 4 * PAGE)}>Show more</Button></p>}
               {shown && <One run={shown} onClose={() => go(['runs', 'log'], {}, true)} />}
             </>
           );
@@ -137,7 +137,7 @@ export function JobsAndNights({ night }: { night: string | undefined }): JSX.Ele
                 { title: 'Job', cell: (job) => label(job.job) },
                 { title: 'For', cell: (job) => day(job.date) },
               ]} />
-              {value.jobs.length >= limit && <p class="more"><Button busy={jobs.busy} onClick={() => setLimit(limit + PAGE)}>Show more</Button></p>}
+              {value.jobs.length >= limit && <p class="showmore"><Button busy={jobs.busy} onClick={() => setLimit(limit + PAGE)}>Show more</Button></p>}
             </>
           )}
         </Shown>
@@ -167,7 +167,7 @@ export function Due(): JSX.Element {
             <>
               {value.due.length === 0 && value.waiting.length === 0 && <p class="dim">Nothing is due. What was said today is pressed when its session has been silent for a while.</p>}
               {value.due.length > 0 && <ul class="rows">{value.due.map((one) => <li key={one.period}><a class="row" href={href(['core', one.period])}>{periodName(one.period)} <span class="dim small">{one.why}, {many(one.messages, 'message')}</span></a></li>)}</ul>}
-              {value.waiting.length > 0 && <><h3>Waiting</h3><ul class="waiting">{value.waiting.map((one) => <li key={one.period}>{periodName(one.period)}: {one.why}</li>)}</ul></>}
+              {value.waiting.length > 0 && <><h3>Waiting</h3><ul class="waitinglist">{value.waiting.map((one) => <li key={one.period}>{periodName(one.period)}: {one.why}</li>)}</ul></>}
             </>
           )}
         </Shown>

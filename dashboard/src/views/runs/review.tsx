@@ -3,10 +3,11 @@ import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Schema } from '../../lib/api.ts';
 import { post, useDoing, useGet } from '../../lib/api.ts';
-import { day, label, many, moment, number, period as periodName, time } from '../../lib/format.ts';
+import { day, label, many, moment, number, period as periodName } from '../../lib/format.ts';
 import { useRows } from '../../lib/keys.ts';
 import { go, href } from '../../lib/route.ts';
 import { Markdown } from '../../ui/markdown.tsx';
+import { Messages } from '../../ui/messages.tsx';
 import { Button, Empty, ErrorBox, Shown, Tabs, Text, say } from '../../ui/parts.tsx';
 import { cutAt, invented } from './invented.ts';
 
@@ -24,14 +25,7 @@ function Said({ date, conversation, session }: { date: string; conversation?: st
     <Shown of={said} what="Fetching the words">
       {(value) => (
         <>
-          <ol class="said">
-            {value.messages.map((one) => (
-              <li key={`${one.conversation} ${one.id}`} class={one.role}>
-                <p class="meta"><strong>{one.name ?? one.role}</strong> {time(one.ts)}</p>
-                <p class="text">{one.text}{one.cut && '…'}</p>
-              </li>
-            ))}
-          </ol>
+          <Messages messages={value.messages} />
           {value.messages.length < value.total && <p class="dim small">And {many(value.total - value.messages.length, 'message')} more, <a href={href(['core', date])}>in the core</a>.</p>}
         </>
       )}
@@ -107,7 +101,7 @@ function Draft({ review, focus, onSettled }: { review: Review; focus: boolean; o
       <header><h2 ref={heading} tabIndex={-1}>{periodName(review.period)}</h2><p class="aside">{moment(review.ts)}, {many(review.cost.attempts, 'attempt')}</p></header>
       <p class="complaint"><strong>Refused:</strong> {review.complaint}. {words.length > 0 && 'It is marked in the draft.'}</p>
       {settling.failure && <ErrorBox failure={settling.failure} />}
-      <div class="besides">
+      <div class="draftbeside">
         <div>
           <h3>{own === undefined ? 'The draft' : 'Your words'}</h3>
           {own === undefined
