@@ -119,8 +119,8 @@ function Line({ text, top }: { text: string; top: number }): JSX.Element | null 
   const at = /^\[(\d{4}-\d{2}-\d{2}) \d{2}:\d{2}\]/.exec(words)?.[1];
   return (
     <li class={classes(item ? 'item' : 'words', open && 'open')}>
-      <div class="line">
-        <span class="said"><MarkdownLine text={words} /></span>
+      <div class="packline">
+        <span class="packwords"><MarkdownLine text={words} /></span>
         {!none && <button type="button" class="whybutton" data-row aria-expanded={open} aria-label={`Where does this come from: ${words.slice(0, 80)}`} title="Where does this come from?" onClick={() => setOpen(!open)}>why?</button>}
       </div>
       {open && <div class="because">{at !== undefined && <p>Said on <a href={href(['core', at])}>{dayName(at)}</a>.</p>}<Why of={words} /></div>}
@@ -156,11 +156,13 @@ function Sections({ pack, about, policy, kind }: { pack: Pack; about: About; pol
       <ul class="packsections">
         {pack.sections.map((one, at) => {
           const room = rooms?.[at];
+          // An empty section says so in a line, which is not what it has to tell.
+          const words = pack.text.includes(`## ${one.title}\n- none\n`) ? 0 : one.words;
           return (
             <li key={at}>
               <span class="title">{one.title}</span>
-              <span class="figures">{room === undefined ? many(one.words, 'word') : `${number(one.words)} of ${many(room, 'word')}`}</span>
-              <Bar part={one.words} whole={room ?? total} />
+              <span class="figures">{room === undefined ? many(words, 'word') : `${number(words)} of ${many(room, 'word')}`}</span>
+              <Bar part={words} whole={room ?? total} />
             </li>
           );
         })}
@@ -252,7 +254,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   };
   const shownDate = now.date === '' ? pack.value?.date ?? '' : now.date;
   const room = Number(now.budget) > 0 && about.bounded ? Number(now.budget) : policy && about.room(policy);
-  const faces: readonly (readonly [Face, string])[] = about.dated ? [['read', 'Line by line'], ['raw', 'Raw'], ['compare', 'Compare two days']] : [['read', 'Line by line'], ['raw', 'Raw']];
+  const faces: readonly (readonly [Face, string])[] = about.dated ? [['read', 'Line by line'], ['raw', 'Raw'], ['compare', 'Compare']] : [['read', 'Line by line'], ['raw', 'Raw']];
   const current = faces.some(([one]) => one === face) ? face : 'read';
   return (
     <>
