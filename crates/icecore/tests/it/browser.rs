@@ -20,6 +20,8 @@ fn suite(name: &str, least: usize) {
             there.display()
         );
     }
+    let out = house().join("target/browser");
+    std::fs::create_dir_all(&out).unwrap();
     let file = house().join(format!("tests/browser/{name}.test.mjs"));
     let mut command = bare("node");
     command
@@ -27,7 +29,7 @@ fn suite(name: &str, least: usize) {
         .arg(&file)
         .env("ICECORE_PROGRAM", program())
         .env("ICECORE_BROWSER_NPM", &npm)
-        .env("ICECORE_BROWSER_OUT", house().join("target/browser"))
+        .env("ICECORE_BROWSER_OUT", &out)
         .env("HOME", std::env::temp_dir())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -37,6 +39,8 @@ fn suite(name: &str, least: usize) {
         }
     }
     let seen = said(command.output().unwrap());
+    // With its figures, for whoever wants to read them.
+    std::fs::write(out.join(format!("{name}.txt")), &seen.out).unwrap();
     assert_eq!(seen.code, Some(0), "{name}:\n{}\n{}", seen.out, seen.err);
     // `# pass 12`, at the end of what it says.
     let count = |what: &str| -> usize {
@@ -45,9 +49,6 @@ fn suite(name: &str, least: usize) {
     };
     assert!(count("# pass ") >= least, "{name} has {} tests, and had {least}:\n{}", count("# pass "), seen.out);
     assert_eq!((count("# fail "), count("# skipped "), count("# cancelled ")), (0, 0, 0), "{name}:\n{}", seen.out);
-    // Figures and the like, for whoever looks at the output.
-    let told: Vec<&str> = seen.out.lines().filter(|line| line.trim_start().starts_with("# ")).collect();
-    println!("{name}\n{}", told.join("\n"));
 }
 
 #[test]
