@@ -619,6 +619,14 @@ impl Memory {
             transcript: session.transcript.clone(),
             client: session.client.clone(),
         };
+        // Whoever reads it takes it off the list first; if that one dies, this note says that it is still to be read.
+        let note = note_of(&session.session)?;
+        {
+            let _alone = self.alone_with(&session.session).await?;
+            let mut noted = self.read_note(&note).await?.unwrap_or_default();
+            noted.hear(session, self.now());
+            self.keep_note(&note, &noted).await?;
+        }
         let line = serde_json::to_string(&due).unwrap_or_default();
         let name = place(&format!("hooks/ended/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
         // The same session may end twice; it is read once for both.
