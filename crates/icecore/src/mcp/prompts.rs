@@ -43,7 +43,7 @@ pub async fn completions(memory: &Memory, name: &str, argument: &str) -> Result<
 
 fn named(name: &str) -> Result<Prompt> {
     let prompt = all().into_iter().find(|prompt| prompt.name == name);
-    Ok(prompt.ok_or_else(|| wrong(format!("there is no prompt {}; prompts/list names them", shown(name))))?)
+    prompt.ok_or_else(|| wrong(format!("there is no prompt {}; prompts/list names them", shown(name))))
 }
 
 /// One of them.

@@ -76,18 +76,23 @@ fn texts(vault: &Vault) -> Vec<String> {
 
 /// Waits until nobody reads ended sessions any more.
 pub fn settled(vault: &Vault) {
+    assert!(settles(vault, 600), "the process that reads ended sessions does not end");
+}
+
+/// Whether nobody reads ended sessions any more, and none is left to be read, within so many looks.
+pub fn settles(vault: &Vault, looks: usize) -> bool {
     let lock = vault.path(".icecore/session-end.lock");
-    for _ in 0..600 {
+    for _ in 0..looks {
         std::thread::sleep(Duration::from_millis(50));
         let free = fs::File::open(&lock).is_ok_and(|file| file.try_lock().is_ok());
         let left = fs::read_dir(vault.path(".icecore/notes/hooks/ended")).map_or(0, Iterator::count);
         if free && left == 0 {
             // What it has begun under the lock is done; the process itself ends right after.
             std::thread::sleep(Duration::from_millis(100));
-            return;
+            return true;
         }
     }
-    panic!("the process that reads ended sessions does not end");
+    false
 }
 
 /// Processes of this program that work for the vault.

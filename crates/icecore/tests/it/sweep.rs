@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::hooks::{line, settled};
+use crate::hooks::{line, settles};
 use crate::program::{NOW, Said, Vault, bare, copy, program, said};
 
 /// The system calls that can change a file, or open one.
@@ -760,7 +760,9 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
     }
     let again = call(scenario.command);
     if scenario.command.ends_with(&["session-end"]) {
-        settled(&Vault::opened(root.to_owned()));
+        // A hook has a second; on a machine that has more to do the next session's end does it.
+        let vault = Vault::opened(root.to_owned());
+        let _ = (0..5).any(|_| settles(&vault, 200) || call(scenario.command).code != Some(0));
         if !all_of_the_session(root) {
             wrong.push(format!("given again, and not read: {}", text(root, "memory/messages/2026-02-13.jsonl")));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{LEGACY, MODERN, Piped, message, meta, request, tools, vault};
-use crate::program::Vault;
+use crate::program::{NOW, Vault, bare, program, said};
 
 // The version that the client asks for is the version that is spoken, if it is known; else the newest one with a handshake.
 #[test]
@@ -557,6 +557,29 @@ fn what_others_write_is_found() {
     vault.ok(&["reindex"]);
     assert_eq!(words.map(|word| found(&mut server, word)), [1, 1, 0, 1, 1]);
     server.ends();
+}
+
+// RELIABILITY C.1 row 4: a folder that somebody cloned does not choose what is remembered, nor where.
+#[test]
+fn a_vault_in_the_folder_of_the_client_is_not_used() {
+    let (theirs, own) = (vault(), Vault::new());
+    own.remember(&["The harbour office is mine alone"]);
+    let home = own.root.parent().unwrap();
+    std::fs::rename(&own.root, home.join("icecore")).unwrap();
+    let mut command = bare(program());
+    command.args(["--now", NOW, "mcp"]).env("XDG_DATA_HOME", home).env("HOME", home).current_dir(&theirs.root);
+    let mut piped = Piped::greeted(command);
+    let told = piped.told("recall", json!({ "query": "harbour office" })).to_string();
+    assert!(told.contains("mine alone") && !told.contains("Anna"), "{told}");
+    piped.told("remember", json!({ "text": "The lamp is in the cellar" }));
+    assert!(!theirs.read("memory/ledger.jsonl").contains("cellar"));
+    piped.ends();
+    // Where there is none of their own, that is said, and the stranger's is not taken instead.
+    let nobody = tempfile::TempDir::new().unwrap();
+    let mut command = bare(program());
+    command.arg("mcp").env("XDG_DATA_HOME", nobody.path()).env("HOME", nobody.path()).current_dir(&theirs.root);
+    let said = said(command.output().unwrap());
+    assert!(said.code == Some(3) && said.err.contains("there is no vault yet") && said.err.contains("icecore init"), "{said:?}");
 }
 
 // Whoever listens is told when there is something else to read, and listening keeps nobody from ending.
