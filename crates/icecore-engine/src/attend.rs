@@ -418,41 +418,36 @@ impl Memory {
         let own = said.first().and_then(|said| said.session.clone());
         let own = own.unwrap_or_else(|| record::helper_session(&session.session, &helper.id));
         let turns = said.len();
-        let reply = helper.reply.as_deref().filter(|reply| !reply.trim().is_empty());
-        if let Some(reply) = reply {
+        let mut taken = Taken::default();
+        let pauses = self.pauses().await?;
+        let mut gated = |said| self.through_the_gate(said, &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
+        let mut records = gated(said);
+        let reply = helper.reply.as_deref().filter(|reply| !reply.trim().is_empty()).and_then(|reply| {
             let mut extra = vec![(record::PARENT_SESSION.to_owned(), raw(&session.session))];
             extra.extend(helper.kind.as_deref().map(|kind| ("agent_type".to_owned(), raw(kind))));
             extra.extend(session.project.as_deref().map(|name| (record::PROJECT.to_owned(), raw(name))));
-            said.push(Said {
+            let said = Said {
                 conversation: Some(TRANSCRIPTS.into()),
                 session: Some(own.clone()),
                 role: Some(Role::Assistant),
                 text: reply.to_owned(),
                 extra,
                 ..Said::default()
-            });
-        }
-        let mut taken = Taken::default();
-        let pauses = self.pauses().await?;
-        let mut records = self.through_the_gate(said, &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
-        let same = |one: &Record, other: &Record| {
-            let words = |record: &Record| record::heard_words(record.session.as_deref(), record.role, &record.text);
-            words(one) == words(other)
-        };
-        if reply.is_some()
-            && let Some((last, others)) = records.split_last()
-            && others.iter().any(|other| same(last, other))
-        {
-            records.pop();
-        }
+            };
+            gated(vec![said]).pop()
+        });
+        let words = |record: &Record| record::heard_words(record.session.as_deref(), record.role, &record.text);
+        let answer = reply.as_ref().map(words);
+        // It may stand in the transcript already.
+        records.extend(reply.filter(|reply| !records.iter().any(|other| words(other) == words(reply))));
         let records = self.recognised(records, true, &mut taken).await?;
         let mut sessions: Vec<record::SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();
         match self.keep(records.clone(), &mut taken).await {
             // The transcript is read again when the session ends; the answer may not stand in it yet.
-            Err(crate::Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) if reply.is_some() => {
-                if let Some(last) = records.last() {
+            Err(crate::Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) if answer.is_some() => {
+                if let Some(last) = records.iter().rfind(|record| answer.as_ref() == Some(&words(record))) {
                     self.let_wait(last).await?;
                 }
             }

@@ -139,11 +139,16 @@ async fn helpers(open: &Open, session: &Attended, due: &Due) -> Result<Vec<Sessi
     let mut sessions = Vec::new();
     for (id, path) in transcript::of_helpers(path) {
         let Some(path) = path.to_str() else { continue };
-        match transcript::read(path, transcript::MOST_AT_ONCE) {
+        let taken = match transcript::read(path, transcript::MOST_AT_ONCE) {
             Ok(text) => {
                 let helper = Helper { id, transcript: text, ..Helper::default() };
-                sessions.extend(open.memory.take_helper(session, &helper).await.map_err(|error| error.to_string())?.sessions);
+                open.memory.take_helper(session, &helper).await.map_err(|error| error.to_string())
             }
+            Err(why) => Err(why),
+        };
+        match taken {
+            Ok(taken) => sessions.extend(taken.sessions),
+            // The session itself is read nevertheless.
             Err(why) => open.memory.note_trouble("session-end", &why).await.map_err(|error| error.to_string())?,
         }
     }
