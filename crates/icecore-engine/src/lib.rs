@@ -45,7 +45,7 @@ mod views;
 
 pub use across::{Alike, LookedBack, Trended};
 pub use assemble::{Before, Zoomed};
-pub use attend::{Attended, Begun, Due, Given, Injected, Item, Room, Trouble};
+pub use attend::{Attended, Begun, Due, Given, Helper, Injected, Item, Room, Trouble};
 pub use capture::{Gaps, OWN_CONVERSATION, PARTS_CUT, SessionTaken, StateSaved, TRANSCRIPTS, Taken};
 pub use compact::Compacted;
 pub use consolidate::{Consolidated, NightOutlook};
