@@ -511,6 +511,7 @@ fn every_route_answers_as_the_document_says() {
         ("POST", "/api/triggers", r#"{"keep":true}"#, 400),
         ("GET", "/api/merge", "", 200),
         ("GET", "/api/merge?x=1", "", 400),
+        ("POST", "/api/merge", &other, 200),
         ("POST", "/api/merge", r#"{"other":"--upload-pack=x"}"#, 404),
         ("POST", "/api/merge", r#"{"from":"x"}"#, 400),
         ("POST", "/api/model/check", "", 200),
