@@ -68,7 +68,7 @@ pub use log::{Logged, Noticed, TakenIn};
 pub use look::{Integrity, Status};
 pub use memory_tool::{ToolAnswer, ToolVersion};
 pub use migrate::{Accounted, Migrated, OldFile};
-pub use pages::{PageLine, PageSaved, PageTold};
+pub use pages::{PageEvent, PageLine, PageSaved, PageTold};
 pub use quarantine::{Held, Waiting};
 pub use recall::{SessionKind, TriggerTold, Triggers};
 pub use remember::{Acted, Remember, Remembered};

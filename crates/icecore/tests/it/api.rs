@@ -289,6 +289,7 @@ fn every_route_answers_as_the_document_says() {
     let graph = format!("/api/events/{third}/graph?limit=5");
     let token = json!({ "token": TOKEN }).to_string();
     let snapshot = server.ok(None, "POST", "/api/snapshots", r#"{"note":"for the table"}"#)["snapshot"]["id"].as_str().unwrap().to_owned();
+    let other = json!({ "other": snapshot }).to_string();
     let (then, since) =
         (format!("/api/pages/entities/client-x/versions/{snapshot}"), format!("/api/pages/entities/client-x/diff?from={snapshot}"));
     let today = server.ok(None, "GET", "/api/status", "")["now"].as_str().unwrap()[..10].to_owned();
