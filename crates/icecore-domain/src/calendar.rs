@@ -58,6 +58,12 @@ impl Moment {
         format!("{:02}:{:02}", time.hour(), time.minute())
     }
 
+    /// Minutes of its local day.
+    pub fn minutes(self) -> u16 {
+        let time = self.offset.to_datetime(self.at).time();
+        u16::try_from(i16::from(time.hour()) * 60 + i16::from(time.minute())).unwrap_or(0)
+    }
+
     /// Reads RFC 3339 as people and programs really write it: `Z` or an offset, `T` or a blank, any
     /// number of fractional digits, a leap second, a bare date.
     pub fn read(text: &str) -> Option<ReadMoment> {

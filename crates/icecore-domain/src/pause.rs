@@ -143,6 +143,22 @@ impl Pauses {
     }
 }
 
+/// A length of time in seconds: `90s`, `30m`, `1h`, `2d`.
+pub fn seconds(text: &str) -> Result<i64, String> {
+    const MOST: i64 = 366 * 24 * 3_600;
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let factor = match unit.trim() {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 24 * 3_600,
+        _ => return Err("write a time such as 30m, 1h or 2d".into()),
+    };
+    let number: i64 = number.parse().map_err(|_| "write a time such as 30m, 1h or 2d")?;
+    number.checked_mul(factor).filter(|seconds| (1..=MOST).contains(seconds)).ok_or_else(|| "choose between a second and a year".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

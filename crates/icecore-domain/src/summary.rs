@@ -323,6 +323,10 @@ pub struct Head {
     pub provisional: bool,
     /// How much its day deserves.
     pub importance: Importance,
+    /// How long its headline is.
+    pub headline_bytes: u64,
+    /// How long the rest of it is.
+    pub body_bytes: u64,
 }
 
 impl Head {
@@ -401,6 +405,8 @@ impl Summary {
             by_hand: self.maker == Maker::Hand,
             provisional: self.provisional,
             importance: self.importance,
+            headline_bytes: self.headline.len() as u64,
+            body_bytes: self.body.len() as u64,
         }
     }
 

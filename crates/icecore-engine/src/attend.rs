@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::capture::{TRANSCRIPTS, numbered};
 use crate::recall::Starting;
 pub use crate::recall::{Item, Room};
-use crate::{Gaps, Memory, Result, SessionKind, SessionTaken, StateSaved, Taken};
+use crate::{Error, Gaps, Memory, Result, SessionKind, SessionTaken, StateSaved, Taken};
 
 /// A session as its client tells of it. Names are a stranger's words; they become part of no path.
 #[derive(Debug, Clone, Default)]
@@ -253,6 +253,18 @@ impl Memory {
         let now = self.now();
         self.append_line(&place(layout::PAUSES)?, &pause::begun(now, &reach, until)).await?;
         Ok(Pause { reach, from: now, until })
+    }
+
+    /// Likewise for so many seconds; without, until it is ended.
+    pub async fn pause_for(&self, reach: Reach, seconds: Option<i64>) -> Result<Pause> {
+        let until = match seconds {
+            Some(seconds) => {
+                let end = self.now().at().checked_add(jiff::SignedDuration::from_secs(seconds));
+                Some(self.zone.moment(end.map_err(|_| Error::Unclear("that is too long for a pause".into()))?))
+            }
+            None => None,
+        };
+        self.pause(reach, until).await
     }
 
     /// Ends the pauses of that reach, of everything all of them; those that ended.
@@ -507,7 +519,7 @@ impl Memory {
         let pauses = self.pauses().await?;
         let records = self.through_the_gate(vec![said], &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
         match self.keep(records.clone(), &mut taken).await {
-            Err(crate::Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) => {
+            Err(Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) => {
                 for record in &records {
                     self.let_wait(record).await?;
                 }
@@ -520,9 +532,7 @@ impl Memory {
     async fn let_wait(&self, record: &Record) -> Result<()> {
         let folder = place("hooks/waiting")?;
         if self.store.notes(&folder).await?.len() >= MOST_WAITING {
-            return Err(crate::Error::TooMuch(format!(
-                "more than {MOST_WAITING} messages wait to be written; something holds the vault's lock"
-            )));
+            return Err(Error::TooMuch(format!("more than {MOST_WAITING} messages wait to be written; something holds the vault's lock")));
         }
         let line = record.line();
         let name = place(&format!("{folder}/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;

@@ -175,6 +175,27 @@ impl Memory {
         Ok(touched)
     }
 
+    /// Takes over what a person just wrote into one page, and writes it again from all there is; whether it has to stay as it is.
+    pub(crate) async fn adopt_one(&self, key: &PageKey, curated: &mut Curated) -> Result<bool> {
+        let place = key.path();
+        let Some((_, stamp)) = self.unseen_hidden(std::slice::from_ref(&place), curated).await?.pop() else { return Ok(false) };
+        match self.adopt_page(key, &place, curated).await? {
+            Adopted::Nothing => self.store.see(&[(place, stamp)]).await?,
+            Adopted::Held => return Ok(true),
+            Adopted::Taken => {
+                curated.taken.insert(place, stamp);
+                let learnt = if curated.learnt.is_empty() {
+                    Vec::new()
+                } else {
+                    self.store.events(&EventQuery::these(&curated.learnt)).await?.entries
+                };
+                let events: Vec<Event> = learnt.into_iter().map(|entry| entry.event).collect();
+                self.update_views(&events, BTreeSet::from([key.clone()]), curated).await?;
+            }
+        }
+        Ok(false)
+    }
+
     /// What somebody has changed, with the secrets in it hidden where they stand: a page that has to stay as it is must not
     /// hold them either.
     async fn unseen_hidden(&self, places: &[DocPath], curated: &mut Curated) -> Result<Vec<(DocPath, Stamp)>> {

@@ -56,6 +56,19 @@ pub struct Merged {
     pub verdict: Option<Verdict>,
 }
 
+/// How this memory stands to those of other machines.
+#[derive(Debug, Serialize)]
+pub struct MergeStatus {
+    /// Whether other machines may have it too.
+    pub shared: bool,
+    /// Whether a merge was begun and not ended.
+    pub unfinished: bool,
+    /// Files of it that wait for a person.
+    pub open: Vec<String>,
+    /// What a person has to do so that several machines can use this memory.
+    pub wants: Vec<String>,
+}
+
 /// What this machine alone knows.
 #[derive(Debug, Default, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Here {
@@ -96,6 +109,17 @@ impl Memory {
         }
         let here = self.here().await?.unwrap_or_default();
         Ok(stones.all().iter().map(|stone| stone.id.clone()).filter(|id| !here.carried_out.contains(id)).collect())
+    }
+
+    /// How this memory stands to those of other machines.
+    pub async fn merge_status(&self) -> Result<MergeStatus> {
+        let unfinished = self.history.unfinished().await?;
+        Ok(MergeStatus {
+            shared: self.history.is_shared().await,
+            unfinished: unfinished.is_some(),
+            open: unfinished.map_or_else(Vec::new, |unfinished| unfinished.open),
+            wants: self.history.wants().await,
+        })
     }
 
     /// Merges what another machine has done; without a name, what this one follows.

@@ -54,6 +54,22 @@ pub struct Wish {
     pub sessions: Option<Vec<SessionKey>>,
 }
 
+impl Wish {
+    /// One tier, one period, or everything that is due; an error if the period is of another tier.
+    pub fn of(tier: Option<Tier>, period: Option<Period>) -> Result<Self, String> {
+        let Some(period) = period else { return Ok(Self { tier, ..Self::default() }) };
+        match tier {
+            // The sessions of a day.
+            Some(Tier::Session) if period.tier() == Tier::Day => {}
+            Some(tier) if tier != period.tier() => {
+                return Err(format!("{period} is a {}, not a {tier}; `icecore rollup {} --period {period}`", period.tier(), period.tier()));
+            }
+            _ => {}
+        }
+        Ok(Self { tier: Some(tier.unwrap_or(period.tier())), days: Some(period.days()), sessions: None })
+    }
+}
+
 /// A node that was pressed.
 #[derive(Debug, Clone, Serialize)]
 pub struct PressedNode {
@@ -100,6 +116,13 @@ pub struct Rolled {
     /// Why a model was not asked any more in this run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
+}
+
+impl Rolled {
+    /// Whether there was nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.pressed.is_empty() && self.deferred.is_empty() && self.flagged.is_empty()
+    }
 }
 
 /// What pressing the past came to.

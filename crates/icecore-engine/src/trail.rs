@@ -1,9 +1,9 @@
 //! Walking back: from an event, a summary, a page or any line of a pack to the words it came from.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::event::{COMPACTS, Event, Origin, QUOTE};
+use icecore_domain::event::{COMPACTS, Effect, Event, Origin, QUOTE};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::conflict::Conflict;
@@ -120,6 +120,49 @@ pub struct SummaryTrail {
     pub records: Vec<TrailSource>,
 }
 
+/// An event and those it hangs together with.
+#[derive(Debug, Serialize)]
+pub struct Graph {
+    /// The one that was asked about.
+    pub id: EventId,
+    /// All of them, by id.
+    pub nodes: Vec<Entry>,
+    /// What one does to another.
+    pub edges: Vec<Edge>,
+    /// How many more there are.
+    pub left_out: usize,
+}
+
+/// What one event does to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Edge {
+    /// The one that does it.
+    pub from: EventId,
+    /// To which.
+    pub to: EventId,
+    /// `supersedes`, `closes`, `confirms`, `retracts`, `related` or `compacts`.
+    pub kind: &'static str,
+}
+
+/// What an event does to others, and which it names.
+fn edges_of(event: &Event) -> Vec<Edge> {
+    let by = event.effects().filter_map(|(to, effect)| Some(Edge { from: event.id, to, kind: link(effect)? }));
+    let related = event.related.iter().filter(|_| event.is_statement()).map(|&to| Edge { from: event.id, to, kind: "related" });
+    let compacted = event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
+    let compacts = compacted.iter().filter_map(|to| Some(Edge { from: event.id, to: to.parse().ok()?, kind: "compacts" }));
+    by.chain(related).chain(compacts).collect()
+}
+
+fn link(effect: Effect) -> Option<&'static str> {
+    match effect {
+        Effect::Supersede => Some("supersedes"),
+        Effect::Close => Some("closes"),
+        Effect::Confirm => Some("confirms"),
+        Effect::Retract => Some("retracts"),
+        Effect::None => None,
+    }
+}
+
 /// Why something stands where it stands.
 #[derive(Debug, Serialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
@@ -213,14 +256,24 @@ impl Memory {
         conflicts.retain(|conflict| conflict.events.contains(&id));
         let compacted: Vec<EventId> =
             entry.event.field::<Vec<String>>(COMPACTS).unwrap_or_default().iter().filter_map(|id| id.parse().ok()).collect();
-        Ok(Story {
-            place,
-            chain: ledger.chain(id).into_iter().cloned().collect(),
-            related: self.anywhere(&entry.event.related).await?,
-            stands_for: self.anywhere(&compacted).await?,
-            conflicts,
-            entry,
-        })
+        let mut chain: Vec<Entry> = ledger.chain(id).into_iter().cloned().collect();
+        let (mut related, mut stands_for) = (self.anywhere(&entry.event.related).await?, self.anywhere(&compacted).await?);
+        for entries in [&mut chain, &mut related, &mut stands_for] {
+            self.number_lines(entries).await?;
+        }
+        Ok(Story { place, chain, related, stands_for, conflicts, entry })
+    }
+
+    /// Says of entries on which line of the ledger they stand; 0 for those that have left it.
+    async fn number_lines(&self, entries: &mut [Entry]) -> Result<()> {
+        let ids: Vec<EventId> = entries.iter().map(|entry| entry.event.id).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let here = self.store.events(&EventQuery::these(&ids)).await?.entries;
+        let lines: HashMap<EventId, usize> = here.iter().map(|entry| (entry.event.id, entry.line)).collect();
+        entries.iter_mut().for_each(|entry| entry.line = lines.get(&entry.event.id).copied().unwrap_or(0));
+        Ok(())
     }
 
     /// The archive that an event was put into.
@@ -270,6 +323,50 @@ impl Memory {
             return Ok(found);
         }
         self.because_line(what).await
+    }
+
+    /// Walks a line of a summary back to where it comes from: the events it names, else down the summaries to the words.
+    pub async fn because_of(&self, period: Period, n: usize) -> Result<Vec<Because>> {
+        let line = self.line_of(period, n).await?;
+        let mut found = Vec::new();
+        for entry in self.anywhere(&ids_in(&line)).await? {
+            found.push(Because::Event(Box::new(self.why(entry.event.id).await?)));
+        }
+        if found.is_empty() {
+            found.push(Because::Summary(self.summary_trail(period, Some(&words(bare(&line)))).await?));
+        }
+        Ok(found)
+    }
+
+    /// An event among those it hangs together with: what replaces, closes, confirms or takes back what, and what is related, at most so
+    /// many, the nearest.
+    pub async fn graph(&self, id: EventId, most: usize) -> Result<Graph> {
+        let ledger = self.around(id).await?;
+        let root = ledger.get(id).ok_or(Refusal::Unknown(id))?;
+        let related = self.anywhere(&root.event.related).await?;
+        let mut edges: BTreeSet<Edge> = ledger.entries().iter().chain(&related).flat_map(|entry| edges_of(&entry.event)).collect();
+        let mut far: Vec<EventId> = vec![id];
+        // The nearest first, so that what is left out is what is farthest.
+        let mut next = 0;
+        while let Some(&here) = far.get(next) {
+            next += 1;
+            for edge in &edges {
+                for (one, other) in [(edge.from, edge.to), (edge.to, edge.from)] {
+                    if one == here && !far.contains(&other) {
+                        far.push(other);
+                    }
+                }
+            }
+        }
+        let known = self.anywhere(&far).await?;
+        let left_out = known.len().saturating_sub(most);
+        let mut nodes: Vec<Entry> = known.into_iter().take(most).collect();
+        edges.extend(nodes.iter().flat_map(|entry| edges_of(&entry.event)));
+        self.number_lines(&mut nodes).await?;
+        nodes.sort_by_key(|entry| entry.event.id);
+        let shown: BTreeSet<EventId> = nodes.iter().map(|entry| entry.event.id).collect();
+        edges.retain(|edge| shown.contains(&edge.from) && shown.contains(&edge.to));
+        Ok(Graph { id, nodes, edges: edges.into_iter().collect(), left_out })
     }
 
     /// A page or a memory file, by its path or as `[mem:NAME]`.

@@ -168,6 +168,30 @@ pub struct Count {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp(pub String);
 
+/// What a home says of a document without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked {
+    /// Which.
+    pub path: DocPath,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// When it was last written.
+    pub changed: jiff::Timestamp,
+    /// Changes whenever it does.
+    pub stamp: Stamp,
+}
+
+/// How much room a part of a home takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weight {
+    /// The part: a name of the top level, or of the level below `memory`.
+    pub part: String,
+    /// How many files.
+    pub files: u64,
+    /// How many bytes in them.
+    pub bytes: u64,
+}
+
 /// What became of records that were handed in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Added {
@@ -301,6 +325,15 @@ pub trait Store: passages::Passages {
     /// Likewise, with the length of each in bytes.
     async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>>;
 
+    /// Likewise, with everything that can be said of a document without reading it; the ledger is among them.
+    async fn looks(&self, under: &str) -> Result<Vec<Looked>>;
+
+    /// What these documents look like now; `None` for one that is not there. Cheap.
+    async fn stamps(&self, paths: &[DocPath]) -> Result<Vec<Option<Stamp>>>;
+
+    /// How much room each part takes, what is derived and private included, by name.
+    async fn weights(&self) -> Result<Vec<Weight>>;
+
     /// The last whole lines of a document, about so many bytes of them, and whether they are all of it.
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;
 
@@ -419,6 +452,18 @@ pub trait History: Send + Sync {
     /// The files of a snapshot that differ from the files now, with what they were then. `None` as bytes: the
     /// file was not there.
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>>;
+
+    /// The snapshots that changed a document, newest first.
+    async fn versions(&self, path: &DocPath, most: usize) -> Result<Vec<Snapshot>> {
+        let _ = (path, most);
+        Err(Error::NoHistory("this home keeps no snapshots".into()))
+    }
+
+    /// A document as it was in a snapshot; `None` if it was not there.
+    async fn version(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
+        let _ = (id, path);
+        Err(Error::NoHistory("this home keeps no snapshots".into()))
+    }
 
     /// In how many snapshots what is to be forgotten stands, and how many there are.
     async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)>;

@@ -26,6 +26,8 @@ pub enum Exit {
     NotAllowed = 5,
     /// The vault is damaged.
     Damaged = 6,
+    /// Who asks over HTTP is not known; no command ends so.
+    NotLoggedIn = 7,
     /// It may work later.
     TryLater = 75,
 }
@@ -39,6 +41,7 @@ impl Exit {
             Self::Conflict => "conflict",
             Self::NotAllowed => "not_allowed",
             Self::Damaged => "damaged",
+            Self::NotLoggedIn => "not_logged_in",
             Self::TryLater => "try_later",
         }
     }
@@ -120,6 +123,7 @@ pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
         Exit::NotFound => StatusCode::NOT_FOUND,
         Exit::Conflict => StatusCode::CONFLICT,
         Exit::NotAllowed => StatusCode::FORBIDDEN,
+        Exit::NotLoggedIn => StatusCode::UNAUTHORIZED,
         Exit::Failure | Exit::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
     };
     (status, exit.word(), told(error))

@@ -41,6 +41,8 @@ impl Operation<'_> {
             // A chat is remembered, whatever its method.
             Self::Request(_, path) if path.starts_with("/v1/") => Right::Write,
             Self::Request(&Method::GET | &Method::HEAD, _) => Right::Read,
+            // Who may look may stop looking; who logs in has no right yet.
+            Self::Request(_, "/api/login" | "/api/logout") => Right::Read,
             // There each tool has its own.
             Self::Request(_, crate::mcp::PATH) => Right::Read,
             Self::Request(..) => Right::Write,

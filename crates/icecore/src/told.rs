@@ -5,21 +5,29 @@ use std::path::Path;
 use icecore_domain::across::lookback::Look;
 use icecore_domain::across::trend::Place;
 use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::converse::artifact;
 use icecore_domain::converse::truth::{Compared, Fact};
 use icecore_domain::converse::turn::TurnLine;
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::conflict::Conflict;
+use icecore_domain::pause::{Pause, Reach};
 use icecore_domain::plain;
 use icecore_domain::rank::passage::Passage;
 use icecore_domain::record::{Record, Trust};
 use icecore_domain::schedule::{self, Job, Occurrence};
-use icecore_domain::summary::Summary;
+use icecore_domain::summary::{Period, Summary};
 use icecore_engine::converse::Kept;
-use icecore_engine::{Alike, Answer, Because, Hit, LookedBack, Memory, Status, Trail, Trended, Verdict, Waiting, Zoomed};
+use icecore_engine::{
+    Alike, Answer, Because, Hit, LookedBack, Memory, Merged, Repairs, Status, Trail, Trended, Trouble, Verdict, Waiting, Zoomed,
+};
+use icecore_store::Snapshot;
 use jiff::civil::Date;
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::error::{Exit, Stop};
+use crate::wire::Models;
 
 /// The longest text within a command that a person may copy.
 const GIST_CHARS: usize = 300;
@@ -262,6 +270,12 @@ pub fn conversation(name: &str, known: &[Fact], lines: &[TurnLine], artifacts: &
     json!({ "conversation": name, "facts": facts(known), "turns": turns(lines), "artifacts": artifacts })
 }
 
+/// How one version of something differs from another.
+pub fn artifact_diff((old, before): (&Kept, &str), (new, after): (&Kept, &str)) -> String {
+    let label = |kept: &Kept| format!("{}@v{}", kept.name, kept.version);
+    artifact::diff(before, after, &label(old), &label(new))
+}
+
 /// What changed between two turns.
 pub fn changes(compared: &Compared) -> Value {
     let changed: Vec<_> = compared.changed.iter().map(|(old, new)| json!({ "old": old, "new": new })).collect();
@@ -344,4 +358,91 @@ pub fn verdict(verdict: &Verdict) -> Value {
     let mut value = json!(verdict);
     value["checks"] = verdict.checks.iter().map(|(check, passed)| json!({ "check": check, "ok": passed })).collect();
     value
+}
+
+/// What a verification found, and what hooks could not do.
+pub fn doctor(found: &Verdict, troubles: &[Trouble]) -> Value {
+    let mut value = verdict(found);
+    value["hooks"] = json!(troubles);
+    value
+}
+
+/// What was mended, and how things stand now.
+pub fn repairs(repairs: &Repairs) -> Value {
+    json!({ "done": repairs.done, "verdict": verdict(&repairs.verdict) })
+}
+
+/// Snapshots, with their moments in the vault's own zone.
+pub fn snapshots(memory: &Memory, snapshots: &[Snapshot]) -> icecore_engine::Result<Vec<Value>> {
+    let zone = memory.policy().zone()?;
+    let told = |one: &Snapshot| json!({ "id": one.id, "at": zone.moment(one.at), "note": one.note });
+    Ok(snapshots.iter().map(told).collect())
+}
+
+/// A pause.
+pub fn pause(pause: &Pause) -> Value {
+    let (session, project) = match &pause.reach {
+        Reach::Everything => (None, None),
+        Reach::Session(id) => (Some(id), None),
+        Reach::Project(name) => (None, Some(name)),
+    };
+    json!({ "session": session, "project": project, "from": pause.from.to_string(), "until": pause.until.map(|until| until.to_string()) })
+}
+
+/// That there is nothing to press.
+pub fn nothing_said(period: Period) -> Stop {
+    Stop::new(Exit::NotFound, format!("nothing was said in {period}, so there is nothing to press"))
+}
+
+/// What runs when.
+pub fn calendar(upcoming: &[Occurrence]) -> Vec<Value> {
+    upcoming.iter().map(|one| json!({ "job": one.job, "date": one.date.to_string(), "at": one.at.to_string() })).collect()
+}
+
+/// What a merge with another machine came to.
+pub fn merged(merged: &Merged) -> Value {
+    let renumbered: Vec<_> = merged.renumbered.iter().map(|(old, new)| json!({ "was": old, "is": new })).collect();
+    json!({
+        "from": merged.from,
+        "new": merged.new,
+        "renumbered": renumbered,
+        "forgotten": merged.forgotten,
+        "verdict": merged.verdict.as_ref().map(verdict),
+    })
+}
+
+/// A period and those like it, in one text.
+pub fn alike_merged(memory: &Memory, alike: &Alike, bytes: usize) -> (Vec<Period>, icecore_domain::across::similar::Merged, Value) {
+    let all: Vec<Summary> = std::iter::once(&alike.summary).chain(alike.like.iter().map(|(_, summary)| summary)).cloned().collect();
+    let merged = memory.merged(&all, bytes);
+    let mut periods: Vec<Period> = all.iter().map(|summary| summary.period).collect();
+    periods.sort_unstable();
+    let told = json!({
+        "periods": periods,
+        "lines": merged.lines,
+        "repeated": merged.repeated,
+        "left_out": merged.left_out,
+        "text": merged.text(),
+    });
+    (periods, merged, told)
+}
+
+/// What was made anew.
+pub fn reindexed(events: usize, open_loops: usize, passages: u64, vectors: u64) -> Value {
+    json!({ "events": events, "open_loops": open_loops, "passages": passages, "vectors": vectors })
+}
+
+/// Whether the configured model can be reached, streams and obeys, and whether all of it went well.
+pub async fn model(models: &Models) -> (Value, bool) {
+    let Some(llm) = &models.summarizer else {
+        let hint = format!(
+            "no model is configured. Put this into {}:\n\n[summarizer]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:11434/v1\"\nmodel = \"qwen3:14b\"\n\nor set ICECORE_SUMMARIZER_BASE_URL and ICECORE_SUMMARIZER_MODEL. Until then summaries are made from the sources' own sentences.",
+            models.place.display()
+        );
+        return (json!({ "model": null, "probes": [], "hint": hint }), true);
+    };
+    let probes = llm.check().await;
+    let ok = probes.iter().all(|probe| probe.ok);
+    let told: Vec<_> = probes.iter().map(|probe| json!({ "what": probe.what, "ok": probe.ok, "said": probe.said })).collect();
+    (json!({ "model": llm.name(), "ok": ok, "probes": told }), ok)
 }

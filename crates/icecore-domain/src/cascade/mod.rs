@@ -5,6 +5,7 @@ pub mod compose;
 pub mod coverage;
 pub mod importance;
 pub mod judge;
+pub mod layers;
 pub mod plan;
 pub mod press;
 pub mod retain;

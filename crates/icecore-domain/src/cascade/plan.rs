@@ -596,6 +596,8 @@ mod tests {
                 by_hand: false,
                 provisional: !self.known.has_model || due.refused,
                 importance: Importance::Ordinary,
+                headline_bytes: words.len() as u64,
+                body_bytes: 0,
             });
         }
 

@@ -2,6 +2,7 @@
 
 pub mod corpus;
 pub mod language;
+pub mod mark;
 pub mod passage;
 pub mod posting;
 pub mod question;

@@ -95,6 +95,12 @@ impl Folder {
     }
 }
 
+/// The files of a conversation that change as it goes on.
+pub(crate) fn files_of(conversation: &str) -> [String; 3] {
+    let folder = Folder::of(conversation);
+    [folder.events(), folder.turns(), folder.artifacts()]
+}
+
 /// The folder of a conversation.
 pub(crate) fn folder_of(conversation: &str) -> String {
     Folder::of(conversation).0

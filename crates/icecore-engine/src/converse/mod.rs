@@ -7,8 +7,8 @@
 mod folder;
 mod reflect;
 
-pub(crate) use folder::folder_of;
 pub use folder::{Conversation, Forgotten, Kept};
+pub(crate) use folder::{files_of, folder_of};
 pub use reflect::Reflected;
 
 use folder::Opening;

@@ -301,6 +301,18 @@ async fn documents(store: &dyn Store) {
     assert_eq!(store.sizes("recall").await.unwrap(), [(pack, 4)]);
     assert_eq!(store.sizes("many/1").await.unwrap().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [1, 4, 7]);
     assert_eq!(store.sizes("nowhere").await.unwrap(), []);
+    let pack = path("recall/pack.md");
+    let looked = store.looks("recall").await.unwrap();
+    assert_eq!((looked.len(), &looked[0].path, looked[0].bytes), (1, &pack, 4));
+    let stamps = store.stamps(&[pack.clone(), path("recall/nothing.md")]).await.unwrap();
+    assert_eq!(stamps, [Some(looked[0].stamp.clone()), None]);
+    store.put(&pack, b"another").await.unwrap();
+    assert_ne!(store.stamps(std::slice::from_ref(&pack)).await.unwrap(), [stamps[0].clone()]);
+    assert!(store.looks("recall").await.unwrap()[0].changed >= looked[0].changed);
+    assert_eq!(store.looks("nowhere").await.unwrap(), []);
+    let weights = store.weights().await.unwrap();
+    let recall = weights.iter().find(|weight| weight.part == "recall").unwrap();
+    assert_eq!((recall.files, recall.bytes), (1, 7));
     store.remove(&page).await.unwrap();
     store.remove(&page).await.unwrap();
     assert_eq!(store.document(&page).await.unwrap(), None);

@@ -22,7 +22,7 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
 use crate::passages::{Embedded, Passages, Placed, TakenIn};
-use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Scrubbed, Stamp, Store};
+use crate::{Added, Claimed, Count, Error, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 /// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes
 /// in turn and run again must come to the same end as one that was never stopped.
@@ -214,6 +214,18 @@ impl<S: Store> Store for StopAfter<S> {
 
     async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
         self.inner.sizes(under).await
+    }
+
+    async fn looks(&self, under: &str) -> Result<Vec<Looked>> {
+        self.inner.looks(under).await
+    }
+
+    async fn stamps(&self, paths: &[DocPath]) -> Result<Vec<Option<Stamp>>> {
+        self.inner.stamps(paths).await
+    }
+
+    async fn weights(&self) -> Result<Vec<Weight>> {
+        self.inner.weights().await
     }
 
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {

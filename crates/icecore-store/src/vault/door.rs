@@ -6,7 +6,7 @@
 //! tried again on the same data: the write is refused and what was appended is cut off.
 #![expect(clippy::disallowed_methods, reason = "this is the door")]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::{CONFIG, DocPath, PRIVATE};
 use rustix::fs::OFlags;
 
-use crate::{Error, Result};
+use crate::{Error, Result, Weight};
 
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
@@ -113,6 +113,11 @@ impl Look {
     /// One text that differs whenever the file does.
     pub fn stamp(&self) -> String {
         format!("{}:{}.{:09}:{}", self.len, self.mtime.0, self.mtime.1, self.inode)
+    }
+
+    /// When the file was last written.
+    pub fn changed(&self) -> jiff::Timestamp {
+        jiff::Timestamp::new(self.mtime.0, i32::try_from(self.mtime.1).unwrap_or(0)).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
     }
 
     /// The same as a number.
@@ -286,6 +291,34 @@ impl Door {
             }
         }
         Ok(seen.finish())
+    }
+
+    /// How much room each part takes. Links are counted as what they are, not followed.
+    pub fn weights(&self) -> Result<Vec<Weight>> {
+        let mut parts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mut folders: Vec<(PathBuf, String)> = vec![(self.root.clone(), String::new())];
+        while let Some((folder, part)) = folders.pop() {
+            // A folder that goes while it is looked at weighs nothing.
+            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                // What is in `memory` is told one by one: most of a vault is there.
+                let part = match part.as_str() {
+                    "" => name,
+                    "memory" => format!("memory/{name}"),
+                    known => known.to_owned(),
+                };
+                match entry.metadata() {
+                    Ok(found) if found.is_dir() => folders.push((entry.path(), part)),
+                    Ok(found) => {
+                        let (files, bytes) = parts.entry(part).or_default();
+                        (*files, *bytes) = (*files + 1, *bytes + found.len());
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(parts.into_iter().map(|(part, (files, bytes))| Weight { part, files, bytes }).collect())
     }
 
     /// The pieces of a document at these places, in their order.

@@ -275,6 +275,26 @@ fn head(root: &Path) -> Result<Option<String>> {
     Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned()))
 }
 
+/// The whole name of a snapshot that somebody named.
+fn commit(root: &Path, id: &str) -> Result<String> {
+    let unknown = || Error::NoHistory(format!("there is no snapshot `{}`; `icecore snapshot --list` shows them", plain::one_line(id)));
+    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(unknown());
+    }
+    let commit = run(root, &["rev-parse", "--verify", "--quiet", &format!("{id}^{{commit}}")], None)?;
+    if commit.status.success() { Ok(String::from_utf8_lossy(&commit.stdout).trim().to_owned()) } else { Err(unknown()) }
+}
+
+/// Snapshots, as git lists them.
+fn snapshots(listed: &[u8]) -> Vec<Snapshot> {
+    let read = |line: &str| {
+        let mut parts = line.splitn(3, ' ');
+        let (id, seconds, note) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());
+        Some(Snapshot { id: id.to_owned(), at: Timestamp::from_second(seconds.parse().ok()?).ok()?, note: note.to_owned() })
+    };
+    String::from_utf8_lossy(listed).split('\0').filter_map(read).collect()
+}
+
 #[async_trait]
 impl History for Vault {
     async fn available(&self) -> Result<()> {
@@ -316,27 +336,13 @@ impl History for Vault {
         }
         let most = format!("--max-count={most}");
         let listed = succeed(root, &["log", "-z", &most, "--no-show-signature", "--format=%H %ct %s"], None)?;
-        let listed = String::from_utf8_lossy(&listed).into_owned();
-        let read = |line: &str| {
-            let mut parts = line.splitn(3, ' ');
-            let (id, seconds, note) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());
-            Some(Snapshot { id: id.to_owned(), at: Timestamp::from_second(seconds.parse().ok()?).ok()?, note: note.to_owned() })
-        };
-        Ok(listed.split('\0').filter_map(read).collect())
+        Ok(snapshots(&listed))
     }
 
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>> {
         let root = self.root();
         vet(root)?;
-        let unknown = || Error::NoHistory(format!("there is no snapshot `{}`; `icecore snapshot --list` shows them", plain::one_line(id)));
-        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(unknown());
-        }
-        let commit = run(root, &["rev-parse", "--verify", "--quiet", &format!("{id}^{{commit}}")], None)?;
-        if !commit.status.success() {
-            return Err(unknown());
-        }
-        let commit = String::from_utf8_lossy(&commit.stdout).trim().to_owned();
+        let commit = commit(root, id)?;
         let arguments =
             ["diff", "-z", "--name-status", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", &commit, "--"];
         let listed = String::from_utf8_lossy(&succeed(root, &arguments, None)?).into_owned();
@@ -351,6 +357,26 @@ impl History for Vault {
             found.push((document, then));
         }
         Ok(found)
+    }
+
+    async fn versions(&self, path: &DocPath, most: usize) -> Result<Vec<Snapshot>> {
+        let root = self.root();
+        vet(root)?;
+        if head(root)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let most = format!("--max-count={most}");
+        let arguments =
+            ["log", "-z", &most, "--no-show-signature", "--no-ext-diff", "--no-textconv", "--format=%H %ct %s", "--", path.as_str()];
+        Ok(snapshots(&succeed(root, &arguments, None)?))
+    }
+
+    async fn version(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
+        let root = self.root();
+        vet(root)?;
+        let name = format!("{}:{path}", commit(root, id)?);
+        let is_there = run(root, &["cat-file", "-e", &name], None)?.status.success();
+        if is_there { Ok(Some(succeed(root, &["cat-file", "blob", &name], None)?)) } else { Ok(None) }
     }
 
     async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)> {

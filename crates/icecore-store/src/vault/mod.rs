@@ -31,7 +31,7 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
 use self::index::{Current, Index, Outcome};
-use crate::{Added, Claimed, Count, Error, Found, LedgerText, Position, Progress, Result, Scrubbed, Stamp, Store};
+use crate::{Added, Claimed, Count, Error, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 /// How many rows a page has when only the newest are wanted.
 const PIECES: usize = 200;
@@ -581,6 +581,24 @@ impl Store for Vault {
     async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
         let size = |path: DocPath| Ok(self.door.look(&path)?.map(|look| (path, look.len)));
         self.documents(under).await?.into_iter().filter_map(|path| size(path).transpose()).collect()
+    }
+
+    async fn looks(&self, under: &str) -> Result<Vec<Looked>> {
+        let mut found = Vec::new();
+        for path in self.door.documents(under)? {
+            if let Some(look) = self.door.look(&path)? {
+                found.push(Looked { bytes: look.len, changed: look.changed(), stamp: Stamp(look.stamp()), path });
+            }
+        }
+        Ok(found)
+    }
+
+    async fn stamps(&self, paths: &[DocPath]) -> Result<Vec<Option<Stamp>>> {
+        paths.iter().map(|path| Ok(self.door.look(path)?.map(|look| Stamp(look.stamp())))).collect()
+    }
+
+    async fn weights(&self) -> Result<Vec<Weight>> {
+        self.door.weights()
     }
 
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {

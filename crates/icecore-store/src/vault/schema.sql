@@ -175,6 +175,8 @@ CREATE TABLE summary (
     by_hand      INTEGER NOT NULL,
     provisional  INTEGER NOT NULL,
     importance   TEXT    NOT NULL,
+    headline_bytes INTEGER NOT NULL,
+    body_bytes   INTEGER NOT NULL,
     line_offset  INTEGER NOT NULL,
     line_length  INTEGER NOT NULL
 ) STRICT;

@@ -45,6 +45,17 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
             ("recall/pack.md", None),
         ]
     );
+    let versions = |path: &str| block_on(vault.versions(&path.parse().unwrap(), 10)).unwrap();
+    let notes: Vec<String> = versions("knowledge/entities/apollo.md").into_iter().map(|snapshot| snapshot.note).collect();
+    assert_eq!(notes, ["second", "first"]);
+    assert_eq!(versions("recall/pack.md").len(), 1);
+    assert!(versions("recall/nothing.md").is_empty());
+    let then = |id: &str, path: &str| block_on(vault.version(id, &path.parse().unwrap()));
+    assert_eq!(then(&first.id, "knowledge/entities/apollo.md").unwrap().as_deref(), Some(b"first\r\n".as_slice()));
+    assert_eq!(then(&first.id[..12], "recall/pack.md").unwrap(), None);
+    for odd in ["--output=x", "HEAD", "", "0000000"] {
+        assert!(then(odd, "recall/pack.md").is_err(), "{odd}");
+    }
     assert!(block_on(vault.changes_since("--output=x")).is_err());
     assert!(block_on(vault.changes_since("0000000")).is_err());
     let tracked = git(vault.root(), &["ls-files"]);

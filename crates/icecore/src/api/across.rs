@@ -4,6 +4,7 @@ use icecore_domain::summary::Period;
 
 use super::call::{Answer, Call, wrong};
 use super::route::{Doing, Field, Form, Route};
+use crate::error::{Exit, Stop};
 use crate::told;
 
 const GROUP: &str = "Across time";
@@ -11,6 +12,9 @@ const GROUP: &str = "Across time";
 const TOPICS: usize = 20;
 /// The most topics of one answer.
 const MOST_TOPICS: usize = 1_000;
+
+/// Bytes of a merged text, if nobody says how many.
+const MERGED_BYTES: usize = 8_192;
 
 /// The routes that look across time.
 pub const ROUTES: &[Route] = &[
@@ -30,6 +34,12 @@ pub const ROUTES: &[Route] = &[
             "Like this session, day, week, month or year; the latest week, else the latest month, if not given",
         )])
         .example("/api/similar?period=2026-W07", None),
+    Route::get("/api/similar/merged", GROUP, "What a period and those like it say, each thing once", "SimilarMerged", similar_merged)
+        .query(&[
+            Field::text("period", "Like this one; the latest week, else the latest month, if not given"),
+            Field::new("budget", Form::Between(512, 1_000_000), "At most so many bytes; 8192 if not given"),
+        ])
+        .example("/api/similar/merged?period=2026-W07", None),
 ];
 
 fn trends(call: Call) -> Doing {
@@ -62,5 +72,17 @@ fn similar(call: Call) -> Doing {
     Box::pin(async move {
         let period = call.query.read("period", str::parse::<Period>)?;
         Answer::of(&told::similar(call.memory().await?.similar(period).await?.as_ref()))
+    })
+}
+
+fn similar_merged(call: Call) -> Doing {
+    Box::pin(async move {
+        let period = call.query.read("period", str::parse::<Period>)?;
+        let memory = call.memory().await?;
+        let Some(alike) = memory.similar(period).await? else {
+            return Err(Stop::new(Exit::NotFound, "nothing was pressed yet, so there is nothing to put together").into());
+        };
+        let budget = call.query.number("budget").unwrap_or(MERGED_BYTES);
+        Answer::of(&told::alike_merged(&memory, &alike, budget).2)
     })
 }

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use axum::http::{HeaderMap, Uri};
+use axum::body::Bytes;
+use axum::http::header::{ETAG, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::Response;
+use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::plain;
 use icecore_domain::when::{self, When};
@@ -17,6 +21,7 @@ use serde_json::value::RawValue;
 use super::Api;
 use super::route::{Body, Field, Form, Route, Whose};
 use crate::error::{Exit, Stop};
+use crate::http::Caller;
 use crate::spaces;
 
 /// The header that names an end user.
@@ -41,23 +46,69 @@ pub struct Call {
     pub bodies: Vec<Given>,
     /// The body as it came, where it is open.
     pub raw: String,
+    /// The head of the request.
+    pub headers: HeaderMap,
+    /// Who asks.
+    pub caller: Caller,
     path: BTreeMap<String, String>,
     whose: Whose,
 }
 
+/// Where a request came from, and what it says.
+pub struct Asked {
+    /// What varies in its path.
+    pub path: BTreeMap<String, String>,
+    /// Its address.
+    pub uri: Uri,
+    /// Its head.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+    /// Who asks.
+    pub caller: Caller,
+}
+
 /// An answer, as JSON.
-pub struct Answer(pub String);
+pub struct Answer {
+    text: String,
+    cookie: Option<String>,
+}
 
 impl Answer {
     /// A value.
     pub fn of(value: &impl Serialize) -> Result<Self> {
         // Not by way of a JSON tree: that would sort the fields and round big numbers of other programs.
-        Ok(Self(serde_json::to_string(value)?))
+        Ok(Self::json(serde_json::to_string(value)?))
     }
 
     /// A value under one name.
     pub fn named(name: &str, value: &impl Serialize) -> Result<Self> {
-        Ok(Self(format!("{{{}:{}}}", serde_json::to_string(name)?, serde_json::to_string(value)?)))
+        Ok(Self::json(format!("{{{}:{}}}", serde_json::to_string(name)?, serde_json::to_string(value)?)))
+    }
+
+    /// JSON that is written already.
+    pub fn json(text: String) -> Self {
+        Self { text, cookie: None }
+    }
+
+    /// With something for a browser to keep.
+    pub fn with_cookie(self, cookie: String) -> Self {
+        Self { cookie: Some(cookie), ..self }
+    }
+
+    /// It as what is sent; to somebody who has it already, only that.
+    pub fn response(self, has: Option<&HeaderValue>) -> Response {
+        let tag = format!("\"{}\"", Hash::of(self.text.as_bytes()).short());
+        let is_known = has.is_some_and(|has| has.as_bytes() == tag.as_bytes());
+        let mut response =
+            if is_known { super::json(StatusCode::NOT_MODIFIED, String::new()) } else { super::json(StatusCode::OK, self.text) };
+        if let Ok(tag) = HeaderValue::from_str(&tag) {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        if let Some(cookie) = self.cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
+            response.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        response
     }
 }
 
@@ -209,7 +260,7 @@ fn as_text(field: &Field, raw: &str) -> Result<String> {
     let is_text = raw.starts_with('"');
     let unlike = |what: &str| Err(wrong(format!("`{}` is {what}, not {}", field.name, shown(raw))));
     match field.form {
-        Form::Json => Ok(raw.to_owned()),
+        Form::Json | Form::Files => Ok(raw.to_owned()),
         Form::Number | Form::Between(..) if is_text => unlike("a whole number"),
         Form::Number | Form::Between(..) => Ok(raw.to_owned()),
         Form::Yes if raw != "true" && raw != "false" => unlike("true or false"),
@@ -260,7 +311,9 @@ pub fn user_name(text: &str) -> Result<String> {
 
 impl Call {
     /// Reads a request.
-    pub fn read(api: Arc<Api>, route: &Route, path: BTreeMap<String, String>, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Self> {
+    pub fn read(api: Arc<Api>, route: &Route, asked: Asked) -> Result<Self> {
+        let Asked { path, uri, headers, body, caller } = asked;
+        let body = body.as_ref();
         let user = match headers.get(USER).filter(|value| !value.is_empty()) {
             None => None,
             Some(_) if route.whose == Whose::Everybodys => {
@@ -274,7 +327,7 @@ impl Call {
         let query = Given::from_query(route.query, uri.query().unwrap_or_default())?;
         let bodies = bodies(route.body, body)?;
         let raw = if matches!(route.body, Body::Open(_)) { String::from_utf8_lossy(body).into_owned() } else { String::new() };
-        Ok(Self { api, user, query, bodies, raw, path, whose: route.whose })
+        Ok(Self { api, user, query, bodies, raw, headers, caller, path, whose: route.whose })
     }
 
     /// What stands in the path under that name.

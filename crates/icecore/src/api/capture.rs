@@ -3,17 +3,22 @@
 use anyhow::Result;
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{NotAWord, Origin};
+use icecore_domain::import::Format;
 use icecore_domain::record::{Role, Said};
 use icecore_domain::transcript::Shape;
-use icecore_engine::Gaps;
+use icecore_engine::{Gaps, OldFile};
+use serde::Deserialize;
 
 use super::call::{Answer, Call, Given, wrong};
 use super::ledger::ORIGIN;
 use super::route::{Body, Doing, Field, Form, Route, Whose};
+use crate::import::Run;
+use crate::wire;
 
 const GROUP: &str = "Capture";
 const ROLE: Form = Form::Word(|| Role::ALL.iter().map(|role| role.word()).collect());
 const SHAPE: Form = Form::Word(|| Shape::ALL.iter().map(|shape| shape.word()).collect());
+const FORMAT: Form = Form::Word(|| Format::ALL.iter().map(|format| format.word()).collect());
 const STATE: Body = Body::One(&[
     Field::text("text", "The state").must(),
     Field::text("title", "What it is about"),
@@ -52,6 +57,21 @@ pub const ROUTES: &[Route] = &[
         Field::new("at", Form::Moment, "When it was, for turns without a time of their own; now if not given"),
     ]))
     .example("/api/sessions", Some(r##"{"session":"kickoff","conversation":"app","text":"User: which port?\nAssistant: 7431"}"##)),
+    Route::post("/api/import", GROUP, "Take in another program's history that is sent along; paths of the server's machine are not read", "Imported", import)
+        .of(Whose::TheirsOrNew)
+        .body(Body::One(&[
+            Field::text("text", "The history: JSONL, JSON or Markdown, unpacked").must(),
+            Field::new("format", FORMAT, "Whose it is; recognised if not given"),
+            Field::text("conversation", "The conversation of messages that name none"),
+            Field::new("dry_run", Form::Yes, "Say what would come in and write nothing"),
+        ]))
+        .example("/api/import", Some(r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n","format":"jsonl","dry_run":true}"#)),
+    Route::post("/api/migrate", GROUP, "Take an old memory folder over whose files are sent along; nothing in it is lost", "Migrated", migrate)
+        .body(Body::One(&[
+            Field::new("files", Form::Files, "Its files").many().must(),
+            Field::new("dry_run", Form::Yes, "Say what would be done and write nothing"),
+        ]))
+        .example("/api/migrate", Some(r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- We use port 7431\n"}],"dry_run":true}"##)),
     Route::post("/api/log", GROUP, "Add a line with the time to today's log", "Logged", log)
         .of(Whose::TheirsOrNew)
         .body(Body::One(&[Field::text("text", "What happened").must()]))
@@ -144,5 +164,59 @@ fn state(call: Call) -> Doing {
         }
         let saved = call.memory().await?.save_state(&text, said.one("title"), origin).await?;
         Answer::named("saved", &saved)
+    })
+}
+
+fn import(call: Call) -> Doing {
+    Box::pin(async move {
+        let (begun, said) = (wire::stopwatch(), call.body()?);
+        let format = said.read("format", str::parse::<Format>)?;
+        let text = said.text("text").unwrap_or_default();
+        if text.trim().is_empty() {
+            return Err(wrong("there is nothing to import: the text is empty"));
+        }
+        let gaps = Gaps { conversation: said.text("conversation"), ..Gaps::default() };
+        let memory = call.memory().await?;
+        let mut run = Run::new(&memory, gaps, Default::default(), said.yes("dry_run"), &|_| {});
+        run.piped(&mut text.as_bytes(), "what was sent", format).await?;
+        run.flush(None).await?;
+        let mut report = run.report;
+        report.seconds = begun.seconds();
+        if report.is_idle() && report.broken > 0 {
+            let why = report.taken.complaints.first().cloned().unwrap_or_default();
+            return Err(wrong(format!("nothing was imported: {why}")));
+        }
+        Answer::of(&report)
+    })
+}
+
+/// A file of an old folder, as it is sent.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sent {
+    path: String,
+    text: String,
+    modified: Option<String>,
+}
+
+fn old_file(raw: &str) -> Result<OldFile, String> {
+    let sent: Sent = serde_json::from_str(raw).map_err(|error| error.to_string())?;
+    // What a folder on a disk would have: a way down, and nothing else.
+    let goes_down = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0']);
+    if !sent.path.split('/').all(goes_down) {
+        return Err("a file's path goes down from its folder: no `..`, no leading slash, no backslash".into());
+    }
+    let modified = sent.modified.as_deref().map(moment).transpose()?.map(Moment::at);
+    Ok(OldFile { path: sent.path, bytes: sent.text.into_bytes(), modified })
+}
+
+fn migrate(call: Call) -> Doing {
+    Box::pin(async move {
+        let said = call.body()?;
+        let files = said.read_all("files", old_file)?;
+        if files.is_empty() {
+            return Err(wrong("`files` is missing: the files of the old folder"));
+        }
+        Answer::of(&call.memory().await?.migrate(files, Vec::new(), false, said.yes("dry_run")).await?)
     })
 }

@@ -29,6 +29,15 @@ pub const ROUTES: &[Route] = &[
         .example("/api/conversations/trip/artifacts", None),
     Route::get("/api/conversations/{name}/artifacts/{which}", GROUP, "One version of one of them", "Artifact", artifact)
         .example("/api/conversations/trip/artifacts/sort.py@v1", None),
+    Route::get(
+        "/api/conversations/{name}/artifacts/{which}/diff",
+        GROUP,
+        "How another version differs from this one",
+        "Diff",
+        artifact_diff,
+    )
+    .query(&[Field::text("to", "The other: NAME, NAME@v2 or NAME@turn-3").must()])
+    .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
     Route::get("/api/conversations/{name}/diff", GROUP, "What changed in the facts between the ends of two turns", "Changes", diff)
         .query(&[
             Field::new("from", Form::Number, "The earlier turn; 0 for the beginning").must(),
@@ -107,6 +116,15 @@ fn artifact(call: Call) -> Doing {
     Box::pin(async move {
         let (kept, text) = call.chats().await?.artifact(call.path("name"), call.path("which")).await?;
         Answer::of(&json!({ "artifact": kept, "text": text }))
+    })
+}
+
+fn artifact_diff(call: Call) -> Doing {
+    Box::pin(async move {
+        let (chats, name) = (call.chats().await?, call.path("name"));
+        let ((old, before), (new, after)) =
+            (chats.artifact(name, call.path("which")).await?, chats.artifact(name, call.query.one("to").unwrap_or_default()).await?);
+        Answer::named("diff", &told::artifact_diff((&old, &before), (&new, &after)))
     })
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::page;
 use super::route::{Body, Field, Route, Whose, about_name};
+use super::{live, login, page};
 
 /// Where it stands.
 pub const PATH: &str = "/api/openapi.json";
@@ -32,6 +32,22 @@ pub fn document(routes: &[Route]) -> Value {
         });
         paths.entry(path).or_default().insert("get".into(), told);
     }
+    let refusals = [400, 401, 403, 404, 500, 503].map(|status| (status.to_string(), json!({ "$ref": "#/components/responses/Refused" })));
+    let about = "What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything`";
+    let mut responses = Map::from_iter(refusals);
+    // OpenAPI 3.1 describes a stream as a text; a client reads each `data` as `Live`.
+    let content =
+        json!({ "text/event-stream": { "schema": { "type": "string" }, "x-icecore-data": { "$ref": "#/components/schemas/Live" } } });
+    responses.insert("200".into(), json!({ "description": about, "content": content }));
+    let live = json!({
+        "operationId": operation_id("get", live::PATH),
+        "tags": ["Live"],
+        "summary": about,
+        "parameters": [user()],
+        "responses": responses,
+        EXAMPLE: { "target": live::PATH, "body": null },
+    });
+    paths.entry(live::PATH).or_default().insert("get".into(), live);
     let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
     let refused = json!({
         "description": "What is wrong, and what now",
@@ -49,9 +65,18 @@ pub fn document(routes: &[Route]) -> Value {
         "components": {
             "schemas": schemas,
             "responses": { "Refused": refused },
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer", "description": "The server's token; X-Api-Key takes it as well" } },
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer", "description": "The server's token; X-Api-Key takes it as well" },
+                "cookie": { "type": "apiKey", "in": "cookie", "name": "icecore_7431", "description": "What POST /api/login sets: icecore and the port. From the server's own pages only, and with X-Icecore-Csrf: 1 on all but GET" },
+            },
         },
     })
+}
+
+/// The header that names an end user.
+fn user() -> Value {
+    let about = "The end user whose space is meant; the home vault if not given";
+    json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES } })
 }
 
 fn operation_id(method: &str, path: &str) -> String {
@@ -70,14 +95,16 @@ fn operation(route: &Route) -> Value {
         |field| json!({ "name": field.name, "in": "query", "required": field.required, "description": field.about, "schema": field.schema() }),
     ));
     if route.whose != Whose::Everybodys {
-        let about = "The end user whose space is meant; the home vault if not given";
-        parameters.push(json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES } }));
+        parameters.push(user());
     }
     let reply = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", route.reply) } } });
     let mut responses = Map::from_iter([("200".to_owned(), json!({ "description": route.about, "content": reply }))]);
     let writes = method != "get";
     // 409: it contradicts what is there; 413: the body is too large; 503: somebody else is at it.
     let refused = [(400, true), (401, true), (403, true), (404, true), (409, writes), (413, writes), (500, true), (503, true)];
+    if !writes {
+        responses.insert("304".to_owned(), json!({ "description": "It is what If-None-Match names: the ETag of an earlier answer" }));
+    }
     for (status, _) in refused.into_iter().filter(|(_, may)| *may) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Refused" }));
     }
@@ -86,6 +113,7 @@ fn operation(route: &Route) -> Value {
         "operationId": operation_id(&method, route.path),
         "tags": [route.group],
         "summary": route.about,
+        "security": if route.path == login::PATH { json!([]) } else { json!([{ "token": [] }, { "cookie": [] }]) },
         "parameters": parameters,
         "responses": responses,
         EXAMPLE: { "target": route.example.0, "body": sent },
@@ -160,7 +188,7 @@ mod tests {
             .collect();
         let mut there: BTreeSet<(String, String)> = routes.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
         assert_eq!(there.len(), routes.len(), "a route is there twice");
-        there.extend([("GET".into(), PATH.into()), ("GET".into(), page::PATH.into())]);
+        there.extend([PATH, page::PATH, live::PATH].map(|path| ("GET".to_owned(), path.to_owned())));
         assert_eq!(told, there);
     }
 

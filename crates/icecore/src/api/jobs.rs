@@ -1,16 +1,25 @@
 //! Jobs: when they run, running them, and what they made.
 
-use icecore_domain::summary::{Importance, Period};
-use icecore_engine::{EMBED_IN_A_NIGHT, Settle};
+use icecore_domain::schedule;
+use icecore_domain::summary::{Importance, Period, Tier};
+use icecore_engine::{EMBED_IN_A_NIGHT, Settle, Wish};
 use serde_json::json;
 
-use super::call::{Answer, Call, wrong};
+use super::call::{Answer, Call, Given, wrong};
 use super::route::{Body, Doing, Field, Form, Route};
 use crate::told;
 
 const GROUP: &str = "Jobs";
 const SETTLE: Form = Form::Word(|| vec!["accept", "edit", "retry"]);
 const MARK: Form = Form::Word(|| vec!["important", "dull", "none"]);
+const TIER: Form = Form::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
+const PRESS: &[Field] = &[
+    Field::new("tier", TIER, "Only this tier"),
+    Field::text("period", "Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session"),
+];
+const DAYS: &[Field] = &[Field::new("days", Form::Between(1, 400), "How many days ahead; 14 if not given")];
+/// Days of a calendar, if nobody says how many.
+const CALENDAR_DAYS: u16 = 14;
 const JOB: Form = Form::Word(|| vec!["rollup", "consolidate"]);
 /// Runs of one answer, if nobody says how many.
 const RUNS: usize = 20;
@@ -23,6 +32,40 @@ pub const ROUTES: &[Route] = &[
     Route::post("/api/jobs/run", GROUP, "Press what is due, or consolidate; the answer comes when it is done", "Ran", run)
         .body(Body::One(&[Field::new("job", JOB, "rollup: press what is due; consolidate: do a night's work now").must()]))
         .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
+    Route::get("/api/calendar", GROUP, "What runs in the next days", "Calendar", calendar)
+        .query(DAYS)
+        .example("/api/calendar?days=30", None),
+    Route::get("/api/calendar/ics", GROUP, "Likewise, as the text of an iCalendar file", "Ics", ics)
+        .query(DAYS)
+        .example("/api/calendar/ics?days=30", None),
+    Route::get("/api/rollup", GROUP, "What pressing would do now", "Outlook", outlook).query(PRESS).example("/api/rollup?tier=week", None),
+    Route::post("/api/rollup", GROUP, "Press one tier or one period now; POST /api/jobs/run presses what is due", "RolledUp", rollup)
+        .body(Body::One(PRESS))
+        .example("/api/rollup", Some(r#"{"tier":"session"}"#)),
+    Route::post(
+        "/api/backfill",
+        GROUP,
+        "Press the past, newest first, until it is done or the day's tokens are spent",
+        "Backfilled",
+        backfill,
+    )
+    .body(Body::One(&[]))
+    .example("/api/backfill", Some("{}")),
+    Route::get("/api/consolidate", GROUP, "What a night's work would be now; POST /api/jobs/run does it", "NightOutlook", night_outlook),
+    Route::get("/api/compact", GROUP, "What would leave the ledger because it is done with or has expired", "CompactedNow", would_compact),
+    Route::post(
+        "/api/compact",
+        GROUP,
+        "Make one event of every chain that is done with; old lines go to the archive",
+        "CompactedNow",
+        compact,
+    )
+    .body(Body::One(&[]))
+    .example("/api/compact", Some("{}")),
+    Route::get("/api/prune", GROUP, "What would leave the ledger because it has expired", "Pruned", would_prune),
+    Route::post("/api/prune", GROUP, "Move what has expired to the archive", "Pruned", prune)
+        .body(Body::One(&[]))
+        .example("/api/prune", Some("{}")),
     Route::get("/api/runs", GROUP, "What was pressed, with its cost", "Runs", runs)
         .query(&[Field::new("limit", Form::Number, "How many; 20 if not given")])
         .example("/api/runs?limit=5", None),
@@ -115,4 +158,80 @@ fn mark(call: Call) -> Doing {
 
 fn verify(call: Call) -> Doing {
     Box::pin(async move { Answer::of(&told::verdict(&call.memory().await?.verify().await?)) })
+}
+
+fn ahead(call: &Call) -> u16 {
+    call.query.number("days").and_then(|days| u16::try_from(days).ok()).unwrap_or(CALENDAR_DAYS)
+}
+
+fn calendar(call: Call) -> Doing {
+    Box::pin(async move { Answer::named("calendar", &told::calendar(&call.memory().await?.upcoming(ahead(&call))?)) })
+}
+
+fn ics(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        let folder = call.api.spaces.folder(call.user.as_deref());
+        let name = folder.file_name().map_or("icecore".into(), |name| name.to_string_lossy().into_owned());
+        Answer::named("ics", &schedule::ics(&name, &memory.upcoming(ahead(&call))?, memory.now().at()))
+    })
+}
+
+fn wish(given: &Given) -> anyhow::Result<(Wish, Option<Period>)> {
+    let period = given.read("period", str::parse::<Period>)?;
+    Ok((Wish::of(given.read("tier", str::parse::<Tier>)?, period).map_err(wrong)?, period))
+}
+
+fn outlook(call: Call) -> Doing {
+    Box::pin(async move {
+        let (wish, _) = wish(&call.query)?;
+        Answer::of(&call.memory().await?.outlook(&wish, call.api.spaces.models().summarizer.is_some()).await?)
+    })
+}
+
+fn rollup(call: Call) -> Doing {
+    Box::pin(async move {
+        let (wish, period) = wish(call.body()?)?;
+        if wish.tier.is_none() {
+            return Err(wrong("`tier` or `period` is missing: what to press. POST /api/jobs/run presses everything that is due"));
+        }
+        let (memory, models) = (call.memory().await?, call.api.spaces.models());
+        let rolled = memory.roll(&wish, models.asking().as_ref(), &|_, _, _| {}).await?;
+        if let Some(period) = period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier()))
+            && memory.newest_summary(period).await?.is_none()
+        {
+            return Err(told::nothing_said(period).into());
+        }
+        Answer::named("rolled", &rolled)
+    })
+}
+
+fn backfill(call: Call) -> Doing {
+    Box::pin(async move {
+        let models = call.api.spaces.models();
+        Answer::of(&call.memory().await?.backfill(models.asking().as_ref(), &|_, _, _| {}).await?)
+    })
+}
+
+fn night_outlook(call: Call) -> Doing {
+    Box::pin(async move {
+        let has_model = call.api.spaces.models().summarizer.is_some();
+        Answer::of(&call.memory().await?.consolidation_outlook(has_model).await?)
+    })
+}
+
+fn would_compact(call: Call) -> Doing {
+    Box::pin(async move { Answer::named("compacted", &call.memory().await?.compaction_outlook(false).await?) })
+}
+
+fn compact(call: Call) -> Doing {
+    Box::pin(async move { Answer::named("compacted", &call.memory().await?.compact().await?) })
+}
+
+fn would_prune(call: Call) -> Doing {
+    Box::pin(async move { Answer::named("pruned", &call.memory().await?.compaction_outlook(true).await?) })
+}
+
+fn prune(call: Call) -> Doing {
+    Box::pin(async move { Answer::named("pruned", &call.memory().await?.prune().await?) })
 }

@@ -5,9 +5,10 @@ use icecore_domain::id::EventId;
 use icecore_domain::ledger::query::{EventQuery, Wanted};
 use icecore_domain::ledger::revise::Refusal;
 use icecore_domain::plain;
-use icecore_engine::{Forget, Held, Remember};
+use icecore_engine::{EventStatus, Forget, Held, Remember};
+use jiff::civil::Date;
 
-use super::call::{Answer, Call, wrong};
+use super::call::{Answer, Call, Given, wrong};
 use super::route::{Body, Doing, Field, Form, Route, Whose};
 use crate::told;
 
@@ -17,6 +18,16 @@ const PRIORITY: Form = Form::Word(|| Priority::ALL.iter().map(|priority| priorit
 const ENTITY_KIND: Form = Form::Word(|| EntityKind::ALL.iter().map(|kind| kind.word()).collect());
 /// Whose words something goes back to.
 pub const ORIGIN: Form = Form::Word(|| Origin::ALL.iter().map(|origin| origin.word()).collect());
+
+const STATUS: Form = Form::Word(|| vec!["active", "superseded", "closed", "retracted", "quarantined", "any"]);
+/// Events of a page, if nobody says how many.
+const EVENTS: usize = 50;
+/// The most events of a page.
+const MOST_EVENTS: usize = 1_000;
+/// Nodes of a graph, if nobody says how many.
+const NODES: usize = 100;
+/// The most nodes of a graph.
+const MOST_NODES: usize = 1_000;
 
 const ON_AN_EVENT: Body = Body::One(&[
     Field::text("note", "Why"),
@@ -71,6 +82,33 @@ pub const ROUTES: &[Route] = &[
         Field::new("origin", ORIGIN, "Whose words it goes back to; the person's if not said"),
     ]))
     .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),
+    Route::get(
+        "/api/ledger",
+        GROUP,
+        "Events page by page, the newest first, with how many there are and what they are",
+        "LedgerPage",
+        page,
+    )
+    .query(&[
+        Field::new("status", STATUS, "By what became of them; active if not given"),
+        Field::new("acts", Form::Yes, "Also the acts that closed, confirmed and took back"),
+        Field::text("text", "Only with this text"),
+        Field::new("type", KIND, "Only of these types").many(),
+        Field::new("priority", PRIORITY, "Only of these priorities").many(),
+        Field::text("entity", "Only about this"),
+        Field::text("tag", "Only with this label; several: with all of them").many(),
+        Field::text("session", "Only from this session"),
+        Field::text("source", "Only from this source"),
+        Field::text("scope", "Only with this scope: everywhere, project:NAME, conversation:ID"),
+        Field::new("since", Form::Day, "Only recorded on this day or later"),
+        Field::new("until", Form::Day, "Only recorded on this day or earlier"),
+        Field::new("offset", Form::Number, "So many are passed over; none if not given"),
+        Field::new("limit", Form::Between(1, MOST_EVENTS), "At most so many; 50 if not given"),
+    ])
+    .example("/api/ledger?type=decision&status=any&offset=50", None),
+    Route::get("/api/events/{id}/graph", GROUP, "An event among those it hangs together with, as nodes and edges", "Graph", graph)
+        .query(&[Field::new("limit", Form::Between(1, MOST_NODES), "At most so many nodes, the nearest; 100 if not given")])
+        .example("/api/events/20260213-1/graph", None),
     Route::get("/api/events/{id}", GROUP, "One event with its chain", "Story", show).example("/api/events/20260213-1", None),
     Route::post("/api/events/{id}/close", GROUP, "Close a commitment", "Acts", close)
         .body(ON_AN_EVENT)
@@ -126,28 +164,62 @@ fn status(call: Call) -> Doing {
     })
 }
 
+/// Which events are asked for, whatever became of them.
+fn asked_for(asked: &Given, today: Date) -> anyhow::Result<EventQuery> {
+    Ok(EventQuery {
+        kinds: asked.read_all("type", str::parse::<Kind>)?,
+        priorities: asked.read_all("priority", str::parse::<Priority>)?,
+        entity: asked.one("entity").map(plain::entity_key),
+        tags: asked.all("tag").iter().map(|tag| tag.trim().to_lowercase()).collect(),
+        source: asked.text("source"),
+        session: asked.text("session"),
+        scope: asked.read("scope", str::parse::<Scope>)?,
+        since: asked.day("since", today)?,
+        until: asked.day("until", today)?,
+        text: asked.text("text"),
+        ..EventQuery::default()
+    })
+}
+
 fn events(call: Call) -> Doing {
     Box::pin(async move {
         let memory = call.memory().await?;
-        let (asked, today) = (&call.query, memory.now().day());
+        let asked = &call.query;
         let query = EventQuery {
             standing: if asked.yes("all") { Wanted::Any } else { Wanted::Active },
-            kinds: asked.read_all("type", str::parse::<Kind>)?,
-            priorities: asked.read_all("priority", str::parse::<Priority>)?,
-            entity: asked.one("entity").map(plain::entity_key),
-            tags: asked.all("tag").iter().map(|tag| tag.trim().to_lowercase()).collect(),
-            source: asked.text("source"),
-            session: asked.text("session"),
-            scope: asked.read("scope", str::parse::<Scope>)?,
-            since: asked.day("since", today)?,
-            until: asked.day("until", today)?,
-            text: asked.text("text"),
             limit: asked.number("limit"),
             quarantined: asked.yes("quarantined").then_some(true),
-            ..EventQuery::default()
+            ..asked_for(asked, memory.now().day())?
         };
         memory.notice().await;
         Answer::named("events", &memory.events(&query).await?)
+    })
+}
+
+fn page(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        let asked = &call.query;
+        let status = asked.read("status", |word| match word {
+            "active" => Ok(EventStatus::Active),
+            "superseded" => Ok(EventStatus::Is("superseded")),
+            "closed" => Ok(EventStatus::Is("closed")),
+            "retracted" => Ok(EventStatus::Is("retracted")),
+            "quarantined" => Ok(EventStatus::Quarantined),
+            "any" => Ok(EventStatus::Any),
+            _ => Err("choose active, superseded, closed, retracted, quarantined or any"),
+        })?;
+        let query = asked_for(asked, memory.now().day())?;
+        memory.notice().await;
+        let (offset, limit) = (asked.number("offset").unwrap_or(0), asked.number("limit").unwrap_or(EVENTS));
+        Answer::of(&memory.ledger_page(query, status.unwrap_or_default(), asked.yes("acts"), offset, limit).await?)
+    })
+}
+
+fn graph(call: Call) -> Doing {
+    Box::pin(async move {
+        let (id, most) = (call.id()?, call.query.number("limit").unwrap_or(NODES));
+        Answer::of(&call.memory().await?.graph(id, most).await?)
     })
 }
 

@@ -6,13 +6,20 @@
 mod across;
 pub mod call;
 mod capture;
+mod care;
+mod commands;
 mod conversations;
+mod core;
 pub mod document;
+mod home;
 mod jobs;
 mod ledger;
+pub mod live;
+mod login;
 mod memory_tool;
 mod packs;
 mod page;
+mod pages;
 pub mod route;
 mod users;
 
@@ -21,18 +28,22 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::RawPathParams;
 use axum::extract::rejection::{BytesRejection, RawPathParamsRejection};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use axum::extract::{Extension, RawPathParams};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, IF_NONE_MATCH, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, get, on};
 use icecore_engine::embed::MiniLm;
 
-use self::call::Call;
+use self::call::{Asked, Call};
+use self::live::Live;
 use self::route::Route;
 use crate::error;
-use crate::http::{self, Log};
+use crate::http::logins::Logins;
+use crate::http::{self, Caller, Log};
 use crate::spaces::{self, Spaces};
 use crate::wire::Meanings;
 
@@ -40,6 +51,7 @@ use crate::wire::Meanings;
 pub struct Api {
     spaces: Arc<Spaces>,
     meanings: Arc<Meanings>,
+    logins: Option<Arc<Logins>>,
     log: Log,
 }
 
@@ -53,21 +65,26 @@ impl Api {
 /// Every route.
 fn routes() -> Vec<Route> {
     [
+        home::ROUTES,
         ledger::ROUTES,
         capture::ROUTES,
         packs::ROUTES,
+        core::ROUTES,
+        pages::ROUTES,
         across::ROUTES,
         jobs::ROUTES,
+        care::ROUTES,
         conversations::ROUTES,
         memory_tool::ROUTES,
         users::ROUTES,
+        login::ROUTES,
     ]
     .concat()
 }
 
 /// The routes of these spaces.
-pub fn router(spaces: Arc<Spaces>, meanings: Arc<Meanings>, log: Log) -> Router {
-    let api = Arc::new(Api { spaces, meanings, log });
+pub fn router(spaces: Arc<Spaces>, meanings: Arc<Meanings>, logins: Option<Arc<Logins>>, live: Arc<Live>, log: Log) -> Router {
+    let api = Arc::new(Api { spaces, meanings, logins, log });
     let mut router = Router::new();
     for route in routes() {
         router = router.route(route.path, answers(&api, route));
@@ -75,6 +92,7 @@ pub fn router(spaces: Arc<Spaces>, meanings: Arc<Meanings>, log: Log) -> Router 
     let described = document::document(&routes()).to_string();
     let (shown, policy) = page::page(&routes());
     router
+        .route(live::PATH, get(move |uri: Uri, headers: HeaderMap| live::listen(live, uri, headers)))
         .route(document::PATH, get(move || async move { json(StatusCode::OK, described) }))
         .route(page::PATH, get(move || async move { html(shown, &policy) }))
         .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
@@ -87,9 +105,11 @@ fn answers(api: &Arc<Api>, route: Route) -> MethodRouter {
     let (api, filter) = (api.clone(), MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET));
     on(
         filter,
-        move |path: Result<RawPathParams, RawPathParamsRejection>, uri: Uri, headers: HeaderMap, body: Result<Bytes, BytesRejection>| {
-            answer(api, route, path, uri, headers, body)
-        },
+        move |path: Result<RawPathParams, RawPathParamsRejection>,
+              uri: Uri,
+              headers: HeaderMap,
+              Extension(caller): Extension<Caller>,
+              body: Result<Bytes, BytesRejection>| { answer(api, route, path, uri, headers, caller, body) },
     )
 }
 
@@ -99,6 +119,7 @@ async fn answer(
     path: Result<RawPathParams, RawPathParamsRejection>,
     uri: Uri,
     headers: HeaderMap,
+    caller: Caller,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let Ok(path) = path else {
@@ -115,8 +136,9 @@ async fn answer(
         Err(_) => return http::own_refusal(StatusCode::BAD_REQUEST, "usage", "the body broke off; send it again"),
     };
     let log = api.log.clone();
+    let has = headers.get(IF_NONE_MATCH).filter(|_| *route.method == Method::GET).cloned();
     let work = move || async move {
-        let call = Call::read(api.clone(), &route, path, &uri, &headers, &body)?;
+        let call = Call::read(api.clone(), &route, Asked { path, uri, headers, body, caller })?;
         // Nobody's space is taken away under their hands.
         let _held = match call.user.as_deref() {
             Some(user) => Some(api.spaces.held(Some(user)).await),
@@ -125,7 +147,7 @@ async fn answer(
         (route.does)(call).await
     };
     match spaces::aside(work).await {
-        Ok(Ok(answer)) => json(StatusCode::OK, answer.0),
+        Ok(Ok(answer)) => answer.response(has.as_ref()),
         Ok(Err(error)) => failed(&error, &log),
         Err(broken) => {
             log(&format!("the API failed: {broken}"));

@@ -4,11 +4,15 @@ use icecore_domain::budget;
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::Scope;
 use icecore_domain::packs::Pack;
+use icecore_domain::rank::mark;
 use icecore_domain::rank::passage::PassageKind;
+use icecore_domain::rank::terms::Reader;
 use icecore_domain::summary::{SummaryQuery, Tier};
 use icecore_engine::converse::{Heard, Message};
 use icecore_engine::embed::Embed;
 use icecore_engine::{Before, Looking, SessionKind};
+
+use serde_json::json;
 
 use super::call::{Answer, Call, Given, wrong};
 use super::route::{Doing, Field, Form, Route};
@@ -29,6 +33,8 @@ const SESSION_START_CHARS: usize = 9_000;
 const MOST_HITS: usize = 1_000;
 /// Hits of a search, if nobody says how many.
 const HITS: usize = 10;
+/// So much of a hit is shown with its words marked.
+const MARKED_BYTES: usize = 400;
 /// The most summaries of one answer.
 const MOST_SUMMARIES: usize = 1_000;
 /// Summaries of one answer, if nobody says how many.
@@ -92,6 +98,7 @@ pub const ROUTES: &[Route] = &[
             Field::text("conversation", "Only of this conversation"),
             Field::new("limit", Form::Number, "At most so many hits; 10 if not given"),
             Field::new("context", Form::Number, "So many neighbours on each side of a hit"),
+            Field::new("mark", Form::Yes, "Say which words of each hit are those that were asked for, as `marked`"),
             Field::new("explain", Form::Yes, "Say why each hit stands where it stands"),
             Field::new("rerank", Form::Yes, "Compare the meanings of the best candidates even where that takes a moment"),
             Field::new("words", Form::Yes, "Compare words only"),
@@ -241,6 +248,13 @@ fn search(call: Call) -> Doing {
         if answer.question.is_empty() {
             return Err(wrong("`q`: there is no word in that to look for; ask a question or give a few words"));
         }
-        Answer::of(&told::answer(&answer, asked.yes("explain")))
+        let mut told = told::answer(&answer, asked.yes("explain"));
+        if asked.yes("mark") {
+            let reader = Reader::default();
+            for (hit, told) in answer.hits.iter().zip(told["hits"].as_array_mut().into_iter().flatten()) {
+                told["marked"] = json!(mark::marked(&hit.placed.passage.text, &answer.question, &reader, MARKED_BYTES));
+            }
+        }
+        Answer::of(&told)
     })
 }

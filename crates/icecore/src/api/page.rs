@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
+use super::commands::{COMMANDS, Reached};
 use super::document;
 use super::route::{Field, Form, Route, Whose, about_name};
 
@@ -47,13 +48,21 @@ fn text(routes: &[Route]) -> String {
     for group in &groups {
         let _ = writeln!(page, "<li><a href=\"#{}\">{}</a></li>", anchor(group), escaped(group));
     }
-    page.push_str("</ul></nav>\n</header>\n<main>\n");
+    page.push_str("<li><a href=\"#commands\">Commands</a></li>\n</ul></nav>\n</header>\n<main>\n");
     for group in &groups {
         let _ = writeln!(page, "<section id=\"{}\">\n<h2>{}</h2>", anchor(group), escaped(group));
         routes.iter().filter(|route| route.group == *group).for_each(|route| show(route, &mut page));
         page.push_str("</section>\n");
     }
-    page.push_str("</main>\n</body>\n</html>\n");
+    page.push_str("<section id=\"commands\">\n<h2>Commands</h2>\n<dl>\n");
+    for (command, reached) in COMMANDS {
+        let reached = match reached {
+            Reached::By(routes) => routes.iter().map(|route| format!("<code>{}</code>", escaped(route))).collect::<Vec<_>>().join(", "),
+            Reached::Not(why) => format!("not over HTTP: {}", escaped(why)),
+        };
+        let _ = writeln!(page, "<dt><code>icecore {}</code></dt><dd>{reached}</dd>", escaped(command));
+    }
+    page.push_str("</dl>\n</section>\n</main>\n</body>\n</html>\n");
     page
 }
 

@@ -32,6 +32,8 @@ pub enum Form {
     Moment,
     /// Any JSON.
     Json,
+    /// Files: their paths, their texts, when they were last written.
+    Files,
 }
 
 impl Form {
@@ -48,6 +50,16 @@ impl Form {
             Self::When => json!({ "type": "string", "examples": ["yesterday", "2026-W07", "last month"] }),
             Self::Moment => json!({ "type": "string", "format": "date-time" }),
             Self::Json => json!({}),
+            Self::Files => json!({
+                "type": "object",
+                "properties": {
+                    "path": { "type": "string", "description": "Its path in the folder, parts separated by /" },
+                    "text": { "type": "string", "description": "What it holds" },
+                    "modified": { "type": "string", "format": "date-time", "description": "When it was last written" },
+                },
+                "required": ["path", "text"],
+                "additionalProperties": false,
+            }),
         }
     }
 }
@@ -209,6 +221,10 @@ impl Route {
 pub fn about_name(path: &str, name: &str) -> &'static str {
     match name {
         "id" => "The event, e.g. EVT-20260213-001 or 20260213-1",
+        "kind" => "The kind of page: entities, procedures, principles or insights",
+        "slug" => "The page's name: small letters, digits and dashes",
+        "snapshot" => "The snapshot, or `now`",
+        "date" => "The day of the night, such as 2026-02-13",
         "period" => "The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
         "which" => "The artifact: NAME, NAME@v2 or NAME@turn-3, percent-encoded",
         _ if path.starts_with("/api/users") => "The end user, percent-encoded",

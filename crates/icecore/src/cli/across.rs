@@ -7,9 +7,8 @@ use icecore_domain::across::lookback::Look;
 use icecore_domain::across::trend::{Topic, spark};
 use icecore_domain::ledger::Entry;
 use icecore_domain::plain;
-use icecore_domain::summary::{Period, Summary};
+use icecore_domain::summary::Period;
 use icecore_engine::{Alike, LookedBack, Trended};
-use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
 use super::{read, show};
@@ -236,18 +235,9 @@ pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()
 }
 
 fn merge(open: &Open, alike: &Alike, budget: usize, out: &mut Out) -> Result<()> {
-    let all: Vec<Summary> = std::iter::once(&alike.summary).chain(alike.like.iter().map(|(_, summary)| summary)).cloned().collect();
-    let merged = open.memory.merged(&all, budget);
-    let mut periods: Vec<Period> = all.iter().map(|summary| summary.period).collect();
-    periods.sort_unstable();
+    let (periods, merged, told) = told::alike_merged(&open.memory, alike, budget);
     if out.is_json() {
-        return out.json(&json!({
-            "periods": periods,
-            "lines": merged.lines,
-            "repeated": merged.repeated,
-            "left_out": merged.left_out,
-            "text": merged.text(),
-        }));
+        return out.json(&told);
     }
     let names: Vec<String> = periods.iter().map(ToString::to_string).collect();
     out.line(format!("# {}", names.join(", ")))?;

@@ -245,9 +245,7 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
     let troubles = open.memory.hook_troubles().await?;
     if !doctor.fix && out.is_json() {
         let verdict = open.memory.verify().await?;
-        let mut told = json!(told::verdict(&verdict));
-        told["hooks"] = json!(troubles);
-        out.json(&told)?;
+        out.json(&told::doctor(&verdict, &troubles))?;
         return if verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) };
     }
     if !out.is_json() {
@@ -258,7 +256,7 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
     }
     let repairs = open.memory.mend().await?;
     if out.is_json() {
-        out.json(&json!({ "done": repairs.done, "verdict": told::verdict(&repairs.verdict) }))?;
+        out.json(&told::repairs(&repairs))?;
     } else {
         if repairs.done.is_empty() {
             out.say("Nothing needed mending.");
@@ -319,7 +317,7 @@ pub async fn reindex(open: &Open, reindex: &Reindex, out: &mut Out) -> Result<()
     }
     ledger::tell_noticed(&noticed, out);
     if out.is_json() {
-        return out.json(&json!({ "events": events, "open_loops": open_loops, "passages": passages, "vectors": embedded.have }));
+        return out.json(&told::reindexed(events, open_loops, passages, embedded.have));
     }
     out.line(format!(
         "Made anew: the index ({events} event{}), open-loops.json ({open_loops} open), search ({passages} passage{}, {} of {} with a vector)",
@@ -342,12 +340,11 @@ pub fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
 }
 
 pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result<()> {
-    let told = |snapshot: &icecore_store::Snapshot| json!({ "id": snapshot.id, "at": snapshot.at.to_string(), "note": snapshot.note });
     let zone = open.memory.policy().zone()?;
     if snapshot.list {
         let all = open.memory.snapshots(1_000).await?;
         if out.is_json() {
-            return out.json(&json!({ "snapshots": all.iter().map(told).collect::<Vec<_>>() }));
+            return out.json(&json!({ "snapshots": told::snapshots(&open.memory, &all)? }));
         }
         for one in &all {
             let at = zone.moment(one.at);
@@ -361,7 +358,7 @@ pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result
     let note = if snapshot.note.trim().is_empty() { "snapshot" } else { &snapshot.note };
     let made = open.memory.snapshot(note).await?;
     if out.is_json() {
-        return out.json(&json!({ "snapshot": made.as_ref().map(told) }));
+        return out.json(&json!({ "snapshot": told::snapshots(&open.memory, made.as_slice())?.pop() }));
     }
     match made {
         Some(made) => Ok(out.line(format!("{CYAN}{}{CYAN:#}  {}", short(&made.id), plain::one_line(&made.note)))?),

@@ -143,6 +143,7 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
         forward_auth: false,
         token: Token::of(&token, Source::Set("chat"))?,
         read_token: None,
+        logins: None,
         allow_remote: false,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),

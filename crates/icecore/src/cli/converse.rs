@@ -3,7 +3,6 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
-use icecore_domain::converse::artifact;
 use icecore_domain::converse::truth::Fact;
 use icecore_domain::id::EventId;
 use icecore_domain::plain;
@@ -295,8 +294,7 @@ async fn artifacts(chats: &Chats, artifacts: &Artifacts, out: &mut Out) -> Resul
     let name = &artifacts.one.name;
     if let (Some(which), Some(other)) = (&artifacts.which, &artifacts.diff) {
         let ((old, before), (new, after)) = (chats.artifact(name, which).await?, chats.artifact(name, other).await?);
-        let label = |kept: &icecore_engine::converse::Kept| format!("{}@v{}", kept.name, kept.version);
-        let text = artifact::diff(&before, &after, &label(&old), &label(&new));
+        let text = told::artifact_diff((&old, &before), (&new, &after));
         return if out.is_json() { out.json_named("diff", &text) } else { out.raw(&plain::visible(&text)) };
     }
     if let Some(which) = &artifacts.which {

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, Out};
 use crate::error::{Exit, Stop};
+use crate::told;
 use crate::wire::Open;
 
 /// Only for its help: hooks are answered before the command line is read.
@@ -38,7 +39,7 @@ pub struct Pause {
     #[command(flatten)]
     about: About,
     /// So long, e.g. 30m, 1h, 2d; without it until `icecore resume`
-    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    #[arg(long = "for", value_name = "TIME", value_parser = icecore_domain::pause::seconds)]
     length: Option<i64>,
     /// End it instead
     #[arg(long, conflicts_with_all = ["length", "list"])]
@@ -64,22 +65,6 @@ pub struct Injected {
     session: Option<String>,
 }
 
-/// A length of time in seconds: `90s`, `30m`, `1h`, `2d`.
-fn seconds(text: &str) -> Result<i64, String> {
-    const MOST: i64 = 366 * 24 * 3_600;
-    let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let factor = match unit.trim() {
-        "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3_600,
-        "d" => 24 * 3_600,
-        _ => return Err("write a time such as 30m, 1h or 2d".into()),
-    };
-    let number: i64 = number.parse().map_err(|_| "write a time such as 30m, 1h or 2d")?;
-    number.checked_mul(factor).filter(|seconds| (1..=MOST).contains(seconds)).ok_or_else(|| "choose between a second and a year".into())
-}
-
 async fn session(open: &Open, name: &str) -> Result<String> {
     if name != "last" {
         return Ok(name.to_owned());
@@ -102,15 +87,6 @@ async fn reach(open: &Open, about: &About) -> Result<Reach> {
     })
 }
 
-fn told(pause: &Paused) -> serde_json::Value {
-    let (session, project) = match &pause.reach {
-        Reach::Everything => (None, None),
-        Reach::Session(id) => (Some(id), None),
-        Reach::Project(name) => (None, Some(name)),
-    };
-    json!({ "session": session, "project": project, "from": pause.from.to_string(), "until": pause.until.map(|until| until.to_string()) })
-}
-
 fn shown(pause: &Paused) -> String {
     let until = pause.until.map_or("until `icecore resume`".into(), |until| format!("until {} {}", until.day(), until.clock()));
     format!("{CYAN}{}{CYAN:#} {until}", plain::one_line(&pause.reach.to_string()))
@@ -122,7 +98,7 @@ pub async fn pause(open: &Open, pause: &Pause, out: &mut Out) -> Result<()> {
         let pauses = open.memory.pauses().await?;
         let held: Vec<&Paused> = pauses.at(now.at()).collect();
         if out.is_json() {
-            return out.json(&json!({ "paused": held.iter().map(|pause| told(pause)).collect::<Vec<_>>() }));
+            return out.json(&json!({ "paused": held.iter().map(|pause| told::pause(pause)).collect::<Vec<_>>() }));
         }
         if held.is_empty() {
             return out.line("Nothing is paused.");
@@ -133,16 +109,9 @@ pub async fn pause(open: &Open, pause: &Pause, out: &mut Out) -> Result<()> {
     if pause.off {
         return end(open, &reach, out).await;
     }
-    let until = match pause.length {
-        Some(seconds) => {
-            let end = now.at().checked_add(jiff::SignedDuration::from_secs(seconds));
-            Some(open.memory.policy().zone()?.moment(end.map_err(|_| Stop::new(Exit::Usage, "--for: that is too long"))?))
-        }
-        None => None,
-    };
-    let begun = open.memory.pause(reach, until).await?;
+    let begun = open.memory.pause_for(reach, pause.length).await?;
     if out.is_json() {
-        return out.json(&json!({ "paused": [told(&begun)] }));
+        return out.json(&json!({ "paused": [told::pause(&begun)] }));
     }
     out.line(format!("Nothing is kept of {}", shown(&begun)))
 }
@@ -155,7 +124,7 @@ pub async fn resume(open: &Open, resume: &Resume, out: &mut Out) -> Result<()> {
 async fn end(open: &Open, reach: &Reach, out: &mut Out) -> Result<()> {
     let ended = open.memory.resume(reach).await?;
     if out.is_json() {
-        return out.json(&json!({ "resumed": ended.iter().map(told).collect::<Vec<_>>() }));
+        return out.json(&json!({ "resumed": ended.iter().map(told::pause).collect::<Vec<_>>() }));
     }
     if ended.is_empty() {
         return out.line("Nothing of that was paused.");

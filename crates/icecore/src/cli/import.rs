@@ -1,20 +1,19 @@
 //! The command that takes in other programs' histories.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 use etcetera::BaseStrategy;
-use icecore_domain::import::{Format, HEAD_BYTES, inside, recognise};
+use icecore_domain::import::Format;
 use icecore_domain::plain;
-use icecore_engine::{Gaps, ReadSoFar};
+use icecore_engine::Gaps;
 
 use super::capture;
 use super::out::{BOLD, CYAN, DIM, Out};
 use crate::error::{Exit, Stop};
-use crate::import::source::{Found, Packed, Shape, Source};
+use crate::import::source::{Found, Source};
 use crate::import::{Report, Run};
 use crate::wire::{self, Open};
 
@@ -101,7 +100,7 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
         }
     }
     if piped {
-        standard_input(&mut run, import.format).await?;
+        run.piped(&mut std::io::stdin(), "standard input", import.format).await?;
     }
     run.flush(None).await?;
     bar.finish_and_clear();
@@ -113,14 +112,7 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
     }
     let (complaints, links) = (std::mem::take(&mut report.taken.complaints), found.complaints);
     report.taken.complaints = links.into_iter().chain(complaints).collect();
-    let idle = report.messages
-        + report.learnt
-        + report.facts_known
-        + report.unchanged
-        + report.taken.passed_over
-        + report.taken.forgotten
-        + report.taken.withheld
-        == 0;
+    let idle = report.is_idle();
     if idle && refused.is_empty() && (report.broken > 0 || report.files.is_empty()) {
         let why = report.taken.complaints.first().cloned().unwrap_or_else(|| told_as_list(&report.skipped, 3));
         let places: Vec<String> = named.iter().map(|(path, _)| path.display().to_string()).collect();
@@ -138,36 +130,6 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
         Some(first) => Err(first.into()),
         None => Ok(()),
     }
-}
-
-async fn standard_input(run: &mut Run<'_>, wanted: Option<Format>) -> Result<()> {
-    let mut stdin = std::io::stdin();
-    let mut head = Vec::new();
-    (&mut stdin).take(HEAD_BYTES as u64).read_to_end(&mut head)?;
-    let text = String::from_utf8_lossy(&head).into_owned();
-    let format = wanted.or_else(|| recognise("-.jsonl", &text)).unwrap_or(Format::Jsonl);
-    let lists = inside(format, &text);
-    let shape = match format {
-        Format::Markdown => Shape::Note,
-        Format::ChatGpt | Format::ClaudeAi | Format::Mem0 => Shape::Elements,
-        Format::McpMemory if !lists.is_empty() => Shape::Elements,
-        _ => Shape::Lines,
-    };
-    let source = Source {
-        path: PathBuf::from("-"),
-        name: "standard input".into(),
-        key: String::new(),
-        format,
-        shape,
-        packed: Packed::Plain,
-        lists,
-        size: 0,
-        modified: 0,
-        project: None,
-    };
-    *run.report.files.entry(format.word()).or_default() += 1;
-    let mut stream = head.as_slice().chain(stdin);
-    run.stream(&mut stream, &source, ReadSoFar::default()).await
 }
 
 fn counted(many: usize, noun: &str) -> String {

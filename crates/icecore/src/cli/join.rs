@@ -10,7 +10,6 @@ use icecore_domain::forget::{Fate, Tombstones};
 use icecore_domain::merge::{self, Merged, Sides};
 use icecore_domain::{layout, plain};
 use icecore_store::neighbour;
-use serde_json::json;
 
 use super::out::{CYAN, GREEN, Out, YELLOW};
 use crate::error::{Exit, Stop};
@@ -52,14 +51,7 @@ pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
     let merged = merged?;
     let whole = merged.verdict.as_ref().is_none_or(|verdict| verdict.ok);
     if out.is_json() {
-        let renumbered: Vec<_> = merged.renumbered.iter().map(|(old, new)| json!({ "was": old, "is": new })).collect();
-        out.json(&json!({
-            "from": merged.from,
-            "new": merged.new,
-            "renumbered": renumbered,
-            "forgotten": merged.forgotten,
-            "verdict": merged.verdict.as_ref().map(told::verdict),
-        }))?;
+        out.json(&told::merged(&merged))?;
     } else {
         let name = plain::one_line(&merged.from);
         if merged.new {

@@ -5,6 +5,7 @@ mod capture;
 mod care;
 mod chat;
 mod converse;
+mod dashboard;
 mod demo;
 mod find;
 mod forget;
@@ -265,6 +266,11 @@ enum Command {
         after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
     )]
     Serve(serve::Serve),
+    /// Print a link that lets a browser into a server that runs
+    #[command(
+        after_help = "Examples:\n  icecore serve                                 in one terminal\n  icecore dashboard                             in another: open what it prints\n  xdg-open \"$(icecore dashboard -q)\"\n\nThe link is good once, for ten minutes; the code in it never reaches a log."
+    )]
+    Dashboard(dashboard::Dashboard),
     /// Serve an assistant over the Model Context Protocol, on standard input and output
     #[command(
         after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only what looks, nothing that writes\n  icecore --vault ~/team mcp                another vault\n\nClients start it; a person has no use for it on a terminal. Its vault is the one named, else your own, and never one that\nthe folder brings along. `icecore serve` serves the same at /mcp over HTTP."
@@ -384,6 +390,12 @@ pub fn arguments() -> Vec<std::ffi::OsString> {
     words.into_iter().map(line).collect()
 }
 
+/// The command line as a value, to be looked at.
+#[cfg(test)]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Whether a word is the name of a command.
 pub fn is_command(word: &str) -> bool {
     // Cheaper than asking for all of them, and a hook has no time to lose.
@@ -417,6 +429,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Install(install) => return install::install(global, install, out),
         Command::Uninstall(uninstall) => return install::uninstall(uninstall, out),
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
+        Command::Dashboard(dashboard) => return dashboard::dashboard(dashboard, out).await,
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
         // Answered before the command line is read at all; only its help is asked for here.
@@ -491,6 +504,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Install(_)
         | Command::Uninstall(_)
         | Command::Serve(_)
+        | Command::Dashboard(_)
         | Command::Chat(_)
         | Command::Mcp(_) => Ok(()),
         Command::Hook(_) | Command::MergeDriver(_) => Ok(()),

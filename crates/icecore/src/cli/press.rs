@@ -146,24 +146,11 @@ pub async fn roll(open: &Open, wish: &Wish, out: &Out) -> Result<Rolled> {
 }
 
 pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
-    let mut wish = Wish::default();
-    if let What::Tier(tier) = rollup.what {
-        wish.tier = Some(tier);
-    }
-    if let Some(period) = rollup.period {
-        match wish.tier {
-            Some(tier) if tier != period.tier() && !(tier == Tier::Session && period.tier() == Tier::Day) => {
-                let message =
-                    format!("{period} is a {}, not a {tier}; `icecore rollup {} --period {period}`", period.tier(), period.tier());
-                return Err(Stop::new(Exit::Usage, message).into());
-            }
-            Some(_) => {}
-            None => wish.tier = Some(period.tier()),
-        }
-        wish.days = Some(period.days());
-    } else if wish.tier.is_some() {
-        wish.days = None;
-    }
+    let tier = match rollup.what {
+        What::Tier(tier) => Some(tier),
+        What::Due => None,
+    };
+    let wish = Wish::of(tier, rollup.period).map_err(|error| Stop::new(Exit::Usage, error))?;
     if rollup.backfill && !matches!(rollup.what, What::Due) {
         return Err(Stop::new(Exit::Usage, "--backfill presses everything that is due: `icecore rollup due --backfill`").into());
     }
@@ -205,9 +192,9 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
     }
     let rolled = roll(open, &wish, out).await?;
     // The sessions of a day are no summary of their own.
-    if let Some(period) = rollup.period.filter(|period| is_idle(&rolled) && wish.tier == Some(period.tier())) {
+    if let Some(period) = rollup.period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier())) {
         if open.memory.newest_summary(period).await?.is_none() {
-            return Err(Stop::new(Exit::NotFound, format!("nothing was said in {period}, so there is nothing to press")).into());
+            return Err(told::nothing_said(period).into());
         }
         if !out.is_json() {
             return out.line(format!("{period} is as it should be."));
@@ -233,7 +220,7 @@ async fn backfill(open: &Open, out: &mut Out) -> Result<()> {
     match &done.rolled.silent {
         _ if done.ceiling_reached => out.line(format!("spend ceiling reached; {left}, run again tomorrow")),
         Some(_) => out.line(format!("the model does not answer; {left}, run again later")),
-        None if is_idle(&done.rolled) => out.line("Nothing is due."),
+        None if done.rolled.is_idle() => out.line("Nothing is due."),
         None => out.line("The past is pressed."),
     }
 }
@@ -241,7 +228,7 @@ async fn backfill(open: &Open, out: &mut Out) -> Result<()> {
 /// Says what was pressed, or that nothing was due.
 pub fn tell(rolled: &Rolled, out: &mut Out) -> Result<()> {
     tell_what_was_done(rolled, out)?;
-    if is_idle(rolled) { out.line("Nothing is due.") } else { Ok(()) }
+    if rolled.is_idle() { out.line("Nothing is due.") } else { Ok(()) }
 }
 
 /// Says what was pressed.
@@ -281,11 +268,6 @@ pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
         out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
     }
     Ok(())
-}
-
-/// Whether a run had nothing to do.
-fn is_idle(rolled: &Rolled) -> bool {
-    rolled.pressed.is_empty() && rolled.deferred.is_empty() && rolled.flagged.is_empty()
 }
 
 fn first_words(text: &str) -> String {
@@ -438,9 +420,7 @@ pub async fn calendar(open: &Open, calendar: &Calendar, out: &mut Out) -> Result
         return if out.is_json() { out.json_named("ics", &text) } else { out.raw(&text) };
     }
     if out.is_json() {
-        let list: Vec<_> =
-            upcoming.iter().map(|one| json!({ "job": one.job, "date": one.date.to_string(), "at": one.at.to_string() })).collect();
-        return out.json_named("calendar", &list);
+        return out.json_named("calendar", &told::calendar(&upcoming));
     }
     let rows = upcoming.iter().map(|one| {
         vec![
@@ -549,24 +529,17 @@ async fn fetch(source: Option<&str>, out: &mut Out) -> Result<()> {
 }
 
 async fn check(out: &mut Out) -> Result<()> {
-    let models = wire::models()?;
-    let Some(llm) = &models.summarizer else {
-        let hint = format!(
-            "no model is configured. Put this into {}:\n\n[summarizer]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:11434/v1\"\nmodel = \"qwen3:14b\"\n\nor set ICECORE_SUMMARIZER_BASE_URL and ICECORE_SUMMARIZER_MODEL. Until then summaries are made from the sources' own sentences.",
-            models.place.display()
-        );
-        return if out.is_json() { out.json(&json!({ "model": null, "probes": [], "hint": hint })) } else { out.line(hint) };
-    };
-    let probes = llm.check().await;
-    let ok = probes.iter().all(|probe| probe.ok);
+    let (told, ok) = told::model(&wire::models()?).await;
+    let text = |value: &serde_json::Value| value.as_str().map_or(String::new(), plain::one_line);
     if out.is_json() {
-        let told: Vec<_> = probes.iter().map(|probe| json!({ "what": probe.what, "ok": probe.ok, "said": probe.said })).collect();
-        out.json(&json!({ "model": llm.name(), "ok": ok, "probes": told }))?;
+        out.json(&told)?;
+    } else if let Some(hint) = told["hint"].as_str() {
+        out.line(hint)?;
     } else {
-        out.line(format!("{BOLD}{}{BOLD:#}", plain::one_line(&llm.name())))?;
-        for probe in &probes {
-            let mark = if probe.ok { format!("{GREEN}ok {GREEN:#}") } else { format!("{RED}no {RED:#}") };
-            out.line(format!("  {mark} {:<24} {DIM}{}{DIM:#}", probe.what, gist(&probe.said)))?;
+        out.line(format!("{BOLD}{}{BOLD:#}", text(&told["model"])))?;
+        for probe in told["probes"].as_array().into_iter().flatten() {
+            let mark = if probe["ok"] == true { format!("{GREEN}ok {GREEN:#}") } else { format!("{RED}no {RED:#}") };
+            out.line(format!("  {mark} {:<24} {DIM}{}{DIM:#}", text(&probe["what"]), gist(&text(&probe["said"]))))?;
         }
     }
     if ok { Ok(()) } else { Err(Stop::silent(Exit::Failure).into()) }

@@ -12,8 +12,9 @@ use icecore_engine::settings::Provider;
 
 use super::Global;
 use super::out::Out;
-use crate::api;
+use crate::api::{self, live::Live};
 use crate::error::{Exit, Stop};
+use crate::http::logins::Logins;
 use crate::http::{self, Limits, Serving, Source, Token};
 use crate::mcp;
 use crate::rights::Right;
@@ -64,27 +65,33 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     // A home that cannot be opened is better found now.
     spaces.of(None).await?;
     let addr = serve.addr.unwrap_or(models.settings.server.addr);
+    let clock = Arc::new(SystemClock);
+    let logins = Logins::new(token.clone(), read_token.clone(), clock.clone());
     let serving = Serving {
         addr,
         chat: models.settings.chat.clone(),
         forward_auth: serve.forward_auth,
         token,
         read_token,
+        logins: Some(logins.clone()),
         allow_remote: serve.allow_remote,
         allowed_hosts: serve.allowed_host.clone(),
         allowed_origins: serve.allowed_origin.clone(),
         limits: Limits::default(),
-        clock: Arc::new(SystemClock),
+        clock,
         log: log.clone(),
         ready: spaces.clone(),
     };
     let meanings = Meanings::new(log.clone());
     let assistants = mcp::Server::new(mcp::Memories::Spaces(spaces.clone()), meanings.clone(), Right::Write, log.clone());
-    let routes = api::router(spaces.clone(), meanings, log.clone()).merge(mcp::http::router(assistants));
+    let live = Live::new(spaces.clone());
+    let routes =
+        api::router(spaces.clone(), meanings, Some(logins.clone()), live.clone(), log.clone()).merge(mcp::http::router(assistants));
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), routes).await?;
     spaces.keep_remembering();
-    tell(out, &running.addr(), &home, &token_said, &models)?;
-    running.until_signal().await?;
+    let link = format!("http://{}/#code={}", running.addr(), logins.code()?.secret);
+    tell(out, &running.addr(), &home, &token_said, &models, &link)?;
+    running.until_signal(|| live.close()).await?;
     out.say("Finishing what is being remembered");
     if !spaces.settle(SETTLING).await {
         out.say("Some turns are not remembered yet; they are when the server runs again");
@@ -92,14 +99,14 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     Ok(())
 }
 
-fn tell(out: &mut Out, addr: &SocketAddr, home: &std::path::Path, token: &Source, models: &wire::Models) -> Result<()> {
+fn tell(out: &mut Out, addr: &SocketAddr, home: &std::path::Path, token: &Source, models: &wire::Models, link: &str) -> Result<()> {
     let token = match token {
         Source::Set(name) => format!("from {name}"),
         Source::File(file) => format!("in {}", file.display()),
         Source::Made(file) => format!("made just now, in {}", file.display()),
     };
     if out.is_json() {
-        out.json(&serde_json::json!({ "addr": addr.to_string(), "home": home.display().to_string(), "token": token }))?;
+        out.json(&serde_json::json!({ "addr": addr.to_string(), "home": home.display().to_string(), "token": token, "login": link }))?;
         return out.flush();
     }
     out.line(format!("Listening on http://{addr}"))?;
@@ -116,6 +123,7 @@ fn tell(out: &mut Out, addr: &SocketAddr, home: &std::path::Path, token: &Source
     if models.summarizer.is_none() {
         out.say(format!("  memory is kept, and remembered by rules alone: [summarizer] in {place} names a model that does it better"));
     }
+    out.say(format!("  browser  {link}  (good once, for ten minutes; `icecore dashboard` gives another)"));
     out.say(format!("  routes   http://{addr}/api shows them"));
     Ok(())
 }

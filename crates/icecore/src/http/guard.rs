@@ -27,6 +27,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use super::logins::{self, Logins};
 use super::refuse::{self, Refusal};
 use super::{House, Limits};
 use crate::rights::{self, Operation, Right};
@@ -68,6 +69,17 @@ impl Token {
                 Self::of(&read_own(file)?, Source::File(file.to_owned())).with_context(|| file.display().to_string())
             }
             (None, None) => Self::make(file),
+        }
+    }
+
+    /// The token itself, for a client of this machine's own server; an error if there is none.
+    pub fn shown(environment: &dyn Fn(&str) -> Option<String>, file: &Path) -> anyhow::Result<String> {
+        let set = |name: &str| environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        match (set("ICECORE_TOKEN"), set("ICECORE_TOKEN_FILE")) {
+            (Some(token), _) => Ok(token),
+            (None, Some(path)) => read_named(Path::new(&path)),
+            (None, None) if file.exists() => read_own(file),
+            (None, None) => bail!("there is no token yet; `icecore serve` makes one"),
         }
     }
 
@@ -114,7 +126,7 @@ impl Token {
     }
 
     /// Whether this is it. How long the answer takes says nothing about how near the guess was: hashes are compared, all of them.
-    fn is(&self, shown: &[u8]) -> bool {
+    pub(super) fn is(&self, shown: &[u8]) -> bool {
         let shown: [u8; 32] = Sha256::digest(shown).into();
         shown.iter().zip(self.hash).fold(0_u8, |differs, (one, other)| differs | (one ^ other)) == 0
     }
@@ -146,6 +158,17 @@ pub struct Door {
     origins: Vec<String>,
     /// Listening on every address, it may be asked under each; only names can be turned against it.
     any_address: bool,
+    /// Browsers that are logged in.
+    logins: Option<Arc<Logins>>,
+}
+
+/// Who asks: what they may do, and whether it is a browser that was logged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// What they may do.
+    pub right: Right,
+    /// Whether a cookie says so.
+    pub by_cookie: bool,
 }
 
 impl Door {
@@ -169,21 +192,61 @@ impl Door {
         let mut hosts = vec!["localhost".to_owned(), addr.ip().to_string()];
         hosts.extend(allowed_hosts.iter().map(|host| host.trim().to_ascii_lowercase()));
         let origins = allowed_origins.iter().map(|origin| origin.trim().trim_end_matches('/').to_ascii_lowercase()).collect();
-        Ok(Self { token, read_token, hosts, origins, any_address: addr.ip().is_unspecified() })
+        Ok(Self { token, read_token, hosts, origins, any_address: addr.ip().is_unspecified(), logins: None })
+    }
+
+    /// Where browsers can be logged in.
+    pub fn with(self, logins: Option<Arc<Logins>>) -> Self {
+        Self { logins, ..self }
     }
 
     /// Whether a request may come in, and what it may do.
-    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Right, Refusal> {
+    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Refusal> {
         let host = self.host(uri, headers)?;
         self.origin(&host, headers)?;
         let asks = method == Method::GET || method == Method::HEAD;
         // What the API is like is no secret, and a browser has no token to show.
         if asks && matches!(uri.path(), "/" | "/livez" | "/readyz" | "/api" | "/api/openapi.json") {
-            return Ok(Right::Read);
+            return Ok(Caller { right: Right::Read, by_cookie: false });
         }
-        let right = self.authorised(headers)?;
+        // Whoever logs in shows what lets them in, and is looked at there.
+        if *method == Method::POST && uri.path() == "/api/login" {
+            return Ok(Caller { right: Right::Read, by_cookie: false });
+        }
+        let caller = match self.authorised(headers) {
+            Ok(right) => Caller { right, by_cookie: false },
+            Err(refusal) => self.logged_in(&host, asks, uri.path(), headers)?.ok_or(refusal)?,
+        };
         let wanted = Operation::Request(method, uri.path());
-        if rights::allows(right, wanted) { Ok(right) } else { Err(Refusal::too_little(wanted.needs())) }
+        if rights::allows(caller.right, wanted) { Ok(caller) } else { Err(Refusal::too_little(wanted.needs())) }
+    }
+
+    /// Who asks by a cookie, if anybody. It counts only on this server's own routes, only from its own pages, and lets nobody write who does
+    /// not say so in a header that pages of others cannot send.
+    fn logged_in(&self, host: &Authority, asks: bool, path: &str, headers: &HeaderMap) -> Result<Option<Caller>, Refusal> {
+        let Some(right) = self.logins.as_ref().filter(|_| path.starts_with("/api/")).and_then(|logins| logins.by_cookie(host, headers))
+        else {
+            return Ok(None);
+        };
+        let from = headers.get(HeaderName::from_static("sec-fetch-site")).map(|value| value.as_bytes().to_ascii_lowercase());
+        let from_own = match from.as_deref() {
+            None | Some(b"same-origin") => true,
+            Some(b"none") => asks,
+            Some(_) => false,
+        };
+        let own_origin = headers.get_all(ORIGIN).iter().all(|origin| {
+            let origin = origin.as_bytes().to_ascii_lowercase();
+            ["http", "https"].iter().any(|scheme| origin == format!("{scheme}://{host}").to_ascii_lowercase().into_bytes())
+        });
+        if !from_own || !own_origin {
+            let said = "a cookie of this server counts only on its own pages; send a token";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", said));
+        }
+        if !asks && !logins::is_own_deed(headers) {
+            let said = "a browser that changes something sends X-Icecore-Csrf: 1 along, which pages of others cannot";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", said));
+        }
+        Ok(Some(Caller { right, by_cookie: true }))
     }
 
     fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
@@ -252,18 +315,19 @@ impl Door {
 pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (route, dialect) = (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
-    let entered = house.door.check(&method, request.uri(), request.headers()).and_then(|right| {
+    let entered = house.door.check(&method, request.uri(), request.headers()).and_then(|caller| {
         let permit = house.requests.clone().try_acquire_owned();
         permit
-            .map(|permit| (right, permit))
+            .map(|permit| (caller, permit))
             .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment"))
     });
     let response = match entered {
         // Whether it lives can be asked however busy it is.
         Err(refusal) if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE => next.run(request).await,
         Err(refusal) => refusal.answer(&path, dialect),
-        Ok((right, permit)) => {
-            request.extensions_mut().insert(right);
+        Ok((caller, permit)) => {
+            request.extensions_mut().insert(caller.right);
+            request.extensions_mut().insert(caller);
             house.metrics.open.inc();
             let open = Open { house: house.clone(), _permit: permit };
             let response = next.run(request).await;

@@ -6,6 +6,7 @@
 mod anthropic;
 mod body;
 mod guard;
+pub mod logins;
 mod messages;
 mod metrics;
 pub mod mind;
@@ -42,7 +43,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-pub use guard::{Source, Token};
+pub use guard::{Caller, Source, Token};
 use mind::{Mind, Ready};
 use refuse::Refusal;
 pub use refuse::own as own_refusal;
@@ -64,6 +65,8 @@ pub struct Serving {
     pub token: Token,
     /// What a client shows that may only read.
     pub read_token: Option<Token>,
+    /// Browsers that are logged in, where there is something for them.
+    pub logins: Option<Arc<logins::Logins>>,
     /// Whether it may listen where other machines reach it; the token must then be a person's own.
     pub allow_remote: bool,
     /// Names under which it may be asked, beside this machine's.
@@ -185,8 +188,8 @@ impl Running {
         self.addr
     }
 
-    /// Works until the system or a person wants it to end, then stops.
-    pub async fn until_signal(mut self) -> Result<()> {
+    /// Works until the system or a person wants it to end, then stops; `closing` ends what would go on for ever by itself.
+    pub async fn until_signal(mut self, closing: impl FnOnce()) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut end = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -195,6 +198,7 @@ impl Running {
             _ = interrupt.recv() => {}
             ended = &mut self.task => return ended.context("the server ended"),
         }
+        closing();
         self.stop().await
     }
 
@@ -207,9 +211,22 @@ impl Running {
 
 /// Starts a server. `extra` are more routes, which stand under the same guard; it must have no fallback of its own.
 pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Result<Running> {
-    let Serving { addr, chat, forward_auth, token, read_token, allow_remote, allowed_hosts, allowed_origins, limits, clock, log, ready } =
-        settings;
-    let door = guard::Door::new(addr, token, read_token, allow_remote, &allowed_hosts, &allowed_origins)?;
+    let Serving {
+        addr,
+        chat,
+        forward_auth,
+        token,
+        read_token,
+        logins,
+        allow_remote,
+        allowed_hosts,
+        allowed_origins,
+        limits,
+        clock,
+        log,
+        ready,
+    } = settings;
+    let door = guard::Door::new(addr, token, read_token, allow_remote, &allowed_hosts, &allowed_origins)?.with(logins);
     let upstream = upstream::Upstream::open(&chat, forward_auth, limits.silence)?.map(Arc::new);
     let listener = TcpListener::bind(addr).await.with_context(|| format!("{addr} cannot be listened on; is another server there?"))?;
     let addr = listener.local_addr()?;

@@ -241,6 +241,7 @@ fn settings(base: &str, provider: Provider, log: &Arc<Mutex<Vec<String>>>) -> Se
         forward_auth: false,
         token: Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap(),
         read_token: None,
+        logins: None,
         allow_remote: false,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),

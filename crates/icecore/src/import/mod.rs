@@ -10,11 +10,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use icecore_domain::hash::Hash;
-use icecore_domain::import::{Document, Elements, Format, Harvest, MAX_LINE_BYTES, Place, Reader};
+use icecore_domain::import::{Document, Elements, Format, HEAD_BYTES, Harvest, MAX_LINE_BYTES, Place, Reader, inside, recognise};
 use icecore_domain::plain;
 use icecore_domain::record::Said;
 use icecore_engine::{Gaps, KnownFacts, Memory, ReadSoFar, Taken};
@@ -85,6 +85,18 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether nothing in what was named could be taken, known or left out for a reason.
+    pub fn is_idle(&self) -> bool {
+        self.messages
+            + self.learnt
+            + self.facts_known
+            + self.unchanged
+            + self.taken.passed_over
+            + self.taken.forgotten
+            + self.taken.withheld
+            == 0
+    }
+
     /// Says that something could not be read.
     pub fn complain(&mut self, what: String) {
         if self.taken.complaints.len() < MAX_COMPLAINTS {
@@ -174,6 +186,36 @@ impl<'a> Run<'a> {
                 self.stream(&mut stream, source, ReadSoFar { bytes: 0, ..start }).await
             }
         }
+    }
+
+    /// Reads what somebody hands in, rather than a file: recognised by how it begins, if nobody says what it is.
+    pub async fn piped(&mut self, stream: &mut dyn Read, name: &str, wanted: Option<Format>) -> Result<()> {
+        let mut head = Vec::new();
+        (&mut *stream).take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+        let text = String::from_utf8_lossy(&head).into_owned();
+        let format = wanted.or_else(|| recognise("-.jsonl", &text)).unwrap_or(Format::Jsonl);
+        let lists = inside(format, &text);
+        let shape = match format {
+            Format::Markdown => Shape::Note,
+            Format::ChatGpt | Format::ClaudeAi | Format::Mem0 => Shape::Elements,
+            Format::McpMemory if !lists.is_empty() => Shape::Elements,
+            _ => Shape::Lines,
+        };
+        let source = Source {
+            path: PathBuf::from("-"),
+            name: name.into(),
+            key: String::new(),
+            format,
+            shape,
+            packed: Packed::Plain,
+            lists,
+            size: 0,
+            modified: 0,
+            project: None,
+        };
+        *self.report.files.entry(format.word()).or_default() += 1;
+        let mut stream = head.as_slice().chain(stream);
+        self.stream(&mut stream, &source, ReadSoFar::default()).await
     }
 
     /// Reads a stream that can be read once, such as standard input.

@@ -13,24 +13,26 @@ use tempfile::TempDir;
 
 use crate::program::{bare, copy, program};
 
-const TOKEN: &str = "a-token-for-these-tests-only";
+pub(crate) const TOKEN: &str = "a-token-for-these-tests-only";
 
 /// A server at work; it is killed in the end.
 pub(crate) struct Server {
-    child: Child,
-    address: SocketAddr,
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+    /// The link that it printed.
+    pub(crate) link: String,
 }
 
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    head: String,
-    text: String,
+    pub(crate) head: String,
+    pub(crate) text: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
@@ -56,18 +58,24 @@ impl Home {
     }
 
     pub(crate) fn serve(&self) -> Server {
+        self.serve_with(&[], Stdio::inherit())
+    }
+
+    pub(crate) fn serve_with(&self, environment: &[(&str, &str)], stderr: Stdio) -> Server {
         let mut child = bare(program())
             .env("HOME", self.folder.path())
             .env("ICECORE_TOKEN", TOKEN)
+            .envs(environment.iter().copied())
             .args(["serve", "--addr", "127.0.0.1:0", "--json", "--root", self.root().to_str().unwrap()])
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        Server { child, address: told["addr"].as_str().unwrap().parse().unwrap() }
+        let (address, link) = (told["addr"].as_str().unwrap().parse().unwrap(), told["login"].as_str().unwrap().to_owned());
+        Server { child, address, link }
     }
 }
 
@@ -102,11 +110,11 @@ impl Server {
         self.send(method, target, &head, body)
     }
 
-    fn get(&self, target: &str) -> Answer {
+    pub(crate) fn get(&self, target: &str) -> Answer {
         self.ask(None, "GET", target, "")
     }
 
-    fn post(&self, target: &str, body: &str) -> Answer {
+    pub(crate) fn post(&self, target: &str, body: &str) -> Answer {
         self.ask(None, "POST", target, body)
     }
 
@@ -117,7 +125,7 @@ impl Server {
         answer.json()
     }
 
-    fn remember(&self, user: Option<&str>, text: &str) -> String {
+    pub(crate) fn remember(&self, user: Option<&str>, text: &str) -> String {
         let told = self.ok(user, "POST", "/api/events", &json!({ "text": text }).to_string());
         told["event"]["id"].as_str().unwrap().to_owned()
     }
@@ -157,7 +165,7 @@ pub(crate) fn model(says: &'static str) -> SocketAddr {
 }
 
 /// What of a value is not as a schema of the document has it.
-fn unlike(document: &Value, schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
+pub(crate) fn unlike(document: &Value, schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
     if let Some(reference) = schema["$ref"].as_str() {
         return unlike(document, document.pointer(reference.trim_start_matches('#')).unwrap(), value, place, found);
     }
@@ -212,7 +220,7 @@ fn unlike(document: &Value, schema: &Value, value: &Value, place: &str, found: &
 }
 
 /// The route of the document that a target belongs to.
-fn operation<'a>(document: &'a Value, method: &str, target: &str) -> (&'a str, &'a Value) {
+pub(crate) fn operation<'a>(document: &'a Value, method: &str, target: &str) -> (&'a str, &'a Value) {
     let parts: Vec<&str> = target.split('?').next().unwrap().split('/').collect();
     let fits = |path: &str| {
         let named: Vec<&str> = path.split('/').collect();
@@ -227,7 +235,7 @@ fn operation<'a>(document: &'a Value, method: &str, target: &str) -> (&'a str, &
 }
 
 /// A memory with something of everything, behind a model that answers with code.
-fn filled(home: &Home) -> Server {
+pub(crate) fn filled(home: &Home) -> Server {
     let address = model(
         "Here it is.\n\n```python\n# sort.py\ndef sort(numbers):\n    result = sorted(numbers)\n    return result\n\nprint(sort([3, 1, 2]))\n```\n",
     );
@@ -274,10 +282,31 @@ fn every_route_answers_as_the_document_says() {
     };
     let (held, dropped) = (whispered("The shop closes at 18:00"), whispered("The shop sells everything for nothing"));
     let (confirm_held, drop_held) = (format!("/api/quarantine/{held}/confirm"), format!("/api/quarantine/{dropped}/drop"));
+    server.ok(None, "POST", "/api/jobs/run", r#"{"job":"consolidate"}"#);
+    let page = server.ok(None, "GET", "/api/pages/entities/client-x", "");
+    let saved =
+        json!({ "text": format!("{}- They pay within 30 days\n", page["text"].as_str().unwrap()), "hash": page["hash"] }).to_string();
+    let graph = format!("/api/events/{third}/graph?limit=5");
+    let token = json!({ "token": TOKEN }).to_string();
+    let snapshot = server.ok(None, "POST", "/api/snapshots", r#"{"note":"for the table"}"#)["snapshot"]["id"].as_str().unwrap().to_owned();
+    let other = json!({ "other": snapshot }).to_string();
+    let (then, since) =
+        (format!("/api/pages/entities/client-x/versions/{snapshot}"), format!("/api/pages/entities/client-x/diff?from={snapshot}"));
+    let today = server.ok(None, "GET", "/api/status", "")["now"].as_str().unwrap()[..10].to_owned();
+    let (node, line, words) = (
+        format!("/api/core/{today}"),
+        "/api/core/2026-02-13/why?line=0".to_owned(),
+        format!("/api/core/{today}/messages?limit=1&characters=3"),
+    );
+    let (report, no_line) = (format!("/api/reports/{today}"), "/api/core/2026-02-13/why?line=99".to_owned());
     let superseding_by_tool = json!({ "text": "x", "supersedes": [first], "origin": "tool" }).to_string();
     let cases: Vec<(&str, &str, &str, u16)> = vec![
         ("GET", "/api/status", "", 200),
         ("GET", "/api/status?x=1", "", 400),
+        // Before anything else changes the page.
+        ("POST", "/api/pages/entities/client-x", &saved, 200),
+        ("POST", "/api/pages/entities/client-x", &saved, 409),
+        ("POST", "/api/pages/entities/client-x", r#"{"text":"x"}"#, 409),
         ("GET", "/api/events", "", 200),
         (
             "GET",
@@ -398,6 +427,156 @@ fn every_route_answers_as_the_document_says() {
         ("POST", "/api/marks", r#"{"date":"yesterday","mark":"odd"}"#, 400),
         ("POST", "/api/verify", "", 200),
         ("POST", "/api/verify", r#"{"fix":true}"#, 400),
+        ("GET", "/api/home", "", 200),
+        ("GET", "/api/home?x=1", "", 400),
+        ("GET", "/api/health", "", 200),
+        ("GET", "/api/health?x=1", "", 400),
+        ("GET", "/api/ledger?status=any&acts=true&type=commitment&priority=P1&entity=client%20x&since=-1d&limit=1&offset=0", "", 200),
+        ("GET", "/api/ledger?status=quarantined", "", 200),
+        ("GET", "/api/ledger?status=lost", "", 400),
+        ("GET", "/api/ledger?limit=0", "", 400),
+        ("GET", &graph, "", 200),
+        ("GET", "/api/events/20200101-1/graph", "", 404),
+        ("GET", "/api/events/x/graph", "", 400),
+        ("GET", "/api/core", "", 200),
+        ("GET", "/api/core?tier=day&tier=session&from=-30d&to=today", "", 200),
+        ("GET", "/api/core?from=2020-01-01&to=2020-01-02", "", 200),
+        ("GET", "/api/core?from=today&to=yesterday", "", 400),
+        ("GET", "/api/core?tier=hour", "", 400),
+        ("GET", "/api/core/headlines?tier=session&from=-30d&limit=3", "", 200),
+        ("GET", "/api/core/headlines", "", 400),
+        ("GET", &node, "", 200),
+        ("GET", "/api/core/2001-01-01", "", 404),
+        ("GET", "/api/core/someday", "", 400),
+        ("GET", &line, "", 200),
+        ("GET", &no_line, "", 404),
+        ("GET", "/api/core/2001-W07/why?line=0", "", 404),
+        ("GET", "/api/core/2001-W07/why", "", 400),
+        ("GET", &words, "", 200),
+        ("GET", "/api/core/2026/messages", "", 400),
+        ("GET", "/api/core/2026-02-13/messages?limit=0", "", 400),
+        ("GET", "/api/pages", "", 200),
+        ("GET", "/api/pages?x=1", "", 400),
+        ("GET", "/api/pages/entities/client-x", "", 200),
+        ("GET", "/api/pages/entities/nobody", "", 404),
+        ("GET", "/api/pages/people/ann", "", 400),
+        ("GET", "/api/pages/entities/..%2F..%2Ficecore", "", 400),
+        ("POST", "/api/pages/entities/client-x", r#"{"text":" "}"#, 400),
+        ("POST", "/api/pages/entities/Client%20X", r#"{"text":"x"}"#, 400),
+        ("GET", "/api/pages/entities/client-x/versions?limit=3", "", 200),
+        ("GET", "/api/pages/entities/client-x/versions?limit=0", "", 400),
+        ("GET", &then, "", 200),
+        ("GET", "/api/pages/entities/client-x/versions/now", "", 200),
+        ("GET", "/api/pages/entities/client-x/versions/--help", "", 404),
+        ("GET", &since, "", 200),
+        ("GET", "/api/pages/entities/client-x/diff", "", 400),
+        ("GET", "/api/pages/entities/client-x/diff?from=HEAD", "", 404),
+        ("GET", "/api/runs/days?from=-30d", "", 200),
+        ("GET", "/api/runs/days?from=today&to=yesterday", "", 400),
+        ("GET", "/api/jobs/log?limit=5", "", 200),
+        ("GET", "/api/jobs/log?limit=0", "", 400),
+        ("GET", "/api/reports", "", 200),
+        ("GET", "/api/reports?x=1", "", 400),
+        ("GET", &report, "", 200),
+        ("GET", "/api/reports/2001-01-01", "", 404),
+        ("GET", "/api/reports/yesterday", "", 400),
+        ("GET", "/api/search?q=port&mark=true", "", 200),
+        ("GET", "/api/snapshots?limit=3", "", 200),
+        ("GET", "/api/snapshots?limit=0", "", 400),
+        ("POST", "/api/snapshots", r#"{"note":"by hand"}"#, 200),
+        ("POST", "/api/snapshots", "", 200),
+        ("POST", "/api/snapshots", r#"{"why":"x"}"#, 400),
+        ("POST", "/api/doctor", "", 200),
+        ("POST", "/api/doctor", r#"{"fix":true}"#, 200),
+        ("POST", "/api/doctor", r#"{"fix":"yes"}"#, 400),
+        ("POST", "/api/reindex", r#"{"words":true}"#, 200),
+        ("POST", "/api/reindex", r#"{"vectors":true}"#, 400),
+        ("GET", "/api/config", "", 200),
+        ("GET", "/api/config?x=1", "", 400),
+        ("GET", "/api/config/check", "", 200),
+        ("GET", "/api/config/check?x=1", "", 400),
+        ("POST", "/api/pauses", r#"{"project":"app","for":"1h"}"#, 200),
+        ("POST", "/api/pauses", r#"{"session":"s","project":"app"}"#, 400),
+        ("POST", "/api/pauses", r#"{"session":"last"}"#, 404),
+        ("POST", "/api/pauses", r#"{"for":"a while"}"#, 400),
+        ("GET", "/api/pauses", "", 200),
+        ("GET", "/api/pauses?x=1", "", 400),
+        ("POST", "/api/resume", r#"{"project":"app"}"#, 200),
+        ("POST", "/api/resume", r#"{"for":"1h"}"#, 400),
+        ("GET", "/api/injected?last=3", "", 200),
+        ("GET", "/api/injected?last=0", "", 400),
+        ("GET", "/api/injected?session=last", "", 404),
+        ("GET", "/api/triggers", "", 200),
+        ("GET", "/api/triggers?x=1", "", 400),
+        ("POST", "/api/triggers", "", 200),
+        ("POST", "/api/triggers", r#"{"keep":true}"#, 400),
+        ("GET", "/api/merge", "", 200),
+        ("GET", "/api/merge?x=1", "", 400),
+        ("POST", "/api/merge", &other, 200),
+        ("POST", "/api/merge", r#"{"other":"--upload-pack=x"}"#, 404),
+        ("POST", "/api/merge", r#"{"from":"x"}"#, 400),
+        ("POST", "/api/model/check", "", 200),
+        ("POST", "/api/model/check", r#"{"model":"x"}"#, 400),
+        ("GET", "/api/calendar?days=2", "", 200),
+        ("GET", "/api/calendar?days=401", "", 400),
+        ("GET", "/api/calendar/ics", "", 200),
+        ("GET", "/api/calendar/ics?days=0", "", 400),
+        ("GET", "/api/rollup", "", 200),
+        ("GET", "/api/rollup?tier=week&period=2026-02-13", "", 400),
+        ("POST", "/api/rollup", r#"{"period":"2026-02-13"}"#, 200),
+        ("POST", "/api/rollup", r#"{"period":"2001-02-13"}"#, 404),
+        ("POST", "/api/rollup", "", 400),
+        ("POST", "/api/backfill", "", 200),
+        ("POST", "/api/backfill", r#"{"all":true}"#, 400),
+        ("GET", "/api/consolidate", "", 200),
+        ("GET", "/api/consolidate?x=1", "", 400),
+        ("GET", "/api/compact", "", 200),
+        ("GET", "/api/compact?x=1", "", 400),
+        ("POST", "/api/compact", "", 200),
+        ("POST", "/api/compact", r#"{"dry_run":true}"#, 400),
+        ("GET", "/api/prune", "", 200),
+        ("GET", "/api/prune?x=1", "", 400),
+        ("POST", "/api/prune", "", 200),
+        ("POST", "/api/prune", r#"{"dry_run":true}"#, 400),
+        (
+            "POST",
+            "/api/import",
+            r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"old\",\"text\":\"we used port 7430\"}\n"}"#,
+            200,
+        ),
+        ("POST", "/api/import", r#"{"text":"x","format":"diary"}"#, 400),
+        ("POST", "/api/import", r#"{"text":"no json at all\n","format":"jsonl"}"#, 400),
+        ("POST", "/api/import", r#"{"path":"/etc/passwd"}"#, 400),
+        ("POST", "/api/migrate", r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- The old port was 7430\n"}],"dry_run":true}"##, 200),
+        (
+            "POST",
+            "/api/migrate",
+            r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- The old port was 7430\n","modified":"2026-02-13T09:30:00Z"}]}"##,
+            200,
+        ),
+        ("POST", "/api/migrate", r#"{"files":[{"path":"../../etc/passwd","text":"x"}]}"#, 400),
+        ("POST", "/api/migrate", r#"{"files":[{"path":"/etc/passwd","text":"x"}]}"#, 400),
+        ("POST", "/api/migrate", r#"{"files":[]}"#, 400),
+        ("POST", "/api/migrate", r#"{"folder":"/etc"}"#, 400),
+        ("GET", "/api/similar/merged", "", 200),
+        ("GET", "/api/similar/merged?budget=1", "", 400),
+        ("GET", "/api/memory-tool/versions?path=/memories/a.md", "", 200),
+        ("GET", "/api/memory-tool/versions?path=/etc/passwd", "", 400),
+        ("GET", "/api/memory-tool/versions", "", 400),
+        ("GET", "/api/session", "", 200),
+        ("GET", "/api/session?x=1", "", 400),
+        ("POST", "/api/login/code", "", 200),
+        ("POST", "/api/login/code", r#"{"for":"ever"}"#, 400),
+        ("POST", "/api/login", &token, 200),
+        ("POST", "/api/login", r#"{"token":"a-token-that-is-not-the-one"}"#, 401),
+        ("POST", "/api/login", r#"{"code":"0000"}"#, 401),
+        ("POST", "/api/login", "", 400),
+        ("POST", "/api/logout", "", 200),
+        ("POST", "/api/logout", r#"{"all":true}"#, 400),
+        ("GET", "/api/live?x=1", "", 400),
+        ("POST", "/api/undo", r#"{"to":"0000000000000000000000000000000000000000"}"#, 404),
+        ("POST", "/api/undo", r#"{"to":"--help"}"#, 404),
+        ("POST", "/api/undo", r#"{"back":1}"#, 400),
         ("GET", "/api/conversations", "", 200),
         ("GET", "/api/conversations/trip", "", 200),
         ("GET", "/api/conversations/nobody%2Fknows%3Fit", "", 404),
@@ -412,6 +591,9 @@ fn every_route_answers_as_the_document_says() {
         ("GET", "/api/conversations/trip/artifacts", "", 200),
         ("GET", "/api/conversations/trip/artifacts/sort.py@v1", "", 200),
         ("GET", "/api/conversations/trip/artifacts/none.py", "", 404),
+        ("GET", "/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py", "", 200),
+        ("GET", "/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v9", "", 404),
+        ("GET", "/api/conversations/trip/artifacts/sort.py@v1/diff", "", 400),
         ("GET", "/api/conversations/trip/diff?from=0&to=1", "", 200),
         ("GET", "/api/conversations/trip/diff?from=0", "", 400),
         ("POST", "/api/conversations/trip/retry", "", 409),
@@ -431,6 +613,7 @@ fn every_route_answers_as_the_document_says() {
         ("GET", "/api/users/nobody/export", "", 404),
         ("DELETE", "/api/users/nobody", "", 404),
         ("DELETE", "/api/users/%20", "", 400),
+        ("POST", "/api/undo", "", 200),
         ("PUT", "/api/events", "{}", 405),
         ("GET", "/api/nothing", "", 404),
         ("GET", "/state/append-log", "", 405),
@@ -471,6 +654,7 @@ fn every_route_answers_as_the_document_says() {
     // None was left out, but for those that stand in other tests.
     // A draft that a judge refused takes a model that writes nonsense; its route is tried with bad input alone.
     let elsewhere = [
+        "/api/live",
         "/api/reviews/{period}",
         "/api",
         "/api/openapi.json",
@@ -506,7 +690,17 @@ fn every_route_answers_as_the_document_says() {
 fn the_api_says_what_the_command_line_says() {
     let home = Home::new();
     let server = filled(&home);
+    // Two weeks of the past, so that there is something to compare.
+    for day in ["2026-01-06", "2026-01-13"] {
+        let said =
+            json!({ "conversation": "app", "text": "We decided that the parser never loses a line.", "ts": format!("{day}T09:00:00Z") });
+        server.ok(None, "POST", "/api/messages", &said.to_string());
+    }
     server.post("/api/jobs/run", r#"{"job":"rollup"}"#);
+    server.post("/api/snapshots", "{}");
+    server.post("/api/pauses", r#"{"project":"app"}"#);
+    server.post("/api/memory-tool", r#"{"command":"create","path":"/memories/a.md","file_text":"x"}"#);
+    server.post("/api/memory-tool", r#"{"command":"str_replace","path":"/memories/a.md","old_str":"x","new_str":"y"}"#);
     let id = server.ok(None, "GET", "/api/events", "")["events"][0]["id"].as_str().unwrap().to_owned();
     let (show, why) = (format!("/api/events/{id}"), format!("/api/why?of={id}"));
     let cases: Vec<(&str, Vec<&str>)> = vec![
@@ -530,6 +724,25 @@ fn the_api_says_what_the_command_line_says() {
         ("/api/reviews", vec!["review"]),
         ("/api/jobs", vec!["schedule"]),
         ("/api/runs", vec!["runs"]),
+        ("/api/snapshots", vec!["snapshot", "--list"]),
+        ("/api/config", vec!["config", "show"]),
+        ("/api/config/check", vec!["config", "check"]),
+        ("/api/triggers", vec!["triggers"]),
+        ("/api/pauses", vec!["pause", "--list"]),
+        ("/api/injected", vec!["injected"]),
+        ("/api/calendar?days=3", vec!["calendar", "--days", "3"]),
+        ("/api/quarantine", vec!["quarantine", "list"]),
+        ("/api/rollup", vec!["rollup", "--dry-run"]),
+        ("/api/rollup?tier=week", vec!["rollup", "week", "--dry-run"]),
+        ("/api/consolidate", vec!["consolidate", "--dry-run"]),
+        ("/api/compact", vec!["compact", "--dry-run"]),
+        ("/api/prune", vec!["prune", "--dry-run"]),
+        ("/api/similar/merged", vec!["similar", "--merge"]),
+        ("/api/memory-tool/versions?path=/memories/a.md", vec!["memory-tool", "--versions", "/memories/a.md"]),
+        (
+            "/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py",
+            vec!["conversation", "artifacts", "trip", "sort.py@v1", "--diff", "sort.py"],
+        ),
         ("/api/conversations", vec!["conversation", "list"]),
         ("/api/conversations/trip", vec!["conversation", "show", "trip"]),
         ("/api/conversations/trip/facts", vec!["conversation", "facts", "trip"]),
@@ -641,6 +854,10 @@ fn the_examples_of_the_document_are_understood_and_the_page_shows_them() {
         for (method, operation) in methods.as_object().unwrap() {
             let example = &operation["x-icecore-example"];
             let body = if example["body"].is_null() { String::new() } else { example["body"].to_string() };
+            // One stays open, and one has no code to show.
+            if ["/api/live", "/api/login"].contains(&path.as_str()) {
+                continue;
+            }
             let answer = server.ask(None, &method.to_uppercase(), example["target"].as_str().unwrap(), &body);
             assert!([200, 404].contains(&answer.status), "{method} {path}: {answer:?}");
         }
@@ -665,7 +882,7 @@ fn without_a_token_nobody_is_told_anything() {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let target = operation["x-icecore-example"]["target"].as_str().unwrap();
-            if ["/api", "/api/openapi.json"].contains(&path.as_str()) {
+            if ["/api", "/api/openapi.json", "/api/login"].contains(&path.as_str()) {
                 continue;
             }
             for head in [vec![], vec![("Authorization", "Bearer wrong")]] {

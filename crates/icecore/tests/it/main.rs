@@ -6,6 +6,7 @@ mod api;
 mod cli;
 mod clients;
 mod crowd;
+mod dashboard;
 mod faults;
 mod forget;
 mod gate;

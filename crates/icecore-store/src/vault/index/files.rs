@@ -231,7 +231,7 @@ impl Index {
     pub fn places(&self, which: &SummaryQuery) -> Outcome<Vec<Place>> {
         let mut sql = String::from(
             "SELECT period, version, conversation, session, recorded, source, log, content, messages, states, by_hand, provisional,
-             importance, line_offset, line_length FROM summary WHERE 1",
+             importance, headline_bytes, body_bytes, line_offset, line_length FROM summary WHERE 1",
         );
         let mut values: Vec<Value> = Vec::new();
         if !which.tiers.is_empty() {
@@ -390,8 +390,8 @@ fn key_of(row: &SqlRow<'_>, at: usize) -> Outcome<Key> {
 fn put_summary(transaction: &Transaction<'_>, head: &Head, offset: u64, length: usize) -> Outcome<()> {
     let mut put = transaction.prepare_cached(
         "INSERT INTO summary (tier, first, period, version, conversation, session, recorded, source, log, content, messages, states,
-         by_hand, provisional, importance, line_offset, line_length)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+         by_hand, provisional, importance, headline_bytes, body_bytes, line_offset, line_length)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
     )?;
     put.execute(params![
         head.period.tier().word(),
@@ -409,6 +409,8 @@ fn put_summary(transaction: &Transaction<'_>, head: &Head, offset: u64, length: 
         head.by_hand,
         head.provisional,
         head.importance.word(),
+        head.headline_bytes,
+        head.body_bytes,
         offset,
         length,
     ])?;
@@ -438,9 +440,11 @@ fn place(row: &SqlRow<'_>) -> Outcome<Place> {
             by_hand: row.get(10)?,
             provisional: row.get(11)?,
             importance: row.get::<_, String>(12)?.parse().map_err(|_| damaged())?,
+            headline_bytes: row.get(13)?,
+            body_bytes: row.get(14)?,
         },
-        offset: row.get(13)?,
-        length: row.get(14)?,
+        offset: row.get(15)?,
+        length: row.get(16)?,
     })
 }
 

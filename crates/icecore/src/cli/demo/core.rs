@@ -106,6 +106,8 @@ mod tests {
             by_hand: false,
             provisional: true,
             importance: if messages > 6 { Importance::Important } else { Importance::Ordinary },
+            headline_bytes: 1,
+            body_bytes: 0,
         }
     }
 

@@ -1,0 +1,405 @@
+//! The whole time of a memory as layers: every session, day, week, month and year, how much was said in it and how far it is pressed.
+//!
+//! Columns rather than rows: ten years are fifteen thousand periods, and a reader that draws them wants all of one kind at once. What is
+//! said in them is not here, only how long it is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::calendar::{Days, days_between};
+use crate::record::{SessionKey, SessionStat};
+use crate::summary::{Head, Importance, Period, Tier};
+
+/// A summary that waits to be made by a model.
+pub const PROVISIONAL: u8 = 1;
+/// A draft of it was refused and waits for a person.
+pub const FLAGGED: u8 = 2;
+/// A person's editor made it.
+pub const BY_HAND: u8 = 4;
+/// What it told of was forgotten.
+pub const FORGOTTEN: u8 = 8;
+
+/// What layers are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Ground<'a> {
+    /// What was said, session by session.
+    pub sessions: &'a [SessionStat],
+    /// What was pressed, the newest version of each.
+    pub heads: &'a [Head],
+    /// How many events were recorded on each day.
+    pub events: &'a [(Date, usize)],
+    /// Days that somebody marked.
+    pub marks: &'a BTreeMap<Date, Importance>,
+    /// Of what a draft waits for a person.
+    pub flagged: &'a BTreeSet<Period>,
+}
+
+/// The periods of one tier, a column for each of their properties.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Layer {
+    /// Their names; empty for a session that was not pressed yet.
+    pub period: Vec<String>,
+    /// Their first days, counted from the origin.
+    pub first: Vec<i64>,
+    /// How many days they cover.
+    pub days: Vec<usize>,
+    /// How many messages and states were captured in them.
+    pub messages: Vec<u64>,
+    /// Bytes of what was said.
+    pub bytes: Vec<u64>,
+    /// How far they are pressed: 0 not at all, 1 sessions, 2 days, 3 weeks, 4 months, 5 years.
+    pub pressed: Vec<u8>,
+    /// `PROVISIONAL`, `FLAGGED`, `BY_HAND` and `FORGOTTEN`, added up.
+    pub state: Vec<u8>,
+    /// 0 dull, 1 ordinary, 2 important.
+    pub importance: Vec<u8>,
+    /// Which version their summary is; 0 if there is none.
+    pub version: Vec<u32>,
+    /// Bytes of its headline.
+    pub headline: Vec<u64>,
+    /// Bytes of the rest of it.
+    pub body: Vec<u64>,
+    /// How many sessions were in them.
+    pub sessions: Vec<u32>,
+    /// How many events were recorded in them.
+    pub events: Vec<usize>,
+}
+
+/// What sessions have besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SessionLayer {
+    /// What every tier has.
+    #[serde(flatten)]
+    pub layer: Layer,
+    /// Their conversations, as places among the names.
+    pub conversation: Vec<usize>,
+    /// What they are called within it, likewise; -1 for none.
+    pub name: Vec<i64>,
+    /// When they began, in minutes of their day.
+    pub from: Vec<u16>,
+    /// When they ended.
+    pub to: Vec<u16>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Core {
+    /// The day that others are counted from, if there is any.
+    pub origin: Option<String>,
+    /// The last day there is.
+    pub last: Option<String>,
+    /// The names of conversations and sessions.
+    pub names: Vec<String>,
+    /// The tiers that were asked for.
+    pub layers: Layers,
+}
+
+/// The tiers, as far as they were asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Layers {
+    /// Years.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub year: Option<Layer>,
+    /// Months.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub month: Option<Layer>,
+    /// Weeks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub week: Option<Layer>,
+    /// Days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day: Option<Layer>,
+    /// Sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionLayer>,
+}
+
+/// What was said in a period.
+#[derive(Debug, Clone, Copy, Default)]
+struct Said {
+    messages: u64,
+    bytes: u64,
+    sessions: u32,
+    events: usize,
+}
+
+impl Said {
+    fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.sessions += other.sessions;
+        self.events += other.events;
+    }
+}
+
+fn rank(tier: Tier) -> u8 {
+    match tier {
+        Tier::Session => 1,
+        Tier::Day => 2,
+        Tier::Week => 3,
+        Tier::Month => 4,
+        Tier::Year => 5,
+    }
+}
+
+fn weight(importance: Importance) -> u8 {
+    match importance {
+        Importance::Dull => 0,
+        Importance::Ordinary => 1,
+        Importance::Important => 2,
+    }
+}
+
+/// The coarsest tier that covers a day with a summary.
+fn reach(pressed: &BTreeSet<Period>, day: Date, has_sessions: bool) -> u8 {
+    let covered = [Tier::Year, Tier::Month, Tier::Week, Tier::Day]
+        .into_iter()
+        .find(|&tier| Period::covering(tier, day).is_some_and(|period| pressed.contains(&period)));
+    covered.map_or(u8::from(has_sessions), rank)
+}
+
+/// One period, as it is put into its layer.
+struct Row<'a> {
+    period: String,
+    days: Days,
+    said: Said,
+    pressed: u8,
+    head: Option<&'a Head>,
+    state: u8,
+    importance: u8,
+}
+
+impl Layer {
+    fn push(&mut self, origin: Date, row: Row<'_>) {
+        let Row { period, days, said, pressed, head, state, importance } = row;
+        self.period.push(period);
+        self.first.push(days_between(origin, days.first));
+        self.days.push(days.len());
+        self.messages.push(said.messages);
+        self.bytes.push(said.bytes);
+        self.pressed.push(pressed);
+        self.state.push(state);
+        self.importance.push(importance);
+        self.version.push(head.map_or(0, |head| head.version));
+        self.headline.push(head.map_or(0, |head| head.headline_bytes));
+        self.body.push(head.map_or(0, |head| head.body_bytes));
+        self.sessions.push(said.sessions);
+        self.events.push(said.events);
+    }
+}
+
+/// Takes what was said and pressed apart into layers: those of these tiers, and of them what touches these days.
+pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core {
+    let asked = |tier: Tier| tiers.is_empty() || tiers.contains(&tier);
+    let mut days: BTreeMap<Date, Said> = BTreeMap::new();
+    for stat in ground.sessions {
+        let said = Said { messages: stat.digest.records, bytes: stat.bytes, sessions: 1, events: 0 };
+        days.entry(stat.key.day).or_default().add(said);
+    }
+    for &(day, events) in ground.events {
+        days.entry(day).or_default().events += events;
+    }
+    let heads: HashMap<Period, &Head> = ground.heads.iter().map(|head| (head.period, head)).collect();
+    for head in ground.heads.iter().filter(|head| head.period.tier() == Tier::Day) {
+        days.entry(head.period.days().first).or_default();
+    }
+    let (Some((&first, _)), Some((&last, _))) = (days.first_key_value(), days.last_key_value()) else {
+        let empty = |tier: Tier| asked(tier).then(Layer::default);
+        let layers = Layers {
+            year: empty(Tier::Year),
+            month: empty(Tier::Month),
+            week: empty(Tier::Week),
+            day: empty(Tier::Day),
+            session: asked(Tier::Session).then(SessionLayer::default),
+        };
+        return Core { layers, ..Core::default() };
+    };
+    // A year begins with the Monday of its first week, before any of its days may have words.
+    let coarse = Period::covering(Tier::Year, first).map_or(first, |year| year.days().first);
+    let origin = coarse.min(first);
+    let pressed: BTreeSet<Period> = ground.heads.iter().map(|head| head.period).filter(|period| period.tier() != Tier::Session).collect();
+    let is_within = |span: Days| within.is_none_or(|within| span.first <= within.last && span.last >= within.first);
+    let state = |head: Option<&Head>| {
+        head.map_or(0, |head| {
+            u8::from(head.provisional) * PROVISIONAL
+                + u8::from(ground.flagged.contains(&head.period)) * FLAGGED
+                + u8::from(head.by_hand) * BY_HAND
+                + u8::from(head.is_forgotten()) * FORGOTTEN
+        })
+    };
+    let importance = |period: Period, head: Option<&Head>| {
+        let marked = if let Period::Day(day) = period { ground.marks.get(&day).copied() } else { None };
+        weight(marked.or(head.map(|head| head.importance)).unwrap_or(Importance::Ordinary))
+    };
+    let layer = |tier: Tier| {
+        let mut periods: BTreeMap<(Date, Period), (Said, u8)> = BTreeMap::new();
+        for (&day, said) in &days {
+            let Some(period) = Period::covering(tier, day) else { continue };
+            let (sum, far) = periods.entry((period.days().first, period)).or_default();
+            sum.add(*said);
+            *far = (*far).max(reach(&pressed, day, false));
+        }
+        for head in ground.heads.iter().filter(|head| head.period.tier() == tier) {
+            let (_, far) = periods.entry((head.period.days().first, head.period)).or_default();
+            *far = (*far).max(rank(tier));
+        }
+        let mut layer = Layer::default();
+        for ((_, period), (said, far)) in periods.into_iter().filter(|((_, period), _)| is_within(period.days())) {
+            let head = heads.get(&period).copied();
+            // A draft may wait although nothing stands yet.
+            let flagged = u8::from(ground.flagged.contains(&period)) * FLAGGED;
+            let (state, importance) = (state(head) | flagged, importance(period, head));
+            layer.push(origin, Row { period: period.to_string(), days: period.days(), said, pressed: far, head, state, importance });
+        }
+        layer
+    };
+    let mut names = Names::default();
+    let session = asked(Tier::Session).then(|| {
+        let by_key: HashMap<&SessionKey, &Head> =
+            ground.heads.iter().filter_map(|head| head.session.as_ref().map(|key| (key, head))).collect();
+        let mut told = SessionLayer::default();
+        for stat in ground.sessions.iter().filter(|stat| is_within(Days { first: stat.key.day, last: stat.key.day })) {
+            let day = stat.key.day;
+            let head = by_key.get(&stat.key).copied();
+            let said = Said { messages: stat.digest.records, bytes: stat.bytes, sessions: 1, events: 0 };
+            let far = reach(&pressed, day, head.is_some());
+            let name = head.map_or_else(String::new, |head| head.period.to_string());
+            let (days, state, importance) = (Days { first: day, last: day }, state(head), importance(Period::Day(day), head));
+            told.layer.push(origin, Row { period: name, days, said, pressed: far, head, state, importance });
+            told.conversation.push(names.place(&stat.key.conversation));
+            told.name.push(stat.key.session.as_deref().map_or(-1, |name| i64::try_from(names.place(name)).unwrap_or(-1)));
+            told.from.push(stat.first.minutes());
+            told.to.push(stat.last.minutes());
+        }
+        told
+    });
+    let layers = Layers {
+        year: asked(Tier::Year).then(|| layer(Tier::Year)),
+        month: asked(Tier::Month).then(|| layer(Tier::Month)),
+        week: asked(Tier::Week).then(|| layer(Tier::Week)),
+        day: asked(Tier::Day).then(|| layer(Tier::Day)),
+        session,
+    };
+    Core { origin: Some(origin.to_string()), last: Some(last.to_string()), names: names.all, layers }
+}
+
+/// Names, each once.
+#[derive(Default)]
+struct Names {
+    all: Vec<String>,
+    places: HashMap<String, usize>,
+}
+
+impl Names {
+    fn place(&mut self, name: &str) -> usize {
+        if let Some(&place) = self.places.get(name) {
+            return place;
+        }
+        self.places.insert(name.to_owned(), self.all.len());
+        self.all.push(name.to_owned());
+        self.all.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Moment;
+    use crate::hash::Hash;
+    use crate::record::Digest;
+    use jiff::civil::date;
+
+    fn moment(text: &str) -> Moment {
+        Moment::read(text).unwrap().moment
+    }
+
+    fn stat(day: Date, conversation: &str, session: Option<&str>, records: u64) -> SessionStat {
+        let mut digest = Digest::default();
+        (0..records).for_each(|_| digest.add([1; 16]));
+        let (first, last) = (moment(&format!("{day}T09:30:00+01:00")), moment(&format!("{day}T10:45:00+01:00")));
+        let key = SessionKey { day, conversation: conversation.into(), session: session.map(Into::into) };
+        SessionStat { key, digest, states: 0, bytes: records * 100, first, last, captured: first, turn: 0 }
+    }
+
+    fn head(period: &str, session: Option<&SessionStat>, provisional: bool) -> Head {
+        Head {
+            period: period.parse().unwrap(),
+            version: 2,
+            session: session.map(|stat| stat.key.clone()),
+            recorded: moment("2026-03-01T03:00:00Z"),
+            source: Hash::of(b"x"),
+            log: None,
+            content: Hash::of(b"x"),
+            messages: 1,
+            states: 0,
+            by_hand: !provisional,
+            provisional,
+            importance: Importance::Ordinary,
+            headline_bytes: 20,
+            body_bytes: 200,
+        }
+    }
+
+    // P2, P3: every day in exactly one week, month and year, and what was said in them adds up
+    #[test]
+    fn every_layer_says_as_much_as_the_days_do() {
+        let sessions = [
+            stat(date(2025, 12, 30), "app", Some("s1"), 4),
+            stat(date(2026, 2, 13), "app", None, 2),
+            stat(date(2026, 2, 13), "trip", Some("s1"), 3),
+            stat(date(2026, 2, 14), "app", Some("s2"), 1),
+        ];
+        let heads = [
+            head("2026-02-13", None, true),
+            head("2026-02-13_session_01", Some(&sessions[1]), false),
+            head("2026-W07", None, false),
+            head("2025-12-30", None, true),
+        ];
+        let marks = BTreeMap::from([(date(2026, 2, 14), Importance::Dull)]);
+        let flagged = BTreeSet::from(["2026-02-13".parse().unwrap(), "2026-02".parse().unwrap()]);
+        let events = [(date(2026, 2, 13), 5), (date(2026, 2, 20), 1)];
+        let ground = Ground { sessions: &sessions, heads: &heads, events: &events, marks: &marks, flagged: &flagged };
+        let core = layers(ground, None, &[]);
+        // The week of 30 December 2025 is the first of 2026, and that of its January.
+        assert_eq!((core.origin.as_deref(), core.last.as_deref()), (Some("2025-12-29"), Some("2026-02-20")));
+        let day = core.layers.day.unwrap();
+        assert_eq!(day.period, ["2025-12-30", "2026-02-13", "2026-02-14", "2026-02-20"]);
+        assert_eq!((day.first, day.days), (vec![1, 46, 47, 53], vec![1; 4]));
+        assert_eq!((day.messages, day.bytes), (vec![4, 5, 1, 0], vec![400, 500, 100, 0]));
+        assert_eq!((day.sessions, day.events), (vec![1, 2, 1, 0], vec![0, 5, 0, 1]));
+        assert_eq!(day.pressed, [2, 3, 3, 0]);
+        assert_eq!(day.state, [PROVISIONAL, PROVISIONAL | FLAGGED, 0, 0]);
+        assert_eq!((day.importance, day.version), (vec![1, 1, 0, 1], vec![2, 2, 0, 0]));
+        assert_eq!((day.headline, day.body), (vec![20, 20, 0, 0], vec![200, 200, 0, 0]));
+        let (week, month, year) = (core.layers.week.unwrap(), core.layers.month.unwrap(), core.layers.year.unwrap());
+        assert_eq!(week.period, ["2026-W01", "2026-W07", "2026-W08"]);
+        assert_eq!((week.messages, week.days, week.first), (vec![4, 6, 0], vec![7; 3], vec![0, 42, 49]));
+        assert_eq!((week.state, week.pressed), (vec![0, BY_HAND, 0], vec![2, 3, 0]));
+        assert_eq!((month.period, month.messages, month.state), (vec!["2026-01".into(), "2026-02".into()], vec![4, 6], vec![0, FLAGGED]));
+        assert_eq!((year.period, year.messages, year.events), (vec!["2026".to_owned()], vec![10], vec![6]));
+        let session = core.layers.session.unwrap();
+        assert_eq!(session.layer.period, ["", "2026-02-13_session_01", "", ""]);
+        assert_eq!((session.layer.pressed, session.layer.messages), (vec![2, 3, 3, 3], vec![4, 2, 3, 1]));
+        assert_eq!(
+            (core.names, session.conversation, session.name),
+            (vec!["app".to_owned(), "s1".into(), "trip".into(), "s2".into()], vec![0, 0, 2, 0], vec![1, -1, 1, 3])
+        );
+        assert_eq!((session.from, session.to), (vec![570; 4], vec![645; 4]));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_told() {
+        let sessions = [stat(date(2026, 2, 13), "app", None, 2), stat(date(2026, 3, 13), "app", None, 2)];
+        let (marks, flagged) = (BTreeMap::new(), BTreeSet::new());
+        let ground = Ground { sessions: &sessions, heads: &[], events: &[], marks: &marks, flagged: &flagged };
+        let within = Days { first: date(2026, 3, 1), last: date(2026, 3, 31) };
+        let core = layers(ground, Some(within), &[Tier::Day, Tier::Year]);
+        assert_eq!(core.layers.day.unwrap().period, ["2026-03-13"]);
+        assert_eq!(core.layers.year.unwrap().period, ["2026"]);
+        assert!(core.layers.week.is_none() && core.layers.month.is_none() && core.layers.session.is_none());
+        let nothing = layers(Ground { sessions: &[], ..ground }, None, &[Tier::Day]);
+        assert_eq!((nothing.origin, nothing.layers.day), (None, Some(Layer::default())));
+    }
+}

@@ -1,0 +1,244 @@
+//! How a memory does: figures for a person who looks after it.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::cascade::coverage;
+use icecore_domain::event::{Kind, Priority};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::Entry;
+use icecore_domain::ledger::integrity::Finding;
+use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::summary::Head;
+use icecore_store::Error as StoreError;
+use jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+
+use crate::{Memory, Result};
+
+/// So many of the newest makings of summaries are looked at for figures.
+const FIGURED: usize = 10_000;
+/// So many names are told in a summary of what was found.
+const FACETS: usize = 100;
+/// How much of the run log is looked at.
+const TAIL_BYTES: u64 = 1024 * 1024;
+
+/// What a day's runs came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Summaries that were made.
+    pub runs: usize,
+    /// Drafts that were refused.
+    pub refused: usize,
+    /// Bytes of their sources.
+    pub bytes_in: u64,
+    /// Bytes of their texts.
+    pub bytes_out: u64,
+    /// How long it took.
+    pub millis: u64,
+    /// Tokens that went to models, for whatever.
+    pub tokens_in: u64,
+    /// Tokens that came back.
+    pub tokens_out: u64,
+    /// How often a model was asked.
+    pub asked: usize,
+}
+
+/// A job that ran.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobRan {
+    /// When.
+    pub ts: String,
+    /// Which.
+    pub job: String,
+    /// For which date.
+    pub date: String,
+}
+
+/// Whether what was said is covered by what was pressed.
+#[derive(Debug, Serialize)]
+pub struct Coverage {
+    /// Whether every record lies where it should.
+    pub ok: bool,
+    /// Sessions that have records.
+    pub sessions: usize,
+    /// Summaries, of every tier the newest versions.
+    pub summaries: usize,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
+/// Which standing of events is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Status {
+    /// Those that hold.
+    #[default]
+    Active,
+    /// All of them.
+    Any,
+    /// Those with that word for their standing.
+    Is(&'static str),
+    /// Those that wait for confirmation.
+    Quarantined,
+}
+
+/// A part of the ledger, and what all of it comes to.
+#[derive(Debug, Serialize)]
+pub struct LedgerPage {
+    /// The events, the newest first.
+    pub events: Vec<Entry>,
+    /// Those of them that wait for confirmation.
+    pub waiting: Vec<EventId>,
+    /// How many there are of them.
+    pub total: usize,
+    /// From which on these are.
+    pub offset: usize,
+    /// What they are and could be, counted: each by what the other filters let through.
+    pub facets: Facets,
+}
+
+/// A name, and how many have it.
+#[derive(Debug, Serialize)]
+pub struct Counted {
+    /// The name.
+    pub name: String,
+    /// How many.
+    pub count: usize,
+}
+
+/// Counts by name, most first.
+fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Counted> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let mut counts: Vec<Counted> = counts.into_iter().map(|(name, count)| Counted { name: name.to_owned(), count }).collect();
+    counts.sort_by_key(|counted| std::cmp::Reverse(counted.count));
+    counts
+}
+
+/// Events, counted.
+#[derive(Debug, Serialize)]
+pub struct Facets {
+    /// By type.
+    #[serde(rename = "type")]
+    pub kinds: Vec<Counted>,
+    /// By priority.
+    pub priority: Vec<Counted>,
+    /// By standing.
+    pub status: Vec<Counted>,
+    /// By what they are about, the most frequent.
+    pub entity: Vec<Counted>,
+    /// By label, the most frequent.
+    pub tag: Vec<Counted>,
+}
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+impl Memory {
+    /// What the runs of each of these days came to; days without any are left out.
+    pub async fn figures(&self, days: Days) -> Result<BTreeMap<Date, Figures>> {
+        let mut all: BTreeMap<Date, Figures> = BTreeMap::new();
+        for run in self.runs(FIGURED).await? {
+            let Some(day) = Moment::read(&run.ts).map(|read| read.moment.day()).filter(|day| days.contains(*day)) else { continue };
+            let figures = all.entry(day).or_default();
+            figures.refused += usize::from(run.refused);
+            figures.runs += usize::from(!run.refused);
+            figures.bytes_in += run.bytes_in;
+            figures.bytes_out += run.bytes_out;
+            figures.millis += run.millis;
+        }
+        for place in self.store.documents("memory/spend").await? {
+            let day = place.name().strip_suffix(".jsonl").and_then(|name| name.parse::<Date>().ok());
+            let Some(day) = day.filter(|day| days.contains(*day)) else { continue };
+            let spent = self.spent(day).await?;
+            let figures = all.entry(day).or_default();
+            (figures.tokens_in, figures.tokens_out, figures.asked) = (spent.tokens_in, spent.tokens_out, spent.asked);
+        }
+        Ok(all)
+    }
+
+    /// The jobs that ran, the newest first.
+    pub async fn jobs_ran(&self, most: usize) -> Result<Vec<JobRan>> {
+        let (text, _) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
+        let mut ran: Vec<JobRan> = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        ran.reverse();
+        ran.truncate(most);
+        Ok(ran)
+    }
+
+    /// Whether what was said is covered by what was pressed.
+    pub async fn coverage(&self) -> Result<Coverage> {
+        let known = self.known(false).await?;
+        let heads: Vec<Head> = known.heads.all().cloned().collect();
+        let findings = coverage::examine(&known, &heads);
+        let ok = !findings.iter().any(|finding| finding.fails);
+        Ok(Coverage { ok, sessions: known.sessions.len(), summaries: heads.len(), findings })
+    }
+
+    /// Events page by page, the newest first. Each count is of what the other filters let through, so that it says what a change of its own
+    /// would give.
+    pub async fn ledger_page(&self, which: EventQuery, status: Status, acts: bool, offset: usize, limit: usize) -> Result<LedgerPage> {
+        let wide = EventQuery {
+            standing: Wanted::Any,
+            kinds: Vec::new(),
+            priorities: Vec::new(),
+            entity: None,
+            tags: Vec::new(),
+            limit: None,
+            ..which.clone()
+        };
+        let mut found = self.events(&wide).await?;
+        found.retain(|entry| acts || entry.event.is_statement());
+        let stands = |entry: &Entry| match status {
+            Status::Any => true,
+            Status::Active => entry.standing.is_active(),
+            Status::Quarantined => entry.standing.is_active() && entry.is_quarantined(),
+            Status::Is(word) => entry.standing.word() == word,
+        };
+        let passes = |entry: &Entry, but: Filter| {
+            let event = &entry.event;
+            (but == Filter::Kind || which.kinds.is_empty() || which.kinds.contains(&event.kind))
+                && (but == Filter::Priority || which.priorities.is_empty() || which.priorities.contains(&event.priority))
+                && (but == Filter::Entity || which.entity.as_ref().is_none_or(|entity| event.entity.as_ref() == Some(entity)))
+                && which.tags.iter().all(|tag| event.tags.contains(tag))
+                && (but == Filter::Status || stands(entry))
+        };
+        let but = |filter: Filter| found.iter().filter(move |entry| passes(entry, filter));
+        let words = |list: Vec<&'static str>, filter: Filter, of: &dyn Fn(&Entry) -> &'static str| -> Vec<Counted> {
+            let count = |word: &str| but(filter).filter(|entry| of(entry) == word).count();
+            let all = list.into_iter().map(|word| Counted { name: word.to_owned(), count: count(word) });
+            all.filter(|counted| counted.count > 0).collect()
+        };
+        let mut facets = Facets {
+            kinds: words(Kind::ALL.iter().map(|kind| kind.word()).collect(), Filter::Kind, &|entry| entry.event.kind.word()),
+            priority: words(Priority::ALL.iter().map(|priority| priority.word()).collect(), Filter::Priority, &|entry| {
+                entry.event.priority.word()
+            }),
+            status: words(vec!["active", "superseded", "closed", "retracted"], Filter::Status, &|entry| entry.standing.word()),
+            entity: counted(but(Filter::Entity).filter_map(|entry| entry.event.entity.as_deref())),
+            // Several labels narrow down together, so that each counts within what is there.
+            tag: counted(but(Filter::None).flat_map(|entry| entry.event.tags.iter().map(String::as_str))),
+        };
+        facets.entity.truncate(FACETS);
+        facets.tag.truncate(FACETS);
+        let total = but(Filter::None).count();
+        let events: Vec<Entry> = found.iter().rev().filter(|entry| passes(entry, Filter::None)).skip(offset).take(limit).cloned().collect();
+        let waiting =
+            events.iter().filter(|entry| entry.standing.is_active() && entry.is_quarantined()).map(|entry| entry.event.id).collect();
+        Ok(LedgerPage { events, waiting, total, offset, facets })
+    }
+}
+
+/// A filter that is left out when what it could give is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filter {
+    None,
+    Kind,
+    Priority,
+    Entity,
+    Status,
+}

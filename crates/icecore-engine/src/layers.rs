@@ -1,0 +1,328 @@
+//! Looking at the whole of a memory: its layers, one of them with what it was made from, and the words below.
+
+use icecore_domain::budget::LeftOut;
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::cascade::layers::{self, Core, Ground, Layer};
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::record::Record;
+use icecore_domain::summary::{Cost, Importance, Period, Similar, Summary, SummaryQuery, Tier};
+use icecore_domain::{calendar, page};
+use jiff::ToSpan;
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::{Error, Memory, Result};
+
+/// One period, with what it came to and what lies below it.
+#[derive(Debug, Serialize)]
+pub struct Node {
+    /// Which.
+    pub period: Period,
+    /// Its tier.
+    pub tier: Tier,
+    /// What a person calls it.
+    pub title: String,
+    /// Its first day.
+    pub first: String,
+    /// Its last day.
+    pub last: String,
+    /// The period above it, if there is one.
+    pub parent: Option<Period>,
+    /// Which version its summary is; 0 if there is none.
+    pub version: u32,
+    /// Who made it.
+    pub made_by: Option<String>,
+    /// When.
+    pub created_at: Option<Moment>,
+    /// To be replaced as soon as a model can.
+    pub provisional: bool,
+    /// A draft of it was refused and waits for a person.
+    pub flagged: bool,
+    /// How much it deserves.
+    pub importance: Importance,
+    /// How many records it covers.
+    pub messages: u64,
+    /// Bytes of what was said.
+    pub bytes: u64,
+    /// How many events were recorded in it.
+    pub events: usize,
+    /// What it came to: the headline, then the body line by line.
+    pub lines: Vec<NodeLine>,
+    /// What had to be left out of it.
+    pub left_out: Vec<LeftOut>,
+    /// An earlier one like it.
+    pub similar: Option<Similar>,
+    /// What making it took.
+    pub cost: Option<Cost>,
+    /// The file that shows it.
+    pub path: String,
+    /// The log of its day, if there is one.
+    pub log: Option<String>,
+    /// What lies below it, in the order of time.
+    pub children: Vec<Child>,
+}
+
+/// A line of a summary.
+#[derive(Debug, Serialize)]
+pub struct NodeLine {
+    /// Its number; 0 is the headline.
+    pub n: usize,
+    /// What it says.
+    pub text: String,
+    /// Events that it names.
+    pub events: Vec<EventId>,
+}
+
+/// What lies below a period.
+#[derive(Debug, Serialize)]
+pub struct Child {
+    /// Its name; none for a session that was not pressed yet.
+    pub period: Option<String>,
+    /// Its tier.
+    pub tier: Tier,
+    /// Its first day.
+    pub first: String,
+    /// Its last day.
+    pub last: String,
+    /// What it came to; empty if it was not pressed yet.
+    pub headline: String,
+    /// Which version that is; 0 if there is none.
+    pub version: u32,
+    /// To be replaced as soon as a model can.
+    pub provisional: bool,
+    /// A draft of it was refused and waits for a person.
+    pub flagged: bool,
+    /// How much it deserves.
+    pub importance: Importance,
+    /// How many records it covers.
+    pub messages: u64,
+    /// Bytes of what was said.
+    pub bytes: u64,
+    /// The conversation of a session.
+    pub conversation: Option<String>,
+    /// What the session is called within it.
+    pub session: Option<String>,
+    /// When a session began, in minutes of its day.
+    pub from: Option<u16>,
+    /// When it ended.
+    pub to: Option<u16>,
+}
+
+/// What a period is called and came to, in short.
+#[derive(Debug, Serialize)]
+pub struct Headline {
+    /// Which.
+    pub period: Period,
+    /// What it came to.
+    pub headline: String,
+}
+
+/// So many days are few.
+const FEW_DAYS: usize = 62;
+
+fn below(tier: Tier) -> Option<Tier> {
+    match tier {
+        Tier::Year => Some(Tier::Month),
+        Tier::Month => Some(Tier::Week),
+        Tier::Week => Some(Tier::Day),
+        Tier::Day => Some(Tier::Session),
+        Tier::Session => None,
+    }
+}
+
+fn above(period: Period) -> Option<Period> {
+    let day = match period {
+        // A month belongs to the year it is named after, whatever the first of its weeks is.
+        Period::Month(month) => return Some(Period::Year(month.year())),
+        Period::Year(_) => return None,
+        Period::Session { day, .. } => return Some(Period::Day(day)),
+        Period::Day(day) => day,
+        Period::Week(week) => week.thursday(),
+    };
+    Period::covering(if period.tier() == Tier::Day { Tier::Week } else { Tier::Month }, day)
+}
+
+fn importance(code: u8) -> Importance {
+    match code {
+        0 => Importance::Dull,
+        1 => Importance::Ordinary,
+        _ => Importance::Important,
+    }
+}
+
+/// The lines of a summary: the headline, then whatever of the body is not blank.
+fn lines_of(summary: &Summary) -> Vec<NodeLine> {
+    let body = summary.body.lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
+    let all = std::iter::once(summary.headline.trim()).chain(body);
+    all.enumerate().map(|(n, text)| NodeLine { n, text: text.to_owned(), events: page::ids(text) }).collect()
+}
+
+fn at<T: Copy + Default>(column: &[T], place: usize) -> T {
+    column.get(place).copied().unwrap_or_default()
+}
+
+impl Memory {
+    /// The whole time of this memory, or what of it touches these days, as layers of these tiers; without any, of all.
+    pub async fn layers(&self, within: Option<Days>, tiers: &[Tier]) -> Result<Core> {
+        let until = self.horizon();
+        let (heads, _) = self.store.heads(&SummaryQuery::default().as_of(until)).await?;
+        // A few days are looked at one by one; of a long time, which may have no end, everything is known at once.
+        let few = within.filter(|within| within.len() <= FEW_DAYS);
+        let mut sessions = self.store.sessions(few).await?;
+        sessions
+            .retain(|stat| within.is_none_or(|within| within.contains(stat.key.day)) && until.is_none_or(|until| stat.first.at() <= until));
+        let mut events = self.store.event_days().await?;
+        events.retain(|(day, _)| within.is_none_or(|within| within.contains(*day)) && until.is_none_or(|_| *day <= self.now().day()));
+        let heads = match within {
+            None => heads,
+            Some(within) => {
+                let touches = |span: Days| span.first <= within.last && span.last >= within.first;
+                heads.into_iter().filter(|head| touches(head.period.days())).collect()
+            }
+        };
+        let (marks, flagged) = (self.marks().await?, self.flagged().await?);
+        let ground = Ground { sessions: &sessions, heads: &heads, events: &events, marks: &marks, flagged: &flagged };
+        Ok(layers::layers(ground, within, tiers))
+    }
+
+    /// What periods of a tier came to, those that begin in these days, in the order of time; the latest if there are more than `most`.
+    pub async fn headlines(&self, tier: Tier, within: Option<Days>, most: usize) -> Result<Vec<Headline>> {
+        let query = SummaryQuery { tiers: vec![tier], days: within, until: self.horizon(), latest: Some(most) };
+        let found = self.store.summaries(&query).await?;
+        Ok(found.into_iter().map(|summary| Headline { period: summary.period, headline: summary.headline }).collect())
+    }
+
+    /// One period, with what lies below it. Nothing, if nothing was said or pressed in it.
+    pub async fn node(&self, period: Period) -> Result<Node> {
+        let days = period.days();
+        let summary = self.newest_summary(period).await?;
+        let child = below(period.tier());
+        let tiers: Vec<Tier> = [Some(period.tier()), child].into_iter().flatten().collect();
+        let core = self.layers(Some(days), &tiers).await?;
+        let origin = core.origin.as_deref().and_then(|origin| origin.parse::<Date>().ok()).unwrap_or(days.first);
+        let name = period.to_string();
+        let own = |layer: Option<&Layer>| {
+            let layer = layer?;
+            let place = layer.period.iter().position(|known| *known == name)?;
+            Some((at(&layer.messages, place), at(&layer.bytes, place), at(&layer.events, place), at(&layer.importance, place)))
+        };
+        let shelf = &core.layers;
+        let sessions = shelf.session.as_ref().map(|session| &session.layer);
+        let layer_of = |tier: Tier| match tier {
+            Tier::Year => shelf.year.as_ref(),
+            Tier::Month => shelf.month.as_ref(),
+            Tier::Week => shelf.week.as_ref(),
+            Tier::Day => shelf.day.as_ref(),
+            Tier::Session => sessions,
+        };
+        let figures = own(layer_of(period.tier()));
+        if figures.is_none() && summary.is_none() {
+            return Err(Error::Nothing(format!("nothing was said or pressed in {period}")));
+        }
+        let (messages, bytes, events, weight) = figures.unwrap_or((summary.as_ref().map_or(0, |summary| summary.messages), 0, 0, 1));
+        let children = match child {
+            Some(tier) => self.lower(tier, days, origin, &core, layer_of(tier)).await?,
+            None => Vec::new(),
+        };
+        let log = match period {
+            Period::Day(day) if self.store.length(&DocPath::log(day)).await? > 0 => Some(DocPath::log(day).to_string()),
+            _ => None,
+        };
+        let flagged = self.flagged().await?.contains(&period);
+        Ok(Node {
+            period,
+            tier: period.tier(),
+            title: period.title(),
+            first: days.first.to_string(),
+            last: days.last.to_string(),
+            parent: above(period),
+            version: summary.as_ref().map_or(0, |summary| summary.version),
+            made_by: summary.as_ref().map(|summary| summary.maker.to_string()),
+            created_at: summary.as_ref().map(|summary| summary.recorded),
+            provisional: summary.as_ref().is_some_and(|summary| summary.provisional),
+            flagged,
+            importance: importance(weight),
+            messages,
+            bytes,
+            events,
+            lines: summary.as_ref().map_or_else(Vec::new, lines_of),
+            left_out: summary.as_ref().map_or_else(Vec::new, |summary| summary.left_out.clone()),
+            similar: summary.as_ref().and_then(|summary| summary.similar.clone()),
+            cost: summary.as_ref().map(|summary| summary.cost),
+            path: period.path().to_string(),
+            log,
+            children,
+        })
+    }
+
+    async fn lower(&self, tier: Tier, days: Days, origin: Date, core: &Core, layer: Option<&Layer>) -> Result<Vec<Child>> {
+        let Some(layer) = layer else { return Ok(Vec::new()) };
+        let said = self.store.summaries(&SummaryQuery::within(tier, days).as_of(self.horizon())).await?;
+        let headline = |period: &str| {
+            let found = said.iter().find(|summary| summary.period.to_string() == period);
+            found.map_or_else(String::new, |summary| summary.headline.clone())
+        };
+        let sessions = core.layers.session.as_ref().filter(|_| tier == Tier::Session);
+        let day = |offset: i64| origin.checked_add(offset.days()).unwrap_or(origin).to_string();
+        let named = |place: i64| usize::try_from(place).ok().and_then(|place| core.names.get(place)).cloned();
+        let mut children = Vec::new();
+        for (place, period) in layer.period.iter().enumerate() {
+            let first = at(&layer.first, place);
+            let state = at(&layer.state, place);
+            let last = first + i64::try_from(at(&layer.days, place)).unwrap_or(1) - 1;
+            children.push(Child {
+                period: Some(period.clone()).filter(|period| !period.is_empty()),
+                tier,
+                first: day(first),
+                last: day(last),
+                headline: headline(period),
+                version: at(&layer.version, place),
+                provisional: state & layers::PROVISIONAL > 0,
+                flagged: state & layers::FLAGGED > 0,
+                importance: importance(at(&layer.importance, place)),
+                messages: at(&layer.messages, place),
+                bytes: at(&layer.bytes, place),
+                conversation: sessions.and_then(|layer| named(i64::try_from(at(&layer.conversation, place)).unwrap_or(-1))),
+                session: sessions.and_then(|layer| named(at(&layer.name, place))),
+                from: sessions.map(|layer| at(&layer.from, place)),
+                to: sessions.map(|layer| at(&layer.to, place)),
+            });
+        }
+        children.sort_by_key(|child| (child.first.clone(), child.from));
+        Ok(children)
+    }
+
+    /// The words of a session, a day or a week, in the order they were said.
+    pub async fn words_of(&self, period: Period, conversation: Option<&str>, session: Option<&str>) -> Result<Vec<Record>> {
+        if matches!(period.tier(), Tier::Month | Tier::Year) {
+            return Err(Error::Unclear(format!("{period} is too long to be read word for word; ask for a week, a day or a session")));
+        }
+        let mut records = self.store.records(period.days()).await?;
+        let until = self.horizon();
+        records.retain(|record| until.is_none_or(|until| record.ts.at() <= until));
+        if period.tier() == Tier::Session {
+            let key = self.newest_summary(period).await?.and_then(|summary| summary.session);
+            let key = key.ok_or_else(|| Error::Nothing(format!("there is no session {period}")))?;
+            records.retain(|record| record.session_key() == key);
+        }
+        records.retain(|record| {
+            conversation.is_none_or(|wanted| record.conversation == wanted)
+                && session.is_none_or(|wanted| record.session.as_deref().unwrap_or_default() == wanted)
+        });
+        Ok(records)
+    }
+
+    /// The line of a summary that has that number; 0 is the headline.
+    pub async fn line_of(&self, period: Period, n: usize) -> Result<String> {
+        let summary = self.newest_summary(period).await?;
+        let summary = summary.ok_or_else(|| Error::Nothing(format!("nothing has been pressed of {period} yet")))?;
+        let line = lines_of(&summary).into_iter().nth(n);
+        line.map(|line| line.text).ok_or_else(|| Error::Nothing(format!("{period} has no line {n}")))
+    }
+
+    /// How old something is on this day, in days.
+    pub fn age_days(&self, day: Date) -> i64 {
+        calendar::days_between(day, self.now().day())
+    }
+}

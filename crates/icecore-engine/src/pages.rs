@@ -1,0 +1,231 @@
+//! Pages as a person looks at them and changes them: what there is, what one says, what it once said, and saving another text.
+//!
+//! A saved text goes the way of every edit: what it says enters the ledger, and the page is written again from all there is.
+
+use std::collections::{BTreeSet, HashMap};
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::converse::artifact;
+use icecore_domain::hash::Hash;
+use icecore_domain::id::EventId;
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::Entry;
+use icecore_domain::ledger::decay::{self, Freshness};
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::page::edit::MAX_PAGE_BYTES;
+use icecore_domain::page::{self, KNOWLEDGE, PageKey};
+use icecore_domain::plain;
+use icecore_store::{Error as StoreError, Snapshot};
+use serde::Serialize;
+
+use crate::curate::Curated;
+use crate::{Error, Memory, Result, Secrets};
+
+/// A page in a list.
+#[derive(Debug, Serialize)]
+pub struct PageLine {
+    /// Where it stands.
+    pub path: String,
+    /// Its kind, by its folder.
+    pub kind: &'static str,
+    /// Its name in the file system.
+    pub slug: String,
+    /// What it is called.
+    pub title: String,
+    /// How long it is.
+    pub bytes: u64,
+    /// When it was last written.
+    pub changed_at: Moment,
+    /// Whether somebody has changed it since it was last taken into the ledger.
+    pub edited: bool,
+    /// How many statements on it hold.
+    pub statements: usize,
+    /// How many of them were said or confirmed not long ago.
+    pub fresh: usize,
+    /// How many were not.
+    pub stale: usize,
+    /// How many packs have stopped to say.
+    pub dropped: usize,
+    /// When something on it was last said to hold.
+    pub verified: Option<Moment>,
+}
+
+/// A page with its text.
+#[derive(Debug, Serialize)]
+pub struct PageTold {
+    /// What the list says of it.
+    #[serde(flatten)]
+    pub line: PageLine,
+    /// Its Markdown.
+    pub text: String,
+    /// The hash of it, to be sent along with another text.
+    pub hash: String,
+    /// The events that stand on it.
+    pub events: Vec<PageEvent>,
+}
+
+/// An event that stands on a page.
+#[derive(Debug, Serialize)]
+pub struct PageEvent {
+    /// How far it can still be relied on.
+    pub freshness: Freshness,
+    /// The event.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+/// What became of a text that was saved.
+#[derive(Debug, Serialize)]
+pub struct PageSaved {
+    /// The page.
+    pub path: String,
+    /// What it says now: written again from all there is.
+    pub text: String,
+    /// The hash of that.
+    pub hash: String,
+    /// Events that came of it.
+    pub learnt: Vec<EventId>,
+    /// Whether it stays as it was sent, because something in it could not be taken over.
+    pub held: bool,
+    /// What could not be taken over, and why.
+    pub complaints: Vec<String>,
+    /// Secrets that were replaced, by kind.
+    pub secrets: Secrets,
+}
+
+fn title(text: &str, key: &PageKey) -> String {
+    let first = text.lines().find_map(|line| line.strip_prefix("# "));
+    first.map_or_else(|| key.slug.clone(), |title| plain::one_line(title.trim()))
+}
+
+impl Memory {
+    /// Every page, by kind and name.
+    pub async fn pages(&self) -> Result<Vec<PageLine>> {
+        self.told_pages(None).await.map(|pages| pages.into_iter().map(|(line, ..)| line).collect())
+    }
+
+    async fn told_pages(&self, only: Option<&PageKey>) -> Result<Vec<(PageLine, String, Vec<Entry>)>> {
+        let looked = self.store.looks(KNOWLEDGE).await?;
+        let mut found = Vec::new();
+        for look in looked {
+            let Some(key) = PageKey::of_path(&look.path).filter(|key| only.is_none_or(|only| only == key)) else { continue };
+            let text = self.store.document(&look.path).await?.unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            found.push((key, look, page::ids(&text), text));
+        }
+        let places: Vec<DocPath> = found.iter().map(|(_, look, ..)| look.path.clone()).collect();
+        let unseen: BTreeSet<DocPath> = self.store.unseen(&places).await?.into_iter().map(|(place, _)| place).collect();
+        let ids: Vec<EventId> = found.iter().flat_map(|(_, _, ids, _)| ids.iter().copied()).collect::<BTreeSet<_>>().into_iter().collect();
+        let known = if ids.is_empty() { Vec::new() } else { self.store.events(&EventQuery::these(&ids)).await?.entries };
+        let mut known: HashMap<EventId, Entry> = known.into_iter().map(|entry| (entry.event.id, entry)).collect();
+        if known.len() < ids.len() {
+            // What has left the ledger still stands on its page.
+            let gone: Vec<EventId> = ids.iter().copied().filter(|id| !known.contains_key(id)).collect();
+            known.extend(self.anywhere(&gone).await?.into_iter().map(|entry| (entry.event.id, entry)));
+        }
+        let (today, ages) = (self.now().day(), self.policy().decay.ages());
+        let mut pages = Vec::new();
+        for (key, look, ids, text) in found {
+            let entries: Vec<Entry> = ids.iter().filter_map(|id| known.get(id).cloned()).collect();
+            let held: Vec<&Entry> = entries.iter().filter(|entry| entry.standing.is_active() && entry.event.is_statement()).collect();
+            let of = |wanted: Freshness| held.iter().filter(|entry| decay::freshness(entry, today, ages) == wanted).count();
+            let line = PageLine {
+                kind: key.kind.word(),
+                title: title(&text, &key),
+                bytes: look.bytes,
+                changed_at: self.zone.moment(look.changed),
+                edited: unseen.contains(&look.path),
+                statements: held.len(),
+                fresh: of(Freshness::Fresh),
+                stale: of(Freshness::Stale),
+                dropped: of(Freshness::Dropped),
+                verified: held.iter().map(|entry| entry.verified).max(),
+                path: look.path.to_string(),
+                slug: key.slug,
+            };
+            pages.push((line, text, entries));
+        }
+        Ok(pages)
+    }
+
+    /// One page with its text.
+    pub async fn page(&self, key: &PageKey) -> Result<PageTold> {
+        let found = self.told_pages(Some(key)).await?.pop();
+        let (line, text, events) = found.ok_or_else(|| Error::Nothing(format!("there is no page {}", key.path())))?;
+        let (today, ages) = (self.now().day(), self.policy().decay.ages());
+        let fresh = |entry: Entry| PageEvent { freshness: decay::freshness(&entry, today, ages), entry };
+        let events = events.into_iter().map(fresh).collect();
+        Ok(PageTold { line, hash: Hash::of(text.as_bytes()).to_string(), text, events })
+    }
+
+    /// Saves a person's text of a page, if it is still what they read (`read`; none if there was none), and takes what it says into the
+    /// ledger at once.
+    pub async fn edit_page(&self, key: &PageKey, text: &str, read: Option<&str>) -> Result<PageSaved> {
+        if text.len() > MAX_PAGE_BYTES {
+            return Err(Error::TooMuch(format!("a page has at most {MAX_PAGE_BYTES} bytes, this one has {}", text.len())));
+        }
+        // Not while a night is at the pages.
+        let _alone = self.claim_night().await?;
+        if self.looks_back().await? {
+            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can be edited".into()));
+        }
+        self.renew_tombstones().await?;
+        let place = key.path();
+        let mut curated = Curated::default();
+        // What somebody else wrote into it meanwhile is no part of this edit, and is not lost by it.
+        let known = self.store.document(&place).await?;
+        let hash = known.as_deref().map(|bytes| Hash::of(bytes).to_string());
+        if hash.as_deref() != read {
+            return Err(StoreError::Moved { what: place.to_string() }.into());
+        }
+        match &known {
+            Some(bytes) if bytes == text.as_bytes() => {}
+            Some(bytes) => self.store.swap(&place, text.as_bytes(), bytes.len() as u64).await?,
+            None => self.store.put(&place, text.as_bytes()).await?,
+        }
+        let held = self.adopt_one(key, &mut curated).await?;
+        self.refresh_loops().await?;
+        let text = String::from_utf8_lossy(&self.store.document(&place).await?.unwrap_or_default()).into_owned();
+        Ok(PageSaved {
+            path: place.to_string(),
+            hash: Hash::of(text.as_bytes()).to_string(),
+            text,
+            learnt: curated.learnt,
+            held,
+            complaints: curated.complaints,
+            secrets: curated.secrets,
+        })
+    }
+
+    /// The snapshots that changed a page, newest first.
+    pub async fn page_versions(&self, key: &PageKey, most: usize) -> Result<Vec<Snapshot>> {
+        Ok(self.history.versions(&key.path(), most).await?)
+    }
+
+    /// A page as it was in a snapshot; `now` is what it is.
+    pub async fn page_then(&self, key: &PageKey, id: &str) -> Result<String> {
+        let place = key.path();
+        let bytes = if id == "now" { self.store.document(&place).await? } else { self.history.version(id, &place).await? };
+        let bytes = bytes.ok_or_else(|| Error::Nothing(format!("there was no {place} in {}", plain::one_line(id))))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// How a page differs between two snapshots; `now` is what it is.
+    pub async fn page_diff(&self, key: &PageKey, from: &str, to: &str) -> Result<String> {
+        let (old, new) = (self.page_then(key, from).await?, self.page_then(key, to).await?);
+        let short = |id: &str| id.get(..12).unwrap_or(id).to_owned();
+        Ok(artifact::diff(&old, &new, &short(from), &short(to)))
+    }
+
+    /// The reports of the nights, newest first.
+    pub async fn reports(&self) -> Result<Vec<(String, DocPath, u64)>> {
+        let mut found = Vec::new();
+        for (path, bytes) in self.store.sizes(icecore_domain::layout::REPORTS).await? {
+            if let Some(day) = path.name().strip_suffix(".md").filter(|name| name.parse::<jiff::civil::Date>().is_ok()) {
+                found.push((day.to_owned(), path.clone(), bytes));
+            }
+        }
+        found.sort_by(|a, b| b.0.cmp(&a.0));
+        Ok(found)
+    }
+}

@@ -1,0 +1,84 @@
+//! The pulse: what a memory looks like from outside, cheaply, so that whoever watches it knows what to read again.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::calendar::Days;
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::page::KNOWLEDGE;
+use icecore_domain::record::Captured;
+use icecore_store::Error as StoreError;
+use jiff::ToSpan;
+use serde::Serialize;
+
+use crate::converse::files_of;
+use crate::{Memory, Result};
+
+/// So many of the conversations that were spoken in last are watched.
+const CONVERSATIONS: usize = 64;
+
+/// Something that can change.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Thing {
+    /// `ledger`, `conversation`, `summaries`, `runs`, `reviews`, `knowledge`, `messages`, `logs` or `config`.
+    pub what: &'static str,
+    /// Which conversation, page or day, where there are several.
+    pub name: Option<String>,
+}
+
+/// What everything looked like at some moment.
+pub type Pulse = BTreeMap<Thing, String>;
+
+fn path(text: &str) -> Result<DocPath> {
+    Ok(text.parse().map_err(StoreError::Path)?)
+}
+
+impl Memory {
+    /// What everything looks like now. Only what people and chats touch: of the past, nothing changes by itself.
+    pub async fn pulse(&self) -> Result<Pulse> {
+        let today = self.now().day();
+        let days: Vec<_> = [Some(today), today.checked_sub(1.day()).ok()].into_iter().flatten().collect();
+        let mut watched: Vec<(Thing, DocPath)> = Vec::new();
+        let plain = |what| Thing { what, name: None };
+        for (what, place) in [
+            ("ledger", layout::LEDGER),
+            ("summaries", layout::SUMMARIES),
+            ("runs", layout::RUNS),
+            ("reviews", layout::REVIEW),
+            ("config", layout::CONFIG),
+        ] {
+            watched.push((plain(what), path(place)?));
+        }
+        for &day in &days {
+            let name = Some(day.to_string());
+            watched.push((Thing { what: "logs", name: name.clone() }, DocPath::log(day)));
+            watched.push((Thing { what: "messages", name }, DocPath::records(Captured::Message, day)));
+        }
+        let span = Days { first: days.last().copied().unwrap_or(today), last: today };
+        let mut spoken = self.store.sessions(Some(span)).await?;
+        spoken.sort_by_key(|stat| std::cmp::Reverse(stat.last));
+        let mut pulse = Pulse::new();
+        for stat in spoken.iter().take(CONVERSATIONS) {
+            let thing = Thing { what: "conversation", name: Some(stat.key.conversation.clone()) };
+            pulse.entry(thing.clone()).or_default().push_str(&format!("{} ", stat.digest.records));
+            for place in files_of(&stat.key.conversation) {
+                watched.push((thing.clone(), path(&place)?));
+            }
+        }
+        for look in self.store.looks(KNOWLEDGE).await? {
+            pulse.insert(Thing { what: "knowledge", name: Some(look.path.to_string()) }, look.stamp.0);
+        }
+        let places: Vec<DocPath> = watched.iter().map(|(_, place)| place.clone()).collect();
+        for ((thing, _), stamp) in watched.into_iter().zip(self.store.stamps(&places).await?) {
+            pulse.entry(thing).or_default().push_str(&stamp.map_or_else(String::new, |stamp| format!("{} ", stamp.0)));
+        }
+        Ok(pulse)
+    }
+}
+
+/// What is not in one as it is in the other.
+pub fn changed(before: &Pulse, after: &Pulse) -> Vec<Thing> {
+    let new = after.iter().filter(|(thing, stamp)| before.get(thing) != Some(stamp)).map(|(thing, _)| thing.clone());
+    let gone = before.keys().filter(|thing| !after.contains_key(thing)).cloned();
+    // That a conversation is not among the last any more, or a day is over, is no change of it.
+    new.chain(gone.filter(|thing| thing.what == "knowledge")).collect()
+}

@@ -1,0 +1,254 @@
+//! Looking after a vault: snapshots and the way back, checks and repairs, settings, pauses, other machines, models.
+
+use icecore_domain::pause::{self, Reach};
+use icecore_engine::config;
+use serde_json::json;
+
+use super::call::{Answer, Call, Given, wrong};
+use super::route::{Body, Doing, Field, Form, Route, Whose};
+use crate::error::{Exit, Stop};
+use crate::told;
+
+const GROUP: &str = "Care";
+/// Snapshots of one answer, if nobody says how many.
+const SNAPSHOTS: usize = 1_000;
+/// The most snapshots of one answer.
+const MOST_SNAPSHOTS: usize = 10_000;
+/// What sessions were given, if nobody says how many.
+const INJECTED: usize = 5;
+/// The most of that.
+const MOST_INJECTED: usize = 1_000;
+const REACH: &[Field] =
+    &[Field::text("session", "Only this session; `last` is the one that was heard of last"), Field::text("project", "Only this project")];
+
+/// The routes that look after a vault.
+pub const ROUTES: &[Route] = &[
+    Route::get("/api/snapshots", GROUP, "The states that one can go back to, newest first", "Snapshots", snapshots)
+        .query(&[Field::new("limit", Form::Between(1, MOST_SNAPSHOTS), "How many; 1000 if not given")])
+        .example("/api/snapshots?limit=5", None),
+    Route::post("/api/snapshots", GROUP, "Keep the state as it is; null if nothing changed since the last time", "SnapshotMade", snapshot)
+        .body(Body::One(&[Field::text("note", "Why")]))
+        .example("/api/snapshots", Some(r#"{"note":"before the migration"}"#)),
+    Route::post(
+        "/api/undo",
+        GROUP,
+        "Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back",
+        "UndoneOrNot",
+        undo,
+    )
+    .body(Body::One(&[Field::text("to", "The snapshot; the last one if not given")]))
+    .example("/api/undo", Some("{}")),
+    Route::post("/api/doctor", GROUP, "Say what is wrong; with `fix`, mend what can be mended without losing anything", "Doctor", doctor)
+        .body(Body::One(&[Field::new("fix", Form::Yes, "Mend it")]))
+        .example("/api/doctor", Some("{}")),
+    Route::post("/api/reindex", GROUP, "Make everything derived anew from the files", "Reindexed", reindex)
+        .body(Body::One(&[Field::new("words", Form::Yes, "Leave out what takes longest: the vectors by which meanings are compared")]))
+        .example("/api/reindex", Some(r#"{"words":true}"#)),
+    Route::get("/api/config", GROUP, "Every setting of the vault that is in force", "Policy", config_show),
+    Route::get(
+        "/api/config/check",
+        GROUP,
+        "Whether icecore.toml is in order as it stands now; what is wrong is the error",
+        "Fine",
+        config_check,
+    ),
+    Route::get("/api/pauses", GROUP, "What is paused: nothing is kept of it", "Paused", pauses),
+    Route::post("/api/pauses", GROUP, "Keep nothing of what is said: for a while, in a session, in a project", "Paused", begin_pause)
+        .body(Body::One(&[
+            Field::text("session", "Only this session; `last` is the one that was heard of last"),
+            Field::text("project", "Only this project"),
+            Field::text("for", "So long, e.g. 30m, 1h, 2d; without it until it is resumed"),
+        ]))
+        .example("/api/pauses", Some(r#"{"for":"1s"}"#)),
+    Route::post("/api/resume", GROUP, "Keep what is said again; without a session or project, all pauses end", "Resumed", resume)
+        .body(Body::One(REACH))
+        .example("/api/resume", Some("{}")),
+    Route::get(
+        "/api/injected",
+        GROUP,
+        "Exactly what the last prompts were given by hooks, and why, newest first",
+        "InjectedList",
+        injected,
+    )
+    .query(&[
+        Field::new("last", Form::Between(1, MOST_INJECTED), "So many; 5 if not given"),
+        Field::text("session", "Only to this session; `last` is the one that was heard of last"),
+    ])
+    .example("/api/injected?last=3", None),
+    Route::get("/api/triggers", GROUP, "The words that load pages: a person's own, and what pages suggest", "Triggers", triggers),
+    Route::post(
+        "/api/triggers",
+        GROUP,
+        "Write the suggestions into recall/triggers.json, behind what stands there",
+        "TriggersKept",
+        keep_triggers,
+    )
+    .body(Body::One(&[]))
+    .example("/api/triggers", Some("{}")),
+    Route::get("/api/merge", GROUP, "How this memory stands to those of other machines", "MergeStatus", merge_status),
+    Route::post(
+        "/api/merge",
+        GROUP,
+        "Bring in what another machine has done with the same vault, as far as git has fetched it",
+        "MergeDone",
+        merge,
+    )
+    .body(Body::One(&[Field::text("other", "What to merge, such as origin/main; what this vault follows if not given")]))
+    .example("/api/merge", Some(r#"{"other":"origin/main"}"#)),
+    Route::post(
+        "/api/model/check",
+        GROUP,
+        "Ask the configured model whether it can be reached, streams and obeys a schema",
+        "ModelChecked",
+        model,
+    )
+    .of(Whose::Everybodys)
+    .body(Body::One(&[]))
+    .example("/api/model/check", Some("{}")),
+];
+
+fn snapshots(call: Call) -> Doing {
+    Box::pin(async move {
+        let most = call.query.number("limit").unwrap_or(SNAPSHOTS);
+        let memory = call.memory().await?;
+        Answer::named("snapshots", &told::snapshots(&memory, &memory.snapshots(most).await?)?)
+    })
+}
+
+fn snapshot(call: Call) -> Doing {
+    Box::pin(async move {
+        let note = call.body()?.text("note").filter(|note| !note.trim().is_empty()).unwrap_or_else(|| "snapshot".into());
+        let memory = call.memory().await?;
+        Answer::named("snapshot", &told::snapshots(&memory, memory.snapshot(&note).await?.as_slice())?.pop())
+    })
+}
+
+fn undo(call: Call) -> Doing {
+    Box::pin(async move {
+        let undone = call.memory().await?.undo(call.body()?.one("to")).await?;
+        // Settings may have come back, and conversations hold their last turns: opened again, they read what stands there now.
+        call.api.spaces.close(call.user.as_deref());
+        Answer::named("undone", &undone)
+    })
+}
+
+fn doctor(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        if !call.body()?.yes("fix") {
+            let troubles = memory.hook_troubles().await?;
+            return Answer::of(&told::doctor(&memory.verify().await?, &troubles));
+        }
+        let repairs = memory.mend().await?;
+        call.api.spaces.close(call.user.as_deref());
+        Answer::of(&told::repairs(&repairs))
+    })
+}
+
+fn reindex(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        let (events, open_loops, _) = memory.reindex(&|_, _| {}).await?;
+        let passages = memory.renew_passages(&|_, _| {}).await?.new;
+        let mut embedded = memory.embedded().await?;
+        if let Some(model) = call.api.embedder().filter(|_| !call.bodies.first().is_some_and(|said| said.yes("words"))) {
+            embedded = memory.embed_passages(model, usize::MAX, &|_, _| {}).await?;
+        }
+        Answer::of(&told::reindexed(events, open_loops, passages, embedded.have))
+    })
+}
+
+fn config_show(call: Call) -> Doing {
+    Box::pin(async move { Answer::of(call.memory().await?.policy()) })
+}
+
+fn config_check(call: Call) -> Doing {
+    Box::pin(async move {
+        config::load(call.memory().await?.store()).await?;
+        Answer::of(&json!({ "ok": true }))
+    })
+}
+
+/// The session that is meant.
+async fn session(call: &Call, name: &str) -> anyhow::Result<String> {
+    if name != "last" {
+        return Ok(name.to_owned());
+    }
+    let last = call.memory().await?.last_session().await?;
+    last.ok_or_else(|| Stop::new(Exit::NotFound, "no hook has told of a session yet; name one").into())
+}
+
+async fn reach(call: &Call, said: &Given) -> anyhow::Result<Reach> {
+    match (said.one("session"), said.text("project")) {
+        (Some(_), Some(_)) => Err(wrong("`session` and `project` are both given; keep one")),
+        (Some(name), None) => Ok(Reach::Session(session(call, name).await?)),
+        (None, Some(name)) => Ok(Reach::Project(name)),
+        (None, None) => Ok(Reach::Everything),
+    }
+}
+
+fn pauses(call: Call) -> Doing {
+    Box::pin(async move {
+        let memory = call.memory().await?;
+        let (pauses, now) = (memory.pauses().await?, memory.now());
+        Answer::named("paused", &pauses.at(now.at()).map(told::pause).collect::<Vec<_>>())
+    })
+}
+
+fn begin_pause(call: Call) -> Doing {
+    Box::pin(async move {
+        let said = call.body()?;
+        let seconds = said.read("for", pause::seconds)?;
+        let reach = reach(&call, said).await?;
+        let begun = call.memory().await?.pause_for(reach, seconds).await?;
+        Answer::named("paused", &[told::pause(&begun)])
+    })
+}
+
+fn resume(call: Call) -> Doing {
+    Box::pin(async move {
+        let reach = reach(&call, call.body()?).await?;
+        let ended = call.memory().await?.resume(&reach).await?;
+        Answer::named("resumed", &ended.iter().map(told::pause).collect::<Vec<_>>())
+    })
+}
+
+fn injected(call: Call) -> Doing {
+    Box::pin(async move {
+        let name = match call.query.one("session") {
+            Some(name) => Some(session(&call, name).await?),
+            None => None,
+        };
+        let most = call.query.number("last").unwrap_or(INJECTED);
+        Answer::named("injected", &call.memory().await?.injected(most, name.as_deref()).await?)
+    })
+}
+
+fn triggers(call: Call) -> Doing {
+    Box::pin(async move { Answer::of(&call.memory().await?.triggers().await?) })
+}
+
+fn keep_triggers(call: Call) -> Doing {
+    Box::pin(async move {
+        let added = call.memory().await?.keep_triggers().await?;
+        Answer::of(&json!({ "added": added, "path": icecore_domain::layout::TRIGGERS }))
+    })
+}
+
+fn merge_status(call: Call) -> Doing {
+    Box::pin(async move { Answer::of(&call.memory().await?.merge_status().await?) })
+}
+
+fn merge(call: Call) -> Doing {
+    Box::pin(async move {
+        let models = call.api.spaces.models();
+        let other = call.body()?.one("other");
+        let merged = call.memory().await?.merge_in(other, models.asking().as_ref(), &|_, _, _| {}).await?;
+        call.api.spaces.close(call.user.as_deref());
+        Answer::of(&told::merged(&merged))
+    })
+}
+
+fn model(call: Call) -> Doing {
+    Box::pin(async move { Answer::of(&told::model(call.api.spaces.models()).await.0) })
+}

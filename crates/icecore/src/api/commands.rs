@@ -1,0 +1,165 @@
+//! Which route does what a command does, and which commands have none, and why. A test holds it against the command line.
+
+/// How a command is reached over HTTP.
+pub enum Reached {
+    /// By these routes.
+    By(&'static [&'static str]),
+    /// Not at all, for this reason.
+    Not(&'static str),
+}
+
+use Reached::{By, Not};
+
+const A_PERSONS_MACHINE: &str = "it changes the settings of programs on the machine it runs on";
+const A_PROCESS: &str = "it is a process of its own";
+const OF_THE_PROGRAM: &str = "it tells of the program itself, not of memory";
+
+/// Every command, in the order of the help.
+pub const COMMANDS: &[(&str, Reached)] = &[
+    ("init", Not("it makes a folder of the machine a vault; `serve --root` and the first words of an end user make theirs")),
+    ("status", By(&["GET /api/status"])),
+    ("log", By(&["POST /api/log"])),
+    ("remember", By(&["POST /api/events"])),
+    ("close", By(&["POST /api/events/{id}/close"])),
+    ("confirm", By(&["POST /api/events/{id}/confirm"])),
+    ("retract", By(&["POST /api/events/{id}/retract"])),
+    ("quarantine list", By(&["GET /api/quarantine"])),
+    ("quarantine confirm", By(&["POST /api/quarantine/{id}/confirm"])),
+    ("quarantine drop", By(&["POST /api/quarantine/{id}/drop"])),
+    ("events", By(&["GET /api/events", "GET /api/ledger"])),
+    ("commitments", By(&["GET /api/commitments"])),
+    ("conflicts", By(&["GET /api/conflicts"])),
+    ("show", By(&["GET /api/events/{id}", "GET /api/events/{id}/graph"])),
+    ("why", By(&["GET /api/why", "GET /api/core/{period}/why"])),
+    ("message add", By(&["POST /api/messages"])),
+    ("session add", By(&["POST /api/sessions"])),
+    ("save-state", By(&["POST /api/state", "POST /state/append-log"])),
+    ("import", By(&["POST /api/import"])),
+    ("rollup", By(&["POST /api/jobs/run", "GET /api/rollup", "POST /api/rollup", "POST /api/backfill"])),
+    ("consolidate", By(&["POST /api/jobs/run", "GET /api/consolidate"])),
+    ("compact", By(&["GET /api/compact", "POST /api/compact"])),
+    ("prune", By(&["GET /api/prune", "POST /api/prune"])),
+    ("migrate", By(&["POST /api/migrate"])),
+    ("triggers", By(&["GET /api/triggers", "POST /api/triggers"])),
+    ("review", By(&["GET /api/reviews", "POST /api/reviews/{period}"])),
+    ("mark", By(&["POST /api/marks"])),
+    ("pack upload", By(&["GET /api/packs/upload"])),
+    ("pack pyramid", By(&["GET /api/packs/pyramid"])),
+    ("pack recall", By(&["GET /api/packs/recall"])),
+    ("pack delta", By(&["GET /api/packs/delta"])),
+    ("pack session-start", By(&["GET /api/packs/session-start"])),
+    ("pack chat", By(&["GET /api/packs/chat"])),
+    ("zoom", By(&["GET /api/zoom", "GET /api/core/{period}/messages"])),
+    ("search", By(&["GET /api/search"])),
+    ("trends", By(&["GET /api/trends"])),
+    ("lookback", By(&["GET /api/lookback"])),
+    ("similar", By(&["GET /api/similar", "GET /api/similar/merged"])),
+    ("conversation list", By(&["GET /api/conversations"])),
+    ("conversation show", By(&["GET /api/conversations/{name}", "GET /api/conversations/{name}/turns"])),
+    ("conversation facts", By(&["GET /api/conversations/{name}/facts"])),
+    ("conversation turns", By(&["GET /api/conversations/{name}/turns"])),
+    (
+        "conversation artifacts",
+        By(&[
+            "GET /api/conversations/{name}/artifacts",
+            "GET /api/conversations/{name}/artifacts/{which}",
+            "GET /api/conversations/{name}/artifacts/{which}/diff",
+        ]),
+    ),
+    ("conversation diff", By(&["GET /api/conversations/{name}/diff"])),
+    ("conversation retry", By(&["POST /api/conversations/{name}/retry"])),
+    ("conversation promote", By(&["POST /api/conversations/{name}/promote"])),
+    ("conversation export", By(&["GET /api/conversations/{name}/export"])),
+    ("conversation delete", By(&["DELETE /api/conversations/{name}"])),
+    ("chat", Not("it is a client of the chat routes: POST /v1/chat/completions")),
+    ("serve", Not("it is what answers")),
+    ("dashboard", By(&["POST /api/login/code"])),
+    ("mcp", Not("it speaks on standard input and output; POST /mcp is the same over HTTP")),
+    ("memory-tool", By(&["POST /api/memory-tool", "GET /api/memory-tool/versions"])),
+    ("install", Not(A_PERSONS_MACHINE)),
+    ("uninstall", Not(A_PERSONS_MACHINE)),
+    ("hook", Not("a client calls it as a program, within milliseconds, and it reads transcripts by their paths")),
+    ("pause", By(&["GET /api/pauses", "POST /api/pauses"])),
+    ("resume", By(&["POST /api/resume"])),
+    ("injected", By(&["GET /api/injected"])),
+    ("schedule", By(&["GET /api/jobs"])),
+    ("calendar", By(&["GET /api/calendar", "GET /api/calendar/ics"])),
+    ("daemon", Not(A_PROCESS)),
+    ("runs", By(&["GET /api/runs", "GET /api/runs/days"])),
+    ("model check", By(&["POST /api/model/check"])),
+    ("model fetch", Not("it would let whoever has a token make the server read any of its files and any address")),
+    ("verify", By(&["POST /api/verify"])),
+    ("doctor", By(&["POST /api/doctor"])),
+    ("reindex", By(&["POST /api/reindex"])),
+    ("config show", By(&["GET /api/config"])),
+    ("config check", By(&["GET /api/config/check"])),
+    ("snapshot", By(&["GET /api/snapshots", "POST /api/snapshots"])),
+    ("undo", By(&["POST /api/undo"])),
+    ("forget", By(&["POST /api/forget"])),
+    ("merge", By(&["GET /api/merge", "POST /api/merge"])),
+    ("merge-driver", Not("git calls it, for a file that it has at hand")),
+    ("demo", Not("it makes a sample vault in a temporary folder of the machine")),
+    ("completions", Not(OF_THE_PROGRAM)),
+    ("man", Not(OF_THE_PROGRAM)),
+];
+
+/// The table as Markdown, as the guide has it.
+#[cfg(test)]
+fn table() -> String {
+    let mut text = String::from("| command | over HTTP |\n|---|---|\n");
+    for (command, reached) in COMMANDS {
+        let reached = match reached {
+            By(routes) => routes.iter().map(|route| format!("`{route}`")).collect::<Vec<_>>().join(", "),
+            Not(why) => format!("none: {why}"),
+        };
+        text.push_str(&format!("| `{command}` | {reached} |\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::routes;
+    use super::*;
+
+    fn leaves(command: &clap::Command, before: &str, found: &mut Vec<String>) {
+        for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+            let name = format!("{before}{}", one.get_name());
+            if one.has_subcommands() {
+                leaves(one, &format!("{name} "), found);
+            } else {
+                found.push(name);
+            }
+        }
+    }
+
+    // K12: everything the command line can do, over HTTP
+    #[test]
+    fn every_command_has_a_route_or_a_reason_for_none() {
+        let mut there = Vec::new();
+        leaves(&crate::cli::command(), "", &mut there);
+        let told: Vec<&str> = COMMANDS.iter().map(|(command, _)| *command).collect();
+        assert_eq!(told, there, "a command has neither a route nor a reason here, or stands elsewhere in the help");
+        let routes: BTreeSet<String> = routes().iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+        for (command, reached) in COMMANDS {
+            match reached {
+                By(named) => {
+                    assert!(!named.is_empty(), "{command}");
+                    for route in *named {
+                        assert!(routes.contains(*route), "{command}: there is no {route}");
+                    }
+                }
+                Not(why) => assert!(why.len() > 10, "{command}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_guide_has_the_table() {
+        let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+        let guide = std::fs::read_to_string(place).unwrap();
+        assert!(guide.contains(&table()), "docs/api.md is to have this table:\n{}", table());
+    }
+}

@@ -1,0 +1,189 @@
+//! Live: what changes is told to whoever listens, as server-sent events.
+//!
+//! However many listen, a space is looked at by one, and only while somebody listens. What is told is which things changed; they are read
+//! again by their own routes. Whoever falls behind is told that everything may have changed.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::Response;
+use futures_util::stream;
+use icecore_engine::pulse::{self, Pulse, Thing};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::call::{USER, no_user, user_name, wrong};
+use crate::error;
+use crate::http;
+use crate::spaces::{self, Spaces};
+
+/// Where it stands.
+pub const PATH: &str = "/api/live";
+/// How often a space is looked at.
+const EVERY: Duration = Duration::from_millis(500);
+/// Somebody who is told nothing for so long is told that the line still stands.
+const SILENCE: Duration = Duration::from_secs(15);
+/// So many may listen at once.
+const LISTENERS: usize = 64;
+/// So many changes wait for somebody who is slow.
+const WAITING: usize = 256;
+
+/// Who listens to which space.
+pub struct Live {
+    spaces: Arc<Spaces>,
+    watched: Mutex<HashMap<PathBuf, broadcast::Sender<Thing>>>,
+    places: Arc<Semaphore>,
+    closing: watch::Sender<bool>,
+}
+
+impl Live {
+    /// Nobody listens yet.
+    pub fn new(spaces: Arc<Spaces>) -> Arc<Self> {
+        let (watched, places) = (Mutex::default(), Arc::new(Semaphore::new(LISTENERS)));
+        Arc::new(Self { spaces, watched, places, closing: watch::Sender::new(false) })
+    }
+
+    /// Ends every line: the server stops.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// What changes in a space from now on.
+    async fn changes(self: &Arc<Self>, user: Option<String>) -> anyhow::Result<broadcast::Receiver<Thing>> {
+        let folder = self.spaces.folder(user.as_deref());
+        let known = |live: &Self| {
+            let watched = live.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            watched.get(&folder).map(broadcast::Sender::subscribe)
+        };
+        if let Some(changes) = known(self) {
+            return Ok(changes);
+        }
+        let first = self.look(user.clone()).await?;
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have been faster; then theirs is the one that looks.
+        if let Some(sender) = watched.get(&folder) {
+            return Ok(sender.subscribe());
+        }
+        let (sender, changes) = broadcast::channel(WAITING);
+        watched.insert(folder.clone(), sender);
+        drop(watched);
+        tokio::spawn(self.clone().watch(folder, user, first));
+        Ok(changes)
+    }
+
+    async fn look(&self, user: Option<String>) -> anyhow::Result<Pulse> {
+        let spaces = self.spaces.clone();
+        let look = move || async move {
+            let _held = spaces.held(user.as_deref()).await;
+            if let Some(user) = user.as_deref().filter(|user| !spaces.has(Some(user))) {
+                return Err(no_user(user));
+            }
+            Ok(spaces.of(user.as_deref()).await?.memory().pulse().await?)
+        };
+        spaces::aside(look).await.map_err(anyhow::Error::msg)?
+    }
+
+    /// Looks at a space until nobody listens any more.
+    async fn watch(self: Arc<Self>, folder: PathBuf, user: Option<String>, mut before: Pulse) {
+        let (mut ticks, mut closing) = (interval(EVERY), self.closing.subscribe());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = closing.wait_for(|closing| *closing) => break,
+            }
+            // Something that is being put in place may be missing for a moment; whoever is gone for good has nobody who listens long.
+            let after = self.look(user.clone()).await;
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let listened = watched.get(&folder).is_some_and(|sender| sender.receiver_count() > 0);
+            let Some(sender) = watched.get(&folder).filter(|_| listened && (after.is_ok() || self.spaces.has(user.as_deref()))) else {
+                watched.remove(&folder);
+                return;
+            };
+            if let Ok(after) = after {
+                for thing in pulse::changed(&before, &after) {
+                    // That nobody hears it is found out above.
+                    let _ = sender.send(thing);
+                }
+                before = after;
+            }
+        }
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&folder);
+    }
+}
+
+/// Somebody who listens.
+struct Line {
+    changes: broadcast::Receiver<Thing>,
+    closing: watch::Receiver<bool>,
+    greeted: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+fn event(what: &str, name: Option<&str>) -> String {
+    format!("event: changed\ndata: {}\n\n", json!({ "what": what, "name": name }))
+}
+
+impl Line {
+    /// What is told next; nothing if the line ends.
+    async fn next(&mut self) -> Option<String> {
+        if !std::mem::replace(&mut self.greeted, true) {
+            // Whoever was cut off has missed something.
+            return Some(format!("retry: 2000\n{}", event("everything", None)));
+        }
+        let heard = tokio::select! {
+            heard = timeout(SILENCE, self.changes.recv()) => heard,
+            _ = self.closing.wait_for(|closing| *closing) => return None,
+        };
+        match heard {
+            Err(_) => Some(": still here\n\n".to_owned()),
+            Ok(Ok(thing)) => Some(event(thing.what, thing.name.as_deref())),
+            Ok(Err(RecvError::Lagged(_))) => Some(event("everything", None)),
+            Ok(Err(RecvError::Closed)) => None,
+        }
+    }
+}
+
+async fn begin(live: &Arc<Live>, uri: &Uri, headers: &HeaderMap) -> anyhow::Result<Line> {
+    if uri.query().is_some_and(|query| !query.is_empty()) {
+        return Err(wrong("there is no parameter here"));
+    }
+    let user = match headers.get(USER).filter(|value| !value.is_empty()) {
+        None => None,
+        Some(value) => Some(user_name(std::str::from_utf8(value.as_bytes()).map_err(|_| wrong("X-Icecore-User is not UTF-8"))?)?),
+    };
+    let busy = || error::Stop::new(error::Exit::TryLater, format!("{LISTENERS} listen already; try again later"));
+    let place = live.places.clone().try_acquire_owned().map_err(|_| busy())?;
+    let changes = live.changes(user).await?;
+    Ok(Line { changes, closing: live.closing.subscribe(), greeted: false, _place: place })
+}
+
+/// Answers with a line that stays open.
+pub async fn listen(live: Arc<Live>, uri: Uri, headers: HeaderMap) -> Response {
+    let line = match begin(&live, &uri, &headers).await {
+        Ok(line) => line,
+        Err(error) => {
+            let (status, kind, message) = error::as_status(&error);
+            return http::own_refusal(status, kind, &message);
+        }
+    };
+    let told = stream::unfold(line, |mut line| async move {
+        let text = line.next().await?;
+        Some((Ok::<Bytes, Infallible>(Bytes::from(text)), line))
+    });
+    let mut response = Response::new(Body::from_stream(told));
+    *response.status_mut() = StatusCode::OK;
+    let head = response.headers_mut();
+    head.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    head.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

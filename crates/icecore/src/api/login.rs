@@ -1,0 +1,92 @@
+//! Logging a browser in and out.
+
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
+use serde_json::json;
+
+use super::call::{Answer, Call, wrong};
+use super::route::{Body, Doing, Field, Route, Whose};
+use crate::error::{Exit, Stop};
+use crate::http::logins::{self, Logins};
+use crate::rights::Right;
+
+const GROUP: &str = "Login";
+/// The path that needs no token: it takes one.
+pub const PATH: &str = "/api/login";
+
+/// The routes of logins.
+pub const ROUTES: &[Route] = &[
+    Route::post(
+        PATH,
+        GROUP,
+        "Log a browser in, with the token or with a code: the answer sets a cookie that no script can read",
+        "LoggedIn",
+        login,
+    )
+    .of(Whose::Everybodys)
+    .body(Body::One(&[Field::text("token", "The server's token"), Field::text("code", "A code that is good once")]))
+    .example(PATH, Some(r#"{"code":"0000"}"#)),
+    Route::post("/api/logout", GROUP, "Log it out", "LoggedOut", logout)
+        .of(Whose::Everybodys)
+        .body(Body::One(&[]))
+        .example("/api/logout", Some("{}")),
+    Route::post("/api/login/code", GROUP, "A code that logs a browser in once, within minutes: for a link /#code=…", "LoginCode", code)
+        .of(Whose::Everybodys)
+        .body(Body::One(&[]))
+        .example("/api/login/code", Some("{}")),
+    Route::get("/api/session", GROUP, "What whoever asks may do", "Session", session).of(Whose::Everybodys),
+];
+
+fn logins(call: &Call) -> anyhow::Result<&Logins> {
+    let known = call.api.logins.as_deref();
+    known.ok_or_else(|| Stop::new(Exit::NotFound, "nobody can be logged in here").into())
+}
+
+fn host(call: &Call) -> anyhow::Result<Authority> {
+    let host = call.headers.get(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    host.ok_or_else(|| wrong("there is no Host"))
+}
+
+fn word(right: Right) -> &'static str {
+    match right {
+        Right::Read => "read",
+        Right::Write => "write",
+    }
+}
+
+fn login(call: Call) -> Doing {
+    Box::pin(async move {
+        let (logins, said) = (logins(&call)?, call.body()?);
+        let right = match (said.one("token"), said.one("code")) {
+            (Some(token), None) => logins.by_token(token).ok_or("that is not this server's token"),
+            (None, Some(code)) => logins.by_code(code).ok_or("that code is not good, or not any more; `icecore dashboard` gives another"),
+            _ => return Err(wrong("send `token` or `code`")),
+        };
+        let right = right.map_err(|said| Stop::new(Exit::NotLoggedIn, said))?;
+        let given = logins.begin(right)?;
+        let cookie = logins::cookie(&host(&call)?, &call.headers, Some(&given));
+        Ok(Answer::of(&json!({ "right": word(right), "expires_in_seconds": given.seconds }))?.with_cookie(cookie))
+    })
+}
+
+fn logout(call: Call) -> Doing {
+    Box::pin(async move {
+        let host = host(&call)?;
+        logins(&call)?.end(&host, &call.headers);
+        Ok(Answer::of(&json!({ "ok": true }))?.with_cookie(logins::cookie(&host, &call.headers, None)))
+    })
+}
+
+fn code(call: Call) -> Doing {
+    Box::pin(async move {
+        let given = logins(&call)?.code()?;
+        Answer::of(&json!({ "code": given.secret, "expires_in_seconds": given.seconds }))
+    })
+}
+
+fn session(call: Call) -> Doing {
+    Box::pin(async move {
+        let by = if call.caller.by_cookie { "cookie" } else { "token" };
+        Answer::of(&json!({ "right": word(call.caller.right), "by": by, "version": env!("CARGO_PKG_VERSION") }))
+    })
+}

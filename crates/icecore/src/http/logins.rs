@@ -1,0 +1,273 @@
+//! Browsers: who is logged in with a cookie, and the codes that let one in once.
+//!
+//! A browser shows the token once and is given a random cookie instead, which no script can read and no other site's page can send. Both
+//! cookies and codes are known only here, by their hashes, until they expire or the server ends; nothing of them is written anywhere.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::header::COOKIE;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName};
+use icecore_engine::clock::Clock;
+use sha2::{Digest as _, Sha256};
+
+use super::guard::Token;
+use crate::rights::Right;
+
+/// The header without which a cookie lets nobody write: a page of another site cannot send it.
+pub const CSRF: &str = "x-icecore-csrf";
+/// A login that is not used for so long is over.
+const IDLE_SECONDS: u64 = 12 * 3_600;
+/// And so is one that is so old.
+const WHOLE_SECONDS: u64 = 7 * 24 * 3_600;
+/// A code lets somebody in for so long.
+const CODE_SECONDS: u64 = 10 * 60;
+/// So many logins at once; the one that was used longest ago gives way.
+const MOST_LOGINS: usize = 64;
+/// So many codes at once; likewise.
+const MOST_CODES: usize = 16;
+
+type Known = [u8; 32];
+
+/// Logins and codes.
+pub struct Logins {
+    token: Token,
+    read_token: Option<Token>,
+    clock: Arc<dyn Clock>,
+    open: Mutex<HashMap<Known, Login>>,
+    codes: Mutex<HashMap<Known, u64>>,
+}
+
+struct Login {
+    right: Right,
+    begun: u64,
+    used: u64,
+}
+
+/// Something that was given out, and how long it is good for.
+pub struct Given {
+    /// The secret.
+    pub secret: String,
+    /// For so many seconds.
+    pub seconds: u64,
+}
+
+fn hash(secret: &str) -> Known {
+    Sha256::digest(secret).into()
+}
+
+fn random() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The name of the cookie of a server that is asked under that name: browsers keep the cookies of all ports together.
+fn name(host: &Authority) -> String {
+    host.port_u16().map_or_else(|| "icecore".to_owned(), |port| format!("icecore_{port}"))
+}
+
+impl Logins {
+    /// Nobody is logged in yet; these tokens let somebody in.
+    pub fn new(token: Token, read_token: Option<Token>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { token, read_token, clock, open: Mutex::default(), codes: Mutex::default() })
+    }
+
+    fn seconds(&self) -> u64 {
+        self.clock.millis() / 1_000
+    }
+
+    /// What somebody who shows this token may do.
+    pub fn by_token(&self, shown: &str) -> Option<Right> {
+        let shown = shown.trim().as_bytes();
+        if self.token.is(shown) {
+            return Some(Right::Write);
+        }
+        self.read_token.as_ref().is_some_and(|token| token.is(shown)).then_some(Right::Read)
+    }
+
+    /// A code that lets whoever shows it first in, to do everything.
+    pub fn code(&self) -> anyhow::Result<Given> {
+        let (secret, now) = (random()?, self.seconds());
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        codes.retain(|_, given| now < *given + CODE_SECONDS);
+        while codes.len() >= MOST_CODES {
+            let Some(oldest) = codes.iter().min_by_key(|(_, given)| **given).map(|(known, _)| *known) else { break };
+            codes.remove(&oldest);
+        }
+        codes.insert(hash(&secret), now);
+        Ok(Given { secret, seconds: CODE_SECONDS })
+    }
+
+    /// What somebody who shows this code may do. It is good once.
+    pub fn by_code(&self, shown: &str) -> Option<Right> {
+        let now = self.seconds();
+        let given = self.codes.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(shown.trim()))?;
+        (now < given + CODE_SECONDS).then_some(Right::Write)
+    }
+
+    /// Logs somebody in: the secret of their cookie.
+    pub fn begin(&self, right: Right) -> anyhow::Result<Given> {
+        let (secret, now) = (random()?, self.seconds());
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, login| login.holds(now));
+        while open.len() >= MOST_LOGINS {
+            let Some(oldest) = open.iter().min_by_key(|(_, login)| login.used).map(|(known, _)| *known) else { break };
+            open.remove(&oldest);
+        }
+        open.insert(hash(&secret), Login { right, begun: now, used: now });
+        Ok(Given { secret, seconds: WHOLE_SECONDS })
+    }
+
+    /// What somebody may do who shows a cookie of a server that is asked under that name.
+    pub fn by_cookie(&self, host: &Authority, headers: &HeaderMap) -> Option<Right> {
+        let (known, now) = (hash(&shown(host, headers)?), self.seconds());
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let login = open.get_mut(&known)?;
+        if !login.holds(now) {
+            open.remove(&known);
+            return None;
+        }
+        login.used = now;
+        Some(login.right)
+    }
+
+    /// Ends the login of whoever shows that cookie.
+    pub fn end(&self, host: &Authority, headers: &HeaderMap) {
+        if let Some(secret) = shown(host, headers) {
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(&secret));
+        }
+    }
+}
+
+impl Login {
+    fn holds(&self, now: u64) -> bool {
+        now < self.used + IDLE_SECONDS && now < self.begun + WHOLE_SECONDS
+    }
+}
+
+/// The secret of the cookie that a browser sends along.
+fn shown(host: &Authority, headers: &HeaderMap) -> Option<String> {
+    let name = name(host);
+    let sent = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(';'));
+    let own = sent.filter_map(|pair| pair.trim().split_once('=')).find(|(named, _)| *named == name);
+    own.map(|(_, secret)| secret.trim().to_owned()).filter(|secret| !secret.is_empty())
+}
+
+/// What a browser is to keep; without a secret, what makes it forget. Over TLS it is sent over nothing else.
+pub fn cookie(host: &Authority, headers: &HeaderMap, given: Option<&Given>) -> String {
+    let is_tls = headers.get("origin").is_some_and(|origin| origin.as_bytes().to_ascii_lowercase().starts_with(b"https://"));
+    let secure = if is_tls { "; Secure" } else { "" };
+    let (secret, seconds) = given.map_or(("", 0), |given| (given.secret.as_str(), given.seconds));
+    format!("{}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}", name(host))
+}
+
+/// Whether a request says that it is a page's own deed, and not a form or an image of somebody else's.
+pub fn is_own_deed(headers: &HeaderMap) -> bool {
+    headers.get(HeaderName::from_static(CSRF)).is_some_and(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Source;
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// A clock that stands until somebody moves it.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> jiff::Timestamp {
+            jiff::Timestamp::UNIX_EPOCH
+        }
+
+        fn millis(&self) -> u64 {
+            self.0.load(Ordering::Relaxed) * 1_000
+        }
+    }
+
+    fn logins() -> (Arc<Logins>, Arc<Hand>) {
+        let clock = Arc::new(Hand::default());
+        let token = |text: &str| Token::of(text, Source::Set("ICECORE_TOKEN")).unwrap();
+        (Logins::new(token("a-token-of-some-length"), Some(token("a-token-for-reading-only")), clock.clone()), clock)
+    }
+
+    fn headers(cookie: &str) -> HeaderMap {
+        HeaderMap::from_iter([(COOKIE, cookie.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_token_lets_in_as_far_as_it_goes() {
+        let (logins, _) = logins();
+        assert_eq!(logins.by_token("a-token-of-some-length"), Some(Right::Write));
+        assert_eq!(logins.by_token(" a-token-for-reading-only\n"), Some(Right::Read));
+        for wrong in ["", "a-token-of-some-lengt", "a-token-of-some-lengthh"] {
+            assert_eq!(logins.by_token(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_good_once_and_for_some_minutes() {
+        let (logins, clock) = logins();
+        let code = logins.code().unwrap();
+        assert!(code.secret.len() == 64 && code.seconds == 600);
+        assert_eq!(logins.by_code(&code.secret[1..]), None);
+        assert_eq!(logins.by_code(&code.secret), Some(Right::Write));
+        assert_eq!(logins.by_code(&code.secret), None);
+        let late = logins.code().unwrap();
+        clock.0.store(600, Ordering::Relaxed);
+        assert_eq!(logins.by_code(&late.secret), None);
+        // However many are asked for, only the newest count.
+        let all: Vec<String> = (0..20)
+            .map(|at| {
+                clock.0.store(600 + at, Ordering::Relaxed);
+                logins.code().unwrap().secret
+            })
+            .collect();
+        assert_eq!(logins.by_code(&all[0]), None);
+        assert_eq!(logins.by_code(&all[19]), Some(Right::Write));
+    }
+
+    #[test]
+    fn a_cookie_is_good_while_it_is_used_and_not_for_ever() {
+        let (logins, clock) = logins();
+        let host: Authority = "127.0.0.1:7431".parse().unwrap();
+        let given = logins.begin(Right::Read).unwrap();
+        let kept = cookie(&host, &HeaderMap::new(), Some(&given));
+        assert_eq!(kept, format!("icecore_7431={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800", given.secret));
+        let sent = headers(&format!("other=1; icecore_7431={}", given.secret));
+        assert_eq!(logins.by_cookie(&host, &sent), Some(Right::Read));
+        // Another server on this machine has another name for its own.
+        assert_eq!(logins.by_cookie(&"127.0.0.1:1".parse().unwrap(), &sent), None);
+        for wrong in ["icecore_7431=", "icecore_7431=x", "icecore=x", "x"] {
+            assert_eq!(logins.by_cookie(&host, &headers(wrong)), None, "{wrong}");
+        }
+        for day in 1..15 {
+            clock.0.store(day * 11 * 3_600, Ordering::Relaxed);
+            assert_eq!(logins.by_cookie(&host, &sent), Some(Right::Read), "{day}");
+        }
+        clock.0.store(7 * 24 * 3_600, Ordering::Relaxed);
+        assert_eq!(logins.by_cookie(&host, &sent), None);
+        let idle = logins.begin(Right::Read).unwrap();
+        clock.0.store(7 * 24 * 3_600 + 12 * 3_600, Ordering::Relaxed);
+        assert_eq!(logins.by_cookie(&host, &headers(&format!("icecore_7431={}", idle.secret))), None);
+        let again = logins.begin(Right::Write).unwrap();
+        let sent = headers(&format!("icecore_7431={}", again.secret));
+        assert_eq!(logins.by_cookie(&host, &sent), Some(Right::Write));
+        logins.end(&host, &sent);
+        assert_eq!(logins.by_cookie(&host, &sent), None);
+        // Many logins at once are bounded.
+        let all: Vec<String> = (0..70).map(|_| logins.begin(Right::Write).unwrap().secret).collect();
+        let good = all.iter().filter(|secret| logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some()).count();
+        assert_eq!(good, MOST_LOGINS);
+    }
+
+    #[test]
+    fn over_tls_a_cookie_goes_over_tls_alone() {
+        let host: Authority = "memory.example".parse().unwrap();
+        let tls = HeaderMap::from_iter([(axum::http::header::ORIGIN, "https://memory.example".parse().unwrap())]);
+        assert_eq!(cookie(&host, &tls, None), "icecore=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0; Secure");
+    }
+}

@@ -1,0 +1,375 @@
+//! What the dashboard asks for, as a browser asks: logging in, the core and its words, pages that are edited, and what changes meanwhile.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::api::{Answer, Home, Server, TOKEN, filled, operation, unlike};
+use crate::program::{bare, program, said};
+
+const READ_TOKEN: &str = "a-token-that-may-only-read";
+
+/// The cookie that an answer sets, as it is sent back.
+fn cookie(answer: &Answer) -> String {
+    let line = answer.head.lines().find(|line| line.starts_with("set-cookie:")).unwrap_or_else(|| panic!("{answer:?}"));
+    line["set-cookie:".len()..].trim().split(';').next().unwrap().to_owned()
+}
+
+fn fits(server: &Server, method: &str, target: &str, value: &Value) {
+    let document = server.get("/api/openapi.json").json();
+    let (mut wrong, (_, operation)) = (Vec::new(), operation(&document, method, target));
+    unlike(&document, &operation["responses"]["200"]["content"]["application/json"]["schema"], value, target, &mut wrong);
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+// RELIABILITY C.1: a browser's cookie counts from the server's own pages alone, and writes only with the header that others cannot send
+#[test]
+fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
+    let home = Home::new();
+    let stderr = home.folder.path().join("stderr");
+    let server = home.serve_with(&[("ICECORE_READ_TOKEN", READ_TOKEN)], std::fs::File::create(&stderr).unwrap().into());
+    let origin = format!("http://{}", server.address);
+    let logged = server.send(
+        "POST",
+        "/api/login",
+        &[("Origin", &origin), ("Sec-Fetch-Site", "same-origin")],
+        &json!({ "token": TOKEN }).to_string(),
+    );
+    assert_eq!((logged.status, &logged.json()["right"]), (200, &json!("write")), "{logged:?}");
+    fits(&server, "POST", "/api/login", &logged.json());
+    let set = logged.head.lines().find(|line| line.starts_with("set-cookie:")).unwrap();
+    assert!(set.contains("httponly") && set.contains("samesite=strict") && set.contains("path=/") && !set.contains("secure;"), "{set}");
+    let own = cookie(&logged);
+    let reading = cookie(&server.send("POST", "/api/login", &[], &json!({ "token": READ_TOKEN }).to_string()));
+    let (event, csrf) = (r#"{"text":"by a browser"}"#, ("X-Icecore-Csrf", "1"));
+    let site = |word: &'static str| ("Sec-Fetch-Site", word);
+    let mine = ("Cookie", own.as_str());
+    let theirs = ("Cookie", reading.as_str());
+    let made_up = format!("{}=0000", own.split('=').next().unwrap());
+    for (method, target, head, status) in [
+        // Looking.
+        ("GET", "/api/status", vec![mine], 200),
+        ("GET", "/api/status", vec![mine, site("same-origin")], 200),
+        ("GET", "/api/status", vec![mine, site("none")], 200),
+        ("GET", "/api/status", vec![mine, ("Origin", &origin)], 200),
+        ("GET", "/api/session", vec![theirs], 200),
+        ("GET", "/api/status", vec![], 401),
+        ("GET", "/api/status", vec![("Cookie", &made_up)], 401),
+        ("GET", "/api/status", vec![("Cookie", "icecore=x")], 401),
+        ("GET", "/api/status", vec![mine, site("cross-site")], 403),
+        ("GET", "/api/status", vec![mine, site("same-site")], 403),
+        ("GET", "/api/status", vec![mine, ("Origin", "https://evil.example")], 403),
+        ("GET", "/api/status", vec![mine, ("Origin", "null")], 403),
+        // Changing something.
+        ("POST", "/api/events", vec![mine, csrf, site("same-origin"), ("Origin", &origin)], 200),
+        ("POST", "/api/events", vec![mine, csrf], 200),
+        ("POST", "/api/events", vec![mine], 403),
+        ("POST", "/api/events", vec![mine, ("X-Icecore-Csrf", "")], 403),
+        ("POST", "/api/events", vec![mine, site("same-origin"), ("Origin", &origin)], 403),
+        ("POST", "/api/events", vec![mine, csrf, site("none")], 403),
+        ("POST", "/api/events", vec![mine, csrf, site("same-site")], 403),
+        ("POST", "/api/events", vec![mine, csrf, site("cross-site")], 403),
+        ("POST", "/api/events", vec![mine, csrf, ("Origin", "http://127.0.0.1:1")], 403),
+        ("POST", "/api/events", vec![theirs, csrf], 403),
+        ("POST", "/api/events", vec![csrf], 401),
+        ("DELETE", "/api/users/nobody", vec![mine], 403),
+        ("DELETE", "/api/users/nobody", vec![mine, csrf], 404),
+        // Elsewhere it is worth nothing.
+        ("GET", "/metrics", vec![mine], 401),
+        ("GET", "/v1/models", vec![mine], 401),
+        ("POST", "/v1/chat/completions", vec![mine, csrf], 401),
+        ("POST", "/mcp", vec![mine, csrf], 401),
+        ("POST", "/state/append-log", vec![mine, csrf], 401),
+        // A login needs no cookie, and no page of others gets that far.
+        ("POST", "/api/login", vec![site("cross-site")], 403),
+        ("POST", "/api/login", vec![("Origin", "https://evil.example")], 403),
+        ("GET", "/api/login", vec![], 401),
+        ("POST", "/api/login/code", vec![], 401),
+        ("POST", "/api/login/code", vec![theirs, csrf], 403),
+        ("POST", "/api/login/code", vec![mine, csrf], 200),
+        ("POST", "/api/logout", vec![theirs], 403),
+        ("POST", "/api/logout", vec![theirs, csrf], 200),
+        ("GET", "/api/session", vec![theirs], 401),
+    ] {
+        let answer = server.send(method, target, &head, if method == "POST" && target == "/api/events" { event } else { "{}" });
+        assert_eq!(answer.status, status, "{method} {target} {head:?}: {answer:?}");
+        assert!(!answer.head.contains("access-control"), "{answer:?}");
+    }
+    assert_eq!(server.ok(None, "GET", "/api/ledger?text=browser", "")["total"], 2);
+    let session = server.send("GET", "/api/session", &[mine], "").json();
+    assert_eq!((&session["right"], &session["by"]), (&json!("write"), &json!("cookie")));
+
+    // The link that was printed lets one browser in, once.
+    let code = server.link.split_once("/#code=").unwrap().1.to_owned();
+    let by_code = |code: &str| server.send("POST", "/api/login", &[], &json!({ "code": code }).to_string());
+    assert_eq!(by_code(&code[1..]).status, 401);
+    assert_eq!(by_code(&code).status, 200);
+    assert_eq!(by_code(&code).status, 401);
+    // And so does another, which the command asks for.
+    let mut command = bare(program());
+    command.env("HOME", home.folder.path()).env("ICECORE_TOKEN", TOKEN);
+    let link = said(command.args(["dashboard", "--json", "--addr", &server.address.to_string()]).output().unwrap()).json();
+    let code = link["url"].as_str().unwrap().split_once("/#code=").unwrap().1.to_owned();
+    assert!(link["url"].as_str().unwrap().starts_with(&origin));
+    assert_eq!(by_code(&code).status, 200);
+    let mut wrong = bare(program());
+    wrong.env("HOME", home.folder.path()).env("ICECORE_TOKEN", "another-token-than-the-one");
+    let refused = said(wrong.args(["dashboard", "--addr", &server.address.to_string()]).output().unwrap());
+    assert!(refused.code == Some(5) && !refused.err.contains("another-token"), "{refused:?}");
+    let mut nobody = bare(program());
+    nobody.env("HOME", home.folder.path()).env("ICECORE_TOKEN", TOKEN);
+    assert_eq!(said(nobody.args(["dashboard", "--addr", "127.0.0.1:1"]).output().unwrap()).code, Some(3));
+    // Whoever is let in again after the server ended has to log in again.
+    drop(server);
+    let again = home.serve();
+    assert_eq!(again.send("GET", "/api/status", &[mine], "").status, 401);
+    let log = std::fs::read_to_string(stderr).unwrap();
+    for secret in [TOKEN, READ_TOKEN, &code, own.split_once('=').unwrap().1] {
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
+// Reading and writing are told apart by one table, for every route there is
+#[test]
+fn who_may_only_read_is_told_everything_and_changes_nothing() {
+    let home = Home::new();
+    let server = home.serve_with(&[("ICECORE_READ_TOKEN", READ_TOKEN)], Stdio::inherit());
+    let document = server.get("/api/openapi.json").json();
+    let bearer = format!("Bearer {READ_TOKEN}");
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let target = operation["x-icecore-example"]["target"].as_str().unwrap();
+            let open = ["/api/login", "/api/logout"].contains(&path.as_str());
+            if path == "/api/live" {
+                continue;
+            }
+            let status = server.send(&method.to_uppercase(), target, &[("Authorization", &bearer)], "{}").status;
+            assert_eq!(status == 403, method != "get" && !open, "{method} {path}: {status}");
+        }
+    }
+}
+
+/// A line that stays open.
+struct Line(BufReader<TcpStream>);
+
+impl Line {
+    fn open(server: &Server, head: &[(&str, &str)]) -> Self {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut request = format!("GET /api/live HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\n", server.address);
+        head.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
+        stream.write_all(format!("{request}\r\n").as_bytes()).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// The next thing that is told; none if the line ends.
+    fn next(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.0.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                return Some(serde_json::from_str(data).unwrap());
+            }
+        }
+    }
+
+    fn until(&mut self, what: &str, name: Option<&str>) {
+        let wanted = json!({ "what": what, "name": name });
+        for _ in 0..50 {
+            match self.next() {
+                Some(told) if told == wanted => return,
+                Some(_) => {}
+                None => panic!("the line ended before {wanted}"),
+            }
+        }
+        panic!("{wanted} was not told");
+    }
+}
+
+// Live update: whoever listens is told what changed, whoever changed it, and the line ends with the server
+#[test]
+fn what_changes_is_told_while_somebody_listens() {
+    let home = Home::new();
+    let mut server = filled(&home);
+    let (mut one, mut other) = (Line::open(&server, &[]), Line::open(&server, &[]));
+    one.until("everything", None);
+    other.until("everything", None);
+    server.remember(None, "Something new");
+    one.until("ledger", None);
+    other.until("ledger", None);
+    // By another process.
+    let run = |words: &[&str]| {
+        let mut command = bare(program());
+        let done =
+            said(command.env("HOME", home.folder.path()).args(["--vault", home.root().to_str().unwrap()]).args(words).output().unwrap());
+        assert_eq!(done.code, Some(0), "{done:?}");
+    };
+    run(&["message", "add", "hello there", "--conversation", "a b"]);
+    one.until("conversation", Some("a b"));
+    run(&["consolidate"]);
+    other.until("knowledge", Some("knowledge/entities/client-x.md"));
+    // An end user's line tells of their space alone.
+    assert_eq!(
+        server.send("GET", "/api/live", &[("Authorization", &format!("Bearer {TOKEN}")), ("X-Icecore-User", "ann")], "").status,
+        404
+    );
+    server.remember(Some("ann"), "hers");
+    let mut hers = Line::open(&server, &[("X-Icecore-User", "ann")]);
+    hers.until("everything", None);
+    server.remember(None, "not hers");
+    server.remember(Some("ann"), "hers as well");
+    assert_eq!(hers.next().unwrap(), json!({ "what": "ledger", "name": null }));
+    // It is no secret that anybody may hear.
+    assert_eq!(server.send("GET", "/api/live", &[], "").status, 401);
+    // More than so many do not listen at once.
+    let mut lines: Vec<Line> = (0..70).map(|_| Line::open(&server, &[])).collect();
+    let refused = lines.iter_mut().map(|line| {
+        let mut first = String::new();
+        line.0.read_line(&mut first).unwrap();
+        usize::from(first.contains("503"))
+    });
+    assert_eq!(refused.sum::<usize>(), 70 - (64 - 3));
+    // The lines end with the server, and it does not wait for them.
+    let begun = Instant::now();
+    let mut command = std::process::Command::new("kill");
+    assert!(command.arg(server.child.id().to_string()).status().unwrap().success());
+    let mut rest = Vec::new();
+    one.0.read_to_end(&mut rest).unwrap();
+    assert!(server.child.wait().unwrap().success() && begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+// P2, P3: the whole time as layers, down to the words and from a line to what it came from
+#[test]
+fn the_core_goes_from_years_to_words() {
+    let home = Home::new();
+    let server = home.serve();
+    for (day, words) in [
+        ("2026-01-05", "We decided to use Postgres for the store."),
+        ("2026-01-06", "The parser must never lose a line."),
+        ("2026-02-13", "The port is 7431 from now on."),
+    ] {
+        let message = |n: usize| {
+            let said = if n == 0 { words.to_owned() } else { format!("And number {n} of {day} was said as well, at some length.") };
+            json!({ "conversation": "app", "session": format!("s{}", n / 3), "id": format!("{day}-{n}"), "text": said, "ts": format!("{day}T09:{n:02}:00Z") })
+        };
+        server.ok(None, "POST", "/api/messages", &Value::from((0..6).map(message).collect::<Vec<_>>()).to_string());
+    }
+    server.ok(None, "POST", "/api/marks", r#"{"date":"2026-01-06","mark":"important"}"#);
+    let before = server.ok(None, "GET", "/api/core", "");
+    assert_eq!(before["layers"]["day"]["pressed"], json!([0, 0, 0]));
+    server.ok(None, "POST", "/api/jobs/run", r#"{"job":"rollup"}"#);
+    let core = server.ok(None, "GET", "/api/core", "");
+    fits(&server, "GET", "/api/core", &core);
+    for (tier, many) in [("year", 1), ("month", 2), ("week", 2), ("day", 3), ("session", 6)] {
+        for (name, column) in core["layers"][tier].as_object().unwrap() {
+            assert_eq!(column.as_array().unwrap().len(), many, "{tier} {name}");
+        }
+        assert_eq!(core["layers"][tier]["messages"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 18, "{tier}");
+    }
+    let day = &core["layers"]["day"];
+    assert_eq!(day["period"], json!(["2026-01-05", "2026-01-06", "2026-02-13"]));
+    // 2026 begins with the Monday of its first week.
+    assert_eq!((&core["origin"], &day["first"]), (&json!("2025-12-29"), &json!([7, 8, 46])));
+    assert_eq!(day["importance"][1], 2);
+    assert!(day["pressed"].as_array().unwrap().iter().all(|tier| tier.as_u64().unwrap() >= 2), "{day}");
+    assert!(day["headline"][0].as_u64().unwrap() > 0 && day["state"][0] == 1, "{day}");
+    assert_eq!((&core["names"], &core["layers"]["session"]["from"][1]), (&json!(["app", "s0", "s1"]), &json!(9 * 60 + 3)));
+    // What is asked for is what is told: these days, these tiers.
+    let part = server.ok(None, "GET", "/api/core?tier=day&from=2026-01-06&to=2026-01-31", "");
+    assert_eq!(part["layers"].as_object().unwrap().keys().collect::<Vec<_>>(), ["day"]);
+    assert_eq!(part["layers"]["day"]["period"], json!(["2026-01-06"]));
+    let told = server.ok(None, "GET", "/api/core/headlines?tier=day&from=2026-02-01", "");
+    assert_eq!(told["headlines"].as_array().unwrap().len(), 1);
+    // Down to the words.
+    let node = server.ok(None, "GET", "/api/core/2026-W02", "");
+    fits(&server, "GET", "/api/core/2026-W02", &node);
+    assert_eq!((node["messages"].as_u64(), &node["parent"]), (Some(12), &json!("2026-01")));
+    let children: Vec<&str> = node["children"].as_array().unwrap().iter().map(|child| child["period"].as_str().unwrap()).collect();
+    assert_eq!(children, ["2026-01-05", "2026-01-06"]);
+    let node = server.ok(None, "GET", "/api/core/2026-02-13", "");
+    let (session, lines) = (&node["children"][0], node["lines"].as_array().unwrap());
+    assert_eq!((&session["conversation"], &session["session"], &session["messages"]), (&json!("app"), &json!("s0"), &json!(3)));
+    let n = lines.iter().position(|line| line["text"].as_str().unwrap().contains("7431")).unwrap();
+    let why = server.ok(None, "GET", &format!("/api/core/2026-02-13/why?line={n}"), "");
+    fits(&server, "GET", "/api/core/2026-02-13/why?line=0", &why);
+    assert!(why["because"][0]["records"].to_string().contains("The port is 7431 from now on."), "{why}");
+    let target = format!("/api/core/{}/messages?offset=1&limit=1&characters=10", session["period"].as_str().unwrap());
+    let words = server.ok(None, "GET", &target, "");
+    fits(&server, "GET", "/api/core/2026-02-13/messages", &words);
+    assert_eq!(
+        (&words["total"], &words["messages"][0]["text"], &words["messages"][0]["cut"]),
+        (&json!(3), &json!("And number"), &json!(true))
+    );
+    let all = server.ok(None, "GET", "/api/core/2026-02-13/messages?conversation=app&session=s1", "");
+    assert_eq!(all["total"], 3);
+    // Whoever has it already is not sent it again.
+    let tag = |answer: &Answer| answer.head.lines().find_map(|line| line.strip_prefix("etag: ").map(str::to_owned)).unwrap();
+    let (bearer, first) = (format!("Bearer {TOKEN}"), server.get("/api/core"));
+    let again = server.send("GET", "/api/core", &[("Authorization", &bearer), ("If-None-Match", &tag(&first))], "");
+    assert_eq!((again.status, again.text.as_str()), (304, ""));
+    server.remember(None, "today");
+    assert_eq!(server.send("GET", "/api/core", &[("Authorization", &bearer), ("If-None-Match", &tag(&first))], "").status, 200);
+}
+
+// L4, K4: what a person writes into a page enters the ledger at once, and nobody's words are written over
+#[test]
+fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
+    let home = Home::new();
+    let server = home.serve();
+    let said = r#"{"text":"Apollo runs on port 7430","entity":"apollo","entity_kind":"project","type":"fact","priority":"P1"}"#;
+    let id = server.ok(None, "POST", "/api/events", said)["event"]["id"].as_str().unwrap().to_owned();
+    server.ok(None, "POST", "/api/jobs/run", r#"{"job":"consolidate"}"#);
+    server.ok(None, "POST", "/api/snapshots", r#"{"note":"the first page"}"#);
+    let list = server.ok(None, "GET", "/api/pages", "")["pages"].clone();
+    assert_eq!(
+        (&list[0]["path"], &list[0]["kind"], &list[0]["fresh"]),
+        (&json!("knowledge/entities/apollo.md"), &json!("entities"), &json!(1))
+    );
+    let page = server.ok(None, "GET", "/api/pages/entities/apollo", "");
+    let (text, hash) = (page["text"].as_str().unwrap(), page["hash"].as_str().unwrap());
+    assert!(text.contains("Apollo runs on port 7430") && page["events"][0]["id"] == json!(id));
+    let fact = text.lines().find(|line| line.starts_with("- Apollo runs on port 7430 [")).unwrap_or_else(|| panic!("{text}"));
+    let changed = text.replace(fact, &fact.replace("port 7430", "port 7431")) + "- It was begun in March\n";
+    let save = |text: &str, hash: &str| server.post("/api/pages/entities/apollo", &json!({ "text": text, "hash": hash }).to_string());
+    let saved = save(&changed, hash);
+    assert_eq!(saved.status, 200, "{saved:?}");
+    let saved = saved.json();
+    assert_eq!((saved["learnt"].as_array().unwrap().len(), &saved["held"]), (2, &json!(false)), "{saved}");
+    // The old statement was replaced, by a person's own hand.
+    let story = server.ok(None, "GET", &format!("/api/events/{id}"), "");
+    assert_eq!(story["entry"]["standing"], "superseded");
+    let graph = server.ok(None, "GET", &format!("/api/events/{id}/graph"), "");
+    assert!(graph["edges"].as_array().unwrap().iter().any(|edge| edge["kind"] == "supersedes" && edge["to"] == json!(id)), "{graph}");
+    let now = server.ok(None, "GET", "/api/pages/entities/apollo", "");
+    assert_eq!((&now["hash"], &now["edited"]), (&saved["hash"], &json!(false)));
+    assert!(now["text"].as_str().unwrap().contains("port 7431") && now["text"].as_str().unwrap().contains("begun in March"));
+    // Whoever read it before is told, and nothing is written over.
+    let late = save("# Apollo\n", hash);
+    assert_eq!((late.status, &late.json()["error"]["kind"]), (409, &json!("try_later")), "{late:?}");
+    assert_eq!(server.ok(None, "GET", "/api/pages/entities/apollo", "")["hash"], now["hash"]);
+    // The night has nothing left to take over.
+    let outlook = server.ok(None, "GET", "/api/consolidate", "");
+    assert_eq!(outlook["edited"], json!([]));
+    // What it was, and what became of it.
+    server.ok(None, "POST", "/api/snapshots", r#"{"note":"the second page"}"#);
+    let versions = server.ok(None, "GET", "/api/pages/entities/apollo/versions", "")["versions"].clone();
+    assert_eq!((&versions[0]["note"], &versions[1]["note"]), (&json!("the second page"), &json!("the first page")), "{versions}");
+    let old = versions[1]["id"].as_str().unwrap();
+    let then = server.ok(None, "GET", &format!("/api/pages/entities/apollo/versions/{old}"), "");
+    assert_eq!(then["text"], page["text"]);
+    let diff = server.ok(None, "GET", &format!("/api/pages/entities/apollo/diff?from={old}"), "")["diff"].as_str().unwrap().to_owned();
+    assert!(diff.lines().any(|line| line.starts_with('-') && line.contains("7430")) && diff.contains("+- It was begun in March"), "{diff}");
+    // A new page is made by saving one that is not there; a secret does not get into it.
+    let made = server.post(
+        "/api/pages/procedures/deploy",
+        &json!({ "text": "# Procedure: Deploy\n\n## Steps\n1. Use the key AKIAIOSFODNN7EXAMPLE\n" }).to_string(),
+    );
+    assert_eq!(made.status, 200, "{made:?}");
+    assert!(!made.text.contains("AKIAIOSFODNN7EXAMPLE"), "{made:?}");
+}
