@@ -34,6 +34,10 @@ mcpb:
     cargo build --release -p icecore --bin icecore
     plugin/mcpb/pack target/release/icecore target/icecore.mcpb
 
+# Build the dashboard and put it into the program's sources.
+dashboard:
+    dashboard/check --write
+
 # Measure search on the evaluation sets and write docs/evaluation.md. About half an hour on two cores.
 eval *sets:
     tests/model/install

@@ -2,6 +2,7 @@
 
 mod api;
 mod cli;
+mod dashboard;
 mod error;
 mod hook;
 mod http;

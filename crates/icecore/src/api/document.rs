@@ -193,6 +193,12 @@ mod tests {
     }
 
     #[test]
+    fn the_dashboard_knows_the_api_as_it_is() {
+        let kept: Value = serde_json::from_str(include_str!("../../../../dashboard/openapi.json")).unwrap();
+        assert!(kept == document(&routes()), "dashboard/openapi.json is not this API's document: start a server, run dashboard/types");
+    }
+
+    #[test]
     fn the_document_is_well_formed() {
         let document = document(&routes());
         assert_eq!(document["openapi"], "3.1.0");

@@ -30,6 +30,7 @@ use tokio::time::timeout;
 use super::logins::{self, Logins};
 use super::refuse::{self, Refusal};
 use super::{House, Limits};
+use crate::dashboard;
 use crate::rights::{self, Operation, Right};
 
 /// The shortest token that a person may set.
@@ -205,8 +206,8 @@ impl Door {
         let host = self.host(uri, headers)?;
         self.origin(&host, headers)?;
         let asks = method == Method::GET || method == Method::HEAD;
-        // What the API is like is no secret, and a browser has no token to show.
-        if asks && matches!(uri.path(), "/" | "/livez" | "/readyz" | "/api" | "/api/openapi.json") {
+        // What the API and the dashboard are like is no secret, and a browser has no token to show.
+        if asks && (dashboard::is_page(uri.path()) || matches!(uri.path(), "/livez" | "/readyz" | "/api" | "/api/openapi.json")) {
             return Ok(Caller { right: Right::Read, by_cookie: false });
         }
         // Whoever logs in shows what lets them in, and is looked at there.
@@ -474,6 +475,9 @@ mod tests {
             ("/livez", vec![host], 200),
             ("/readyz", vec![host], 200),
             ("/", vec![host], 200),
+            ("/app.js", vec![host], 200),
+            ("/app.js/x", vec![host], 401),
+            ("POST /app.js", vec![host], 401),
             ("/api", vec![host], 200),
             ("/api/openapi.json", vec![host], 200),
             ("/api/", vec![host], 401),

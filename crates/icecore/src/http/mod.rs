@@ -28,7 +28,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{any, get};
@@ -47,6 +47,8 @@ pub use guard::{Caller, Source, Token};
 use mind::{Mind, Ready};
 use refuse::Refusal;
 pub use refuse::own as own_refusal;
+
+use crate::dashboard;
 
 /// The answer to somebody who may not do what they ask for.
 pub fn too_little(needed: crate::rights::Right) -> Response {
@@ -257,6 +259,7 @@ fn router(house: &Arc<House>, extra: Router) -> Router {
         .route("/livez", get(|| async { plain(StatusCode::OK, "ok\n") }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(counted))
+        .merge(dashboard::router())
         .with_state(house.clone())
         .merge(extra)
         .fallback(nowhere)
@@ -296,10 +299,7 @@ async fn counted(State(house): State<Arc<House>>) -> Response {
 
 async fn nowhere(request: Request) -> Response {
     let path = request.uri().path();
-    if path == "/" && (request.method() == Method::GET || request.method() == Method::HEAD) {
-        return plain(StatusCode::OK, "icecore\n");
-    }
-    let said = "there is nothing here; chat clients use /v1 of this server, and GET /api shows its memory's routes (in a path, the slash of a name is %2F)";
+    let said = "there is nothing here; people look at / of this server, chat clients use its /v1, and GET /api shows its memory's routes (in a path, the slash of a name is %2F)";
     let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", said);
     refusal.answer(path, refuse::dialect(path, request.headers()))
 }

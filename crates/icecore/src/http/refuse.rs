@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 
 use super::mind::Dialect;
+use crate::dashboard;
 use crate::rights::Right;
 
 /// The word of OAuth for a token that may do too little.
@@ -132,6 +133,7 @@ pub fn route(method: &Method, path: &str) -> &'static str {
         _ if path == "/v1/models" || path.starts_with("/v1/models/") => "models",
         _ if path.starts_with("/v1/") => "passed",
         _ if is_own(path) => "api",
+        _ if dashboard::is_page(path) => "dashboard",
         _ => "other",
     }
 }

@@ -900,7 +900,8 @@ async fn the_door_is_shut_on_every_route() {
         assert!(raw(addr, origin.as_bytes()).await.starts_with("HTTP/1.1 403 "), "{path}");
     }
     // What needs no token says nothing but whether it is well.
-    for (path, body) in [("/", "icecore\n"), ("/livez", "ok\n"), ("/readyz", "ready\n")] {
+    let page = include_str!("../dashboard/dist/index.html");
+    for (path, body) in [("/", page), ("/livez", "ok\n"), ("/readyz", "ready\n")] {
         let back = raw(addr, format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await;
         assert_eq!(back.split_once("\r\n\r\n").unwrap().1, body);
         assert!(!back.contains(env!("CARGO_PKG_VERSION")));

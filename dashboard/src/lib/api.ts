@@ -1,0 +1,189 @@
+// The way to the server: typed by its own document, so that a view that asks for what is not there does not compile.
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import type { components, paths } from './api.gen.ts';
+import { Store } from './store.ts';
+
+/** What the API's answers are made of: `Schema['Entry']`. */
+export type Schema = components['schemas'];
+
+type Method = 'get' | 'post' | 'delete' | 'put';
+type With<M extends Method> = { [P in keyof paths]: paths[P] extends { readonly [K in M]: object } ? P : never }[keyof paths];
+type Operation<P extends keyof paths, M extends Method> = paths[P] extends { readonly [K in M]: infer O } ? O : never;
+type Json<T> = T extends { content: { readonly 'application/json': infer J } } ? J : unknown;
+/** What a route answers. */
+export type Reply<P extends keyof paths, M extends Method = 'get'> =
+  Operation<P, M> extends { readonly responses: { readonly 200: infer R } } ? Json<R> : unknown;
+type Names<P extends keyof paths, M extends Method> =
+  Operation<P, M> extends { readonly parameters: { readonly path: infer N extends object } } ? { path: N } : { path?: never };
+type Asked<P extends keyof paths, M extends Method> =
+  Operation<P, M> extends { readonly parameters: { readonly query: infer Q extends object } } ? { query: Q }
+  : Operation<P, M> extends { readonly parameters: { readonly query?: infer Q } } ? { query?: Exclude<Q, undefined> } : { query?: never };
+type Sent<P extends keyof paths, M extends Method> =
+  Operation<P, M> extends { readonly requestBody: { readonly content: { readonly 'application/json': infer B } } } ? { body: B }
+  : Operation<P, M> extends { readonly requestBody?: { readonly content: { readonly 'application/json': infer B } } } ? { body?: B } : { body?: never };
+/** What a route wants: names in its path, its query, its body. */
+export type Wants<P extends keyof paths, M extends Method> = Names<P, M> & Asked<P, M> & Sent<P, M>;
+
+/** What went wrong, and what now. */
+export class Failure extends Error {
+  readonly status: number;
+  readonly kind: string;
+
+  constructor(status: number, kind: string, message: string) {
+    super(message);
+    this.name = 'Failure';
+    this.status = status;
+    this.kind = kind;
+  }
+}
+
+/** Whether somebody has to log in before anything can be shown. */
+export const locked = new Store(false);
+/** Whether the server answered last time. */
+export const reached = new Store(true);
+
+const AWAY = 'The server does not answer. Start it again with `icecore serve`, then reload this page.';
+const UNREADABLE = 'The server answered with something that is not JSON. If there is a proxy in between, look there; else restart `icecore serve`.';
+
+function address(path: string, names: Record<string, unknown> | undefined, query: Record<string, unknown> | undefined): string {
+  const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(names?.[name] ?? '')));
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (Array.isArray(value)) value.forEach((one) => search.append(name, String(one)));
+    else if (value !== undefined && value !== null && value !== '') search.set(name, String(value));
+  }
+  const text = search.toString();
+  return text === '' ? filled : `${filled}?${text}`;
+}
+
+async function refusal(response: Response): Promise<Failure> {
+  const told: unknown = await response.json().catch(() => undefined);
+  const error = (told as { error?: { kind?: string; message?: string } } | undefined)?.error;
+  const message = error?.message ?? `The server answered ${response.status}. Its log says more.`;
+  return new Failure(response.status, error?.kind ?? 'failure', message);
+}
+
+async function send(method: Method, path: string, wants: Wants<keyof paths, Method>, signal?: AbortSignal): Promise<unknown> {
+  const { path: names, query, body } = wants as { path?: Record<string, unknown>; query?: Record<string, unknown>; body?: unknown };
+  const headers: Record<string, string> = { accept: 'application/json' };
+  if (body !== undefined) headers['content-type'] = 'application/json';
+  // What pages of others cannot send: a cookie alone changes nothing.
+  if (method !== 'get') headers['x-icecore-csrf'] = '1';
+  let response: Response;
+  try {
+    response = await fetch(address(path, names, query), {
+      method: method.toUpperCase(),
+      headers,
+      credentials: 'same-origin',
+      cache: 'no-cache',
+      redirect: 'error',
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(signal ? { signal } : {}),
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    reached.set(false);
+    throw new Failure(0, 'unreachable', AWAY);
+  }
+  reached.set(true);
+  if (!response.ok) {
+    const failure = await refusal(response);
+    if (failure.status === 401) locked.set(true);
+    throw failure;
+  }
+  return response.json().catch((error: unknown) => {
+    if (signal?.aborted) throw error;
+    throw new Failure(response.status, 'unreadable', UNREADABLE);
+  });
+}
+
+/** Looks at something. */
+export function get<P extends With<'get'>>(path: P, wants: Wants<P, 'get'>, signal?: AbortSignal): Promise<Reply<P, 'get'>> {
+  return send('get', path, wants as Wants<keyof paths, Method>, signal) as Promise<Reply<P, 'get'>>;
+}
+
+/** Does something. */
+export function post<P extends With<'post'>>(path: P, wants: Wants<P, 'post'>): Promise<Reply<P, 'post'>> {
+  return send('post', path, wants as Wants<keyof paths, Method>) as Promise<Reply<P, 'post'>>;
+}
+
+/** Takes something away. */
+export function remove<P extends With<'delete'>>(path: P, wants: Wants<P, 'delete'>): Promise<Reply<P, 'delete'>> {
+  return send('delete', path, wants as Wants<keyof paths, Method>) as Promise<Reply<P, 'delete'>>;
+}
+
+/** Something that was asked for: what came last, what failed, whether it is being asked for. */
+export interface Answer<T> {
+  value: T | undefined;
+  failure: Failure | undefined;
+  busy: boolean;
+  /** Asks once more; what is there stays until the new answer comes. */
+  again: () => void;
+}
+
+/** A failure, whatever was thrown. */
+export function failure(error: unknown): Failure {
+  return error instanceof Failure ? error : new Failure(0, 'failure', error instanceof Error ? error.message : String(error));
+}
+
+/**
+ * Asks whenever `asks` changes, and stops what nobody waits for any more. Without `asks`, nothing is asked.
+ * `key` says what the answer is about: when it changes, what was there before is no longer shown.
+ */
+export function useAnswer<T>(asks: ((signal: AbortSignal) => Promise<T>) | undefined, key: string): Answer<T> {
+  const [state, setState] = useState<{ key: string; value: T | undefined; failure: Failure | undefined; busy: boolean }>(
+    { key, value: undefined, failure: undefined, busy: true });
+  const [round, setRound] = useState(0);
+  const asking = useRef(asks);
+  asking.current = asks;
+  const wanted = asks !== undefined;
+  useEffect(() => {
+    if (!asking.current) return;
+    const stop = new AbortController();
+    setState((before) => before.key === key ? { ...before, busy: true } : { key, value: undefined, failure: undefined, busy: true });
+    asking.current(stop.signal).then(
+      (value) => { if (!stop.signal.aborted) setState({ key, value, failure: undefined, busy: false }); },
+      (error: unknown) => {
+        if (!stop.signal.aborted) setState((before) => ({ key, value: before.key === key ? before.value : undefined, failure: failure(error), busy: false }));
+      },
+    );
+    return () => stop.abort();
+  }, [key, wanted, round]);
+  const again = useCallback(() => setRound((before) => before + 1), []);
+  const current = state.key === key ? state : { value: undefined, failure: undefined, busy: wanted };
+  return { value: current.value, failure: current.failure, busy: current.busy && wanted, again };
+}
+
+/** What a route answers, asked again whenever what is wanted changes. */
+export function useGet<P extends With<'get'>>(path: P, wants: Wants<P, 'get'> | undefined): Answer<Reply<P, 'get'>> {
+  const asks = wants === undefined ? undefined : (signal: AbortSignal) => get(path, wants, signal);
+  return useAnswer(asks, `${path} ${JSON.stringify(wants)}`);
+}
+
+/** Something that a person does: busy while it is being done, with what failed. */
+export interface Doing<A extends unknown[]> {
+  busy: boolean;
+  failure: Failure | undefined;
+  /** Does it; true if it worked. */
+  run: (...what: A) => Promise<boolean>;
+  clear: () => void;
+}
+
+export function useDoing<A extends unknown[]>(does: (...what: A) => Promise<unknown>): Doing<A> {
+  const [state, setState] = useState<{ busy: boolean; failure: Failure | undefined }>({ busy: false, failure: undefined });
+  const latest = useRef(does);
+  latest.current = does;
+  const run = useCallback(async (...what: A): Promise<boolean> => {
+    setState({ busy: true, failure: undefined });
+    try {
+      await latest.current(...what);
+      setState({ busy: false, failure: undefined });
+      return true;
+    } catch (error) {
+      setState({ busy: false, failure: failure(error) });
+      return false;
+    }
+  }, []);
+  const clear = useCallback(() => setState({ busy: false, failure: undefined }), []);
+  return { ...state, run, clear };
+}

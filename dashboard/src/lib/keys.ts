@@ -1,0 +1,75 @@
+// The keyboard: what it does everywhere, and moving through lists.
+import { useEffect, useRef } from 'preact/hooks';
+import type { RefObject } from 'preact';
+
+/** Whether somebody is writing, so that letters are text. */
+export function isWriting(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}
+
+const CHORD_MS = 1_200;
+
+/** Keys that hold everywhere: `g` and a letter go somewhere, single keys do something. */
+export function useKeys(chords: ReadonlyMap<string, () => void>, single: ReadonlyMap<string, () => void>): void {
+  const begun = useRef(0);
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
+      // A dialog has the keyboard to itself.
+      if (document.querySelector('dialog[open]')) return;
+      const chorded = event.timeStamp - begun.current < CHORD_MS ? chords.get(event.key) : undefined;
+      begun.current = 0;
+      if (chorded) {
+        event.preventDefault();
+        chorded();
+      } else if (event.key === 'g') {
+        begun.current = event.timeStamp;
+      } else {
+        const does = single.get(event.key);
+        if (!does) return;
+        event.preventDefault();
+        does();
+      }
+    };
+    addEventListener('keydown', pressed);
+    return () => removeEventListener('keydown', pressed);
+  }, [chords, single]);
+}
+
+/**
+ * Arrows, Home and End move the focus through the `[data-row]` elements within; Enter is the row's own business.
+ * Only one row is a stop of the tab key. The list may come later than the view: it is looked for after every drawing.
+ */
+export function useRows<T extends HTMLElement>(): RefObject<T> {
+  const list = useRef<T>(null);
+  useEffect(() => {
+    const within = list.current;
+    if (!within) return;
+    const rows = (): HTMLElement[] => [...within.querySelectorAll<HTMLElement>('[data-row]')];
+    const stop = (): void => {
+      const all = rows();
+      const now = all.find((row) => row === document.activeElement) ?? all.find((row) => row.getAttribute('aria-current') === 'true') ?? all[0];
+      all.forEach((row) => (row.tabIndex = row === now ? 0 : -1));
+    };
+    const pressed = (event: KeyboardEvent): void => {
+      if (isWriting(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
+      const all = rows();
+      const at = all.findIndex((row) => row === document.activeElement || row.contains(document.activeElement));
+      const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+      if (next === undefined || all.length === 0) return;
+      event.preventDefault();
+      const row = all[Math.min(Math.max(next, 0), all.length - 1)];
+      all.forEach((one) => (one.tabIndex = one === row ? 0 : -1));
+      row?.focus();
+    };
+    stop();
+    const changes = new MutationObserver(stop);
+    changes.observe(within, { childList: true, subtree: true });
+    within.addEventListener('keydown', pressed);
+    return () => {
+      changes.disconnect();
+      within.removeEventListener('keydown', pressed);
+    };
+  });
+  return list;
+}

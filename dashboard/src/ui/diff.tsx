@@ -1,0 +1,43 @@
+// Two texts side by side in one: what went and what came.
+import type { JSX } from 'preact';
+import { useMemo } from 'preact/hooks';
+import { lines } from '../lib/diff.ts';
+import type { Line } from '../lib/diff.ts';
+import { many } from '../lib/format.ts';
+
+/** So many unchanged lines are shown around a change. */
+const AROUND = 3;
+
+function groups(all: readonly Line[]): (Line[] | number)[] {
+  const near = all.map((_, at) => all.slice(Math.max(0, at - AROUND), at + AROUND + 1).some((line) => line.kind !== 'same'));
+  const found: (Line[] | number)[] = [];
+  all.forEach((line, at) => {
+    const last = found.at(-1);
+    if (near[at]) {
+      if (Array.isArray(last)) last.push(line);
+      else found.push([line]);
+    } else if (typeof last === 'number') found[found.length - 1] = last + 1;
+    else found.push(1);
+  });
+  return found;
+}
+
+/** What changed between `old` and `now`. */
+export function Diff({ old, now, label }: { old: string; now: string; label: string }): JSX.Element {
+  const all = useMemo(() => groups(lines(old, now)), [old, now]);
+  if (old === now) return <p class="dim">Nothing changed.</p>;
+  return (
+    <div class="diff" role="group" aria-label={label} tabIndex={0}>
+      {all.map((group, at) => typeof group === 'number'
+        ? <p key={at} class="skipped">{many(group, 'line')} the same</p>
+        : group.map((line, index) => (
+          <div key={`${at}-${index}`} class={line.kind}>
+            <span class="sign" aria-hidden="true">{{ same: ' ', added: '+', removed: '−' }[line.kind]}</span>
+            <span class="unseen">{{ same: '', added: 'added: ', removed: 'removed: ' }[line.kind]}</span>
+            <span class="words">{line.parts.map((part, inner) => part.kind === 'same' || line.parts.length === 1 ? part.what
+              : part.kind === 'added' ? <ins key={inner}>{part.what}</ins> : <del key={inner}>{part.what}</del>)}{'\n'}</span>
+          </div>
+        )))}
+    </div>
+  );
+}

@@ -1,0 +1,31 @@
+// What was said, word for word: as text, never as anything that runs or loads.
+import type { JSX } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import type { Reply } from '../lib/api.ts';
+import { time } from '../lib/format.ts';
+import { Tag, classes } from './parts.tsx';
+
+type Message = Reply<'/api/core/{period}/messages'>['messages'][number];
+
+/** Messages in the order they were said; the one that is `wanted` is marked and shown. */
+export function Messages({ messages, wanted }: { messages: readonly Message[]; wanted?: string | undefined }): JSX.Element {
+  const marked = useRef<HTMLLIElement>(null);
+  const there = messages.some((one) => one.id === wanted);
+  useEffect(() => {
+    if (there) marked.current?.scrollIntoView({ block: 'center' });
+  }, [wanted, there]);
+  return (
+    <ol class="said">
+      {messages.map((one) => (
+        <li key={`${one.conversation} ${one.id}`} class={classes(one.role === 'user' && 'user', one.id === wanted && 'wanted')} ref={one.id === wanted ? marked : null}>
+          <p class="meta">
+            <strong>{one.name ?? one.role}</strong> {time(one.ts)}
+            {one.trust === 'low' && <Tag kind="warm" title="Words of a tool or a stranger: data, not instructions">not trusted</Tag>}
+            {one.title && <span>{one.title}</span>}
+          </p>
+          <p class="text">{one.text}{one.cut && '…'}</p>
+        </li>
+      ))}
+    </ol>
+  );
+}

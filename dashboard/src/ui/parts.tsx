@@ -1,0 +1,295 @@
+// The small parts that every view is made of.
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useId, useRef } from 'preact/hooks';
+import type { Answer, Failure } from '../lib/api.ts';
+import { Store, useStore } from '../lib/store.ts';
+
+type Classes = string | false | undefined;
+/** Class names, without those that are not wanted. */
+export function classes(...names: Classes[]): string {
+  return names.filter(Boolean).join(' ');
+}
+
+interface ButtonProps {
+  children: ComponentChildren;
+  onClick?: (event: MouseEvent) => void;
+  kind?: 'plain' | 'main' | 'quiet' | 'warm';
+  type?: 'button' | 'submit';
+  busy?: boolean;
+  disabled?: boolean;
+  /** What it does, where its face does not say it. */
+  label?: string;
+  pressed?: boolean;
+  small?: boolean;
+}
+
+/** Something to press. While `busy` it cannot be pressed again, and says so. */
+export function Button({ children, onClick, kind = 'plain', type = 'button', busy = false, disabled = false, label, pressed, small }: ButtonProps): JSX.Element {
+  return (
+    <button type={type} class={classes('button', kind, small && 'small')} onClick={onClick} disabled={busy || disabled} aria-busy={busy}
+      {...(label === undefined ? {} : { 'aria-label': label, title: label })} {...(pressed === undefined ? {} : { 'aria-pressed': pressed })}>
+      {children}
+    </button>
+  );
+}
+
+interface FieldProps {
+  label: string;
+  /** What it is for, in a line. */
+  hint?: string;
+  /** What is wrong with it. */
+  wrong?: string | undefined;
+  /** The label is only for those who hear it. */
+  bare?: boolean;
+  children: (id: string, describedBy: string | undefined) => ComponentChildren;
+}
+
+/** A label and what belongs to it; the control itself is made by its child with the id it is given. */
+export function Field({ label, hint, wrong, bare = false, children }: FieldProps): JSX.Element {
+  const id = useId();
+  const said = wrong ?? hint;
+  return (
+    <div class={classes('field', wrong !== undefined && 'wrong')}>
+      <label for={id} class={bare ? 'unseen' : ''}>{label}</label>
+      {children(id, said === undefined ? undefined : `${id}-said`)}
+      {said !== undefined && <p id={`${id}-said`} class={wrong === undefined ? 'hint' : 'hint warm'}>{said}</p>}
+    </div>
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  value: string;
+  options: readonly (readonly [value: string, label: string])[];
+  onChange: (value: string) => void;
+  bare?: boolean;
+}
+
+/** One of several. */
+export function Choice({ label, value, options, onChange, bare = false }: ChoiceProps): JSX.Element {
+  return (
+    <Field label={label} bare={bare}>
+      {(id) => (
+        <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+          {options.map(([one, said]) => <option key={one} value={one}>{said}</option>)}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+interface TextProps {
+  label: string;
+  value: string;
+  onInput: (value: string) => void;
+  type?: 'text' | 'search' | 'password' | 'date' | 'number';
+  placeholder?: string;
+  hint?: string;
+  wrong?: string | undefined;
+  bare?: boolean;
+  lines?: number;
+  autofocus?: boolean;
+  required?: boolean;
+}
+
+/** A line of text, or several. */
+export function Text({ label, value, onInput, type = 'text', placeholder, hint, wrong, bare = false, lines, autofocus, required }: TextProps): JSX.Element {
+  const control = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
+  useEffect(() => {
+    if (autofocus) control.current?.focus();
+  }, []);
+  const more = { ...(hint === undefined ? {} : { hint }), ...(wrong === undefined ? {} : { wrong }) };
+  return (
+    <Field label={label} bare={bare} {...more}>
+      {(id, said) => lines === undefined
+        ? <input ref={control} id={id} type={type} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+            aria-invalid={wrong !== undefined} autocomplete="off" spellcheck={false} onInput={(event) => onInput(event.currentTarget.value)} />
+        : <textarea ref={control} id={id} rows={lines} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+            aria-invalid={wrong !== undefined} onInput={(event) => onInput(event.currentTarget.value)} />}
+    </Field>
+  );
+}
+
+/** A short word about something. */
+export function Tag({ children, kind = 'plain', title }: { children: ComponentChildren; kind?: 'plain' | 'ice' | 'warm' | 'strong'; title?: string }): JSX.Element {
+  return <span class={`tag ${kind}`} title={title}>{children}</span>;
+}
+
+/** A part of a view with its heading. */
+export function Section({ title, aside, children, wide = false, level = 2 }: { title: string; aside?: ComponentChildren; children: ComponentChildren; wide?: boolean; level?: 2 | 3 }): JSX.Element {
+  const id = useId();
+  const Heading = `h${level}` as const;
+  return (
+    <section class={classes('section', wide && 'wide')} aria-labelledby={id}>
+      <header><Heading id={id}>{title}</Heading>{aside !== undefined && <div class="aside">{aside}</div>}</header>
+      {children}
+    </section>
+  );
+}
+
+/** That there is nothing, and what to do about it. */
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
+  return (
+    <div class="empty">
+      <svg viewBox="0 0 48 48" width="48" height="48" aria-hidden="true"><path d="M24 5v38M8 14.5l32 19M40 14.5l-32 19M24 12l-5-4m5 4 5-4M24 36l-5 4m5-4 5 4M13.500 17.500l-.5-6m.5 6-5.500 2.300M34.500 30.500l.5 6m-.5-6 5.500-2.300M34.500 17.500l.5-6m-.5 6 5.500 2.300M13.500 30.500l-.5 6m.5-6-5.500-2.300" /></svg>
+      <p class="lead">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+/** What went wrong, and what now. */
+export function ErrorBox({ failure, again }: { failure: Failure; again?: (() => void) | undefined }): JSX.Element {
+  return (
+    <div class="errorbox" role="alert">
+      <p>{sentence(failure.message)}</p>
+      {again && <Button small onClick={again}>Try again</Button>}
+    </div>
+  );
+}
+
+function sentence(text: string): string {
+  const begun = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/.test(begun) ? begun : `${begun}.`;
+}
+
+/** That something is on its way. It shows after a moment only, so that what comes at once does not flicker. */
+export function Loading({ what = 'Loading' }: { what?: string }): JSX.Element {
+  return <p class="loading" role="status">{what}…</p>;
+}
+
+/** An answer: the way it is shown, while it comes and if it does not. What came before stays until the new one is there. */
+export function Shown<T>({ of, what, children }: { of: Answer<T>; what?: string; children: (value: T) => ComponentChildren }): JSX.Element {
+  return (
+    <>
+      {of.failure && <ErrorBox failure={of.failure} again={of.again} />}
+      {of.value !== undefined ? children(of.value) : of.busy && <Loading {...(what === undefined ? {} : { what })} />}
+    </>
+  );
+}
+
+export interface Column<T> {
+  title: string;
+  cell: (row: T) => ComponentChildren;
+  /** Figures stand at the right. */
+  figures?: boolean;
+}
+
+/** Rows and columns; on a narrow screen every row becomes a small card. */
+export function Table<T>({ caption, columns, rows, id, onOpen, current }: {
+  caption: string;
+  columns: readonly Column<T>[];
+  rows: readonly T[];
+  id: (row: T) => string;
+  onOpen?: (row: T) => void;
+  current?: string | undefined;
+}): JSX.Element {
+  return (
+    <div class="tablebox">
+      <table>
+        <caption class="unseen">{caption}</caption>
+        <thead><tr>{columns.map((column) => <th key={column.title} scope="col" class={column.figures ? 'figures' : ''}>{column.title}</th>)}</tr></thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={id(row)} class={classes(onOpen && 'opens')} aria-current={current === id(row) ? 'true' : undefined}
+              {...(onOpen ? { 'data-row': '', tabIndex: 0, onClick: () => onOpen(row), onKeyDown: (event: KeyboardEvent) => { if (event.key === 'Enter' && event.target === event.currentTarget) onOpen(row); } } : {})}>
+              {columns.map((column) => <td key={column.title} data-label={column.title} class={column.figures ? 'figures' : ''}>{column.cell(row)}</td>)}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** A window over the page. Escape and its button close it. */
+export function Dialog({ title, open, onClose, children, foot }: { title: string; open: boolean; onClose: () => void; children: ComponentChildren; foot?: ComponentChildren }): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const shown = dialog.current;
+    if (!shown) return;
+    if (open && !shown.open) shown.showModal();
+    if (!open && shown.open) shown.close();
+  }, [open]);
+  return (
+    <dialog ref={dialog} aria-labelledby={id} onClose={onClose} onClick={(event) => { if (event.target === dialog.current) onClose(); }}>
+      {open && (
+        <div class="dialog">
+          <header><h2 id={id}>{title}</h2><Button kind="quiet" small label="Close" onClick={onClose}>✕</Button></header>
+          <div class="within">{children}</div>
+          {foot !== undefined && <footer>{foot}</footer>}
+        </div>
+      )}
+    </dialog>
+  );
+}
+
+/** Several faces of one thing. Arrows change between them. */
+export function Tabs<K extends string>({ label, tabs, current, onChange, children }: {
+  label: string;
+  tabs: readonly (readonly [key: K, title: string])[];
+  current: K;
+  onChange: (key: K) => void;
+  children: ComponentChildren;
+}): JSX.Element {
+  const id = useId();
+  const pressed = (event: KeyboardEvent): void => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step === undefined) return;
+    const at = tabs.findIndex(([key]) => key === current);
+    const next = tabs[(at + step + tabs.length) % tabs.length];
+    if (!next) return;
+    event.preventDefault();
+    onChange(next[0]);
+    document.getElementById(`${id}-${next[0]}`)?.focus();
+  };
+  return (
+    <div class="tabs">
+      <div role="tablist" aria-label={label} onKeyDown={pressed}>
+        {tabs.map(([key, title]) => (
+          <button key={key} id={`${id}-${key}`} type="button" role="tab" aria-selected={key === current} aria-controls={`${id}-panel`} tabIndex={key === current ? 0 : -1} onClick={() => onChange(key)}>{title}</button>
+        ))}
+      </div>
+      <div id={`${id}-panel`} role="tabpanel" aria-labelledby={`${id}-${current}`} tabIndex={0}>{children}</div>
+    </div>
+  );
+}
+
+const told = new Store<{ text: string; at: number }>({ text: '', at: 0 });
+let quiet: ReturnType<typeof setTimeout> | undefined;
+const TOLD_MS = 5_000;
+
+/** Says in a line that something was done. */
+export function say(text: string): void {
+  told.set({ text, at: told.get().at + 1 });
+  clearTimeout(quiet);
+  quiet = setTimeout(() => told.set({ text: '', at: told.get().at + 1 }), TOLD_MS);
+}
+
+/** Where that line stands; once, in the shell. */
+export function Told(): JSX.Element {
+  const { text } = useStore(told);
+  return <div class={classes('told', text !== '' && 'shown')} role="status" aria-live="polite">{text}</div>;
+}
+
+/** A way to something, within the dashboard. */
+export function Link({ to, children, label }: { to: string; children: ComponentChildren; label?: string }): JSX.Element {
+  return <a href={to} {...(label === undefined ? {} : { 'aria-label': label })}>{children}</a>;
+}
+
+/** Something to copy: the button says whether it worked. */
+export function Copy({ text, children = 'Copy' }: { text: () => string; children?: ComponentChildren }): JSX.Element {
+  const copy = (): void => {
+    navigator.clipboard.writeText(text()).then(
+      () => say('Copied'),
+      () => say('The browser does not let this page copy; mark the text and copy it by hand'),
+    );
+  };
+  return <Button small onClick={copy}>{children}</Button>;
+}
+
+/** A key of the keyboard. */
+export function Key({ children }: { children: ComponentChildren }): JSX.Element {
+  return <kbd>{children}</kbd>;
+}

@@ -1,0 +1,320 @@
+// The core as numbers: which layers there are, how thick each is, and where it lies. Pure, so that it can be tested without a picture.
+//
+// Depth is counted from the newest day downwards, in units of an ordinary day's thickness. Months and years are made of whole weeks, so
+// layers lie within each other like a tree: year, month, week, day, session.
+import { plusDays } from '../../lib/format.ts';
+
+export const TIERS = ['year', 'month', 'week', 'day', 'session'] as const;
+export type Tier = (typeof TIERS)[number];
+
+/** The periods of a tier, a column for each property, as the API tells them. */
+export interface Columns {
+  readonly period: readonly string[];
+  readonly first: readonly number[];
+  readonly days: readonly number[];
+  readonly messages: readonly number[];
+  readonly bytes: readonly number[];
+  readonly pressed: readonly number[];
+  readonly state: readonly number[];
+  readonly importance: readonly number[];
+  readonly version: readonly number[];
+  readonly sessions: readonly number[];
+  readonly events: readonly number[];
+}
+
+export interface SessionColumns extends Columns {
+  readonly conversation: readonly number[];
+  readonly name: readonly number[];
+  readonly from: readonly number[];
+  readonly to: readonly number[];
+}
+
+/** What the API tells of the whole time. */
+export interface Told {
+  readonly origin?: string | null;
+  readonly last?: string | null;
+  readonly names: readonly string[];
+  readonly layers: {
+    readonly year?: Columns;
+    readonly month?: Columns;
+    readonly week?: Columns;
+    readonly day?: Columns;
+    readonly session?: SessionColumns;
+  };
+}
+
+export const PROVISIONAL = 1;
+export const FLAGGED = 2;
+export const BY_HAND = 4;
+export const FORGOTTEN = 8;
+
+/** A layer: a period of some tier, and where it lies. */
+export interface Layer {
+  tier: Tier;
+  /** Where it stands among those of its tier. */
+  at: number;
+  /** Its name; for a session that was not pressed, one of ours: `2026-02-13~2`. */
+  id: string;
+  /** Whether the name is one that the API knows. */
+  named: boolean;
+  /** Its days, counted from the origin. */
+  first: number;
+  last: number;
+  /** How deep it begins and ends; the newer end is above. */
+  top: number;
+  bottom: number;
+  messages: number;
+  bytes: number;
+  sessions: number;
+  events: number;
+  /** 0 not at all, 1 sessions, 2 days, 3 weeks, 4 months, 5 years. */
+  pressed: number;
+  state: number;
+  importance: number;
+  version: number;
+  conversation: string | undefined;
+  session: string | undefined;
+  /** Minutes of the day, for sessions. */
+  from: number;
+  to: number;
+}
+
+/** A silent day is this much of an ordinary one: it can be seen that time went by. */
+const SILENT = 0.12;
+
+/** How thick a day is with so many bytes, where an ordinary one has `usual`. The root keeps one loud day from hiding a year. */
+export function thickness(bytes: number, usual: number): number {
+  return SILENT + (1 - SILENT) * Math.sqrt(bytes / Math.max(usual, 1));
+}
+
+export class Core {
+  readonly origin: string;
+  readonly days: number;
+  readonly total: number;
+  readonly tiers: Readonly<Record<Tier, readonly Layer[]>>;
+  /** For every day of the origin: the depth of its lower end is `total - cumulated[day]`. */
+  readonly cumulated: Float64Array;
+  /** The layer of each day, if anything happened on it. */
+  readonly ofDay: Int32Array;
+  readonly pressed: Uint8Array;
+  readonly importance: Uint8Array;
+  readonly state: Uint8Array;
+  readonly bytes: Float64Array;
+  readonly usual: number;
+  readonly messages: number;
+  readonly #known = new Map<string, Layer>();
+
+  constructor(told: Told) {
+    this.origin = told.origin ?? '1970-01-01';
+    const day = told.layers.day;
+    const reach = day ? day.first.reduce((most, first) => Math.max(most, first + 1), 0) : 0;
+    this.days = reach;
+    this.pressed = new Uint8Array(reach);
+    this.importance = new Uint8Array(reach).fill(1);
+    this.state = new Uint8Array(reach);
+    this.bytes = new Float64Array(reach);
+    this.ofDay = new Int32Array(reach).fill(-1);
+    let messages = 0;
+    day?.first.forEach((first, at) => {
+      if (first < 0) return;
+      this.ofDay[first] = at;
+      this.pressed[first] = day.pressed[at] ?? 0;
+      this.importance[first] = day.importance[at] ?? 1;
+      this.state[first] = day.state[at] ?? 0;
+      this.bytes[first] = day.bytes[at] ?? 0;
+      messages += day.messages[at] ?? 0;
+    });
+    this.messages = messages;
+    const loud = this.bytes.filter((one) => one > 0);
+    this.usual = loud.length === 0 ? 1 : loud.reduce((sum, one) => sum + one, 0) / loud.length;
+    // Before the first words there is nothing to see: the origin may lie weeks before them.
+    const begun = this.ofDay.findIndex((at) => at >= 0);
+    this.cumulated = new Float64Array(reach + 1);
+    for (let at = 0; at < reach; at += 1) this.cumulated[at + 1] = (this.cumulated[at] ?? 0) + (at < begun ? 0 : thickness(this.bytes[at] ?? 0, this.usual));
+    this.total = this.cumulated[reach] ?? 0;
+    const silent = new Map<string, number>();
+    const layers = (tier: Tier, columns: Columns | undefined): Layer[] => (columns?.period ?? []).map((period, at) => this.#layer(tier, columns as Columns, period, at));
+    const session = told.layers.session;
+    const tiers = {
+      year: layers('year', told.layers.year),
+      month: layers('month', told.layers.month),
+      week: layers('week', told.layers.week),
+      day: layers('day', day),
+      session: (session?.period ?? []).map((period, at) => {
+        const layer = this.#layer('session', session as SessionColumns, period, at);
+        const name = session?.name[at] ?? -1;
+        layer.conversation = told.names[session?.conversation[at] ?? -1];
+        layer.session = name < 0 ? undefined : told.names[name];
+        layer.from = session?.from[at] ?? 0;
+        layer.to = session?.to[at] ?? 0;
+        const date = this.date(layer.first);
+        const number = (silent.get(date) ?? 0) + 1;
+        silent.set(date, number);
+        if (period === '') {
+          layer.id = `${date}~${number}`;
+          layer.named = false;
+        }
+        return layer;
+      }),
+    };
+    for (const tier of TIERS) tiers[tier].sort((one, other) => one.first - other.first || one.from - other.from);
+    this.tiers = tiers;
+    this.#placeSessions();
+    for (const tier of TIERS) for (const layer of tiers[tier]) this.#known.set(layer.id, layer);
+  }
+
+  #layer(tier: Tier, columns: Columns, period: string, at: number): Layer {
+    const first = Math.max(columns.first[at] ?? 0, 0);
+    const last = Math.min((columns.first[at] ?? 0) + (columns.days[at] ?? 1) - 1, this.days - 1);
+    return {
+      tier, at, id: period, named: true, first, last, top: this.total - (this.cumulated[last + 1] ?? 0), bottom: this.total - (this.cumulated[first] ?? 0),
+      messages: columns.messages[at] ?? 0, bytes: columns.bytes[at] ?? 0, sessions: columns.sessions[at] ?? 0, events: columns.events[at] ?? 0,
+      pressed: columns.pressed[at] ?? 0, state: columns.state[at] ?? 0, importance: columns.importance[at] ?? 1, version: columns.version[at] ?? 0,
+      conversation: undefined, session: undefined, from: 0, to: 0,
+    };
+  }
+
+  // A day is shared out among its sessions by what was said in them, the last one on top.
+  #placeSessions(): void {
+    const sessions = this.tiers.session;
+    for (let at = 0; at < sessions.length;) {
+      const day = sessions[at]?.first ?? 0;
+      let end = at;
+      let whole = 0;
+      while (end < sessions.length && sessions[end]?.first === day) {
+        whole += Math.sqrt(Math.max(sessions[end]?.bytes ?? 0, 1));
+        end += 1;
+      }
+      let lower = this.total - (this.cumulated[day] ?? 0);
+      const height = (this.cumulated[day + 1] ?? 0) - (this.cumulated[day] ?? 0);
+      for (const session of sessions.slice(at, end)) {
+        session.bottom = lower;
+        lower -= (height * Math.sqrt(Math.max(session.bytes, 1))) / whole;
+        session.top = lower;
+      }
+      at = end;
+    }
+  }
+
+  /** The date of a day: 2026-02-13. */
+  date(day: number): string {
+    return plusDays(this.origin, day);
+  }
+
+  /** The day at some depth. */
+  dayAt(depth: number): number {
+    const wanted = this.total - depth;
+    let low = 0;
+    let high = this.days - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.cumulated[middle + 1] ?? 0) <= wanted) low = middle + 1;
+      else high = middle;
+    }
+    return Math.max(low, 0);
+  }
+
+  /** The layer of that name. */
+  find(id: string): Layer | undefined {
+    return this.#known.get(id);
+  }
+
+  /** Where among the layers of a tier those begin that end on this day or later. */
+  from(tier: Tier, day: number): number {
+    const layers = this.tiers[tier];
+    let low = 0;
+    let high = layers.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((layers[middle]?.last ?? 0) < day) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** The layers of a tier that touch these days, the oldest first. */
+  within(tier: Tier, first: number, last: number): Layer[] {
+    const layers = this.tiers[tier];
+    const found: Layer[] = [];
+    for (let at = this.from(tier, first); at < layers.length; at += 1) {
+      const layer = layers[at];
+      if (!layer || layer.first > last) break;
+      found.push(layer);
+    }
+    return found;
+  }
+
+  /** What a layer is made of, the newest first: the layers of the next tier that has any. */
+  children(layer: Layer | undefined): readonly Layer[] {
+    if (!layer) {
+      const top = TIERS.find((tier) => this.tiers[tier].length > 1) ?? 'day';
+      return this.tiers[top].toReversed();
+    }
+    const below = TIERS[TIERS.indexOf(layer.tier) + 1];
+    return below ? this.within(below, layer.first, layer.last).filter((one) => one.bottom <= layer.bottom + 1e-9 && one.top >= layer.top - 1e-9).toReversed() : [];
+  }
+
+  /** The layers that a layer lies in, the widest first. */
+  parents(layer: Layer): Layer[] {
+    const above = TIERS.slice(0, TIERS.indexOf(layer.tier));
+    return above.flatMap((tier) => this.within(tier, layer.first, layer.first).slice(0, 1));
+  }
+
+  /** The layer of a tier at some depth. */
+  at(tier: Tier, depth: number): Layer | undefined {
+    const day = this.dayAt(depth);
+    return this.within(tier, day, day).find((layer) => layer.top <= depth && depth <= layer.bottom);
+  }
+}
+
+/** What is looked at: how many pixels a unit of depth has, and which depth is at the top of the picture. */
+export interface Camera {
+  scale: number;
+  top: number;
+}
+
+/** Room above the newest and below the oldest layer, in pixels. */
+export const MARGIN = 46;
+/** The most pixels that an ordinary day may have: then every word of it can be read. */
+const MOST_SCALE = 60_000;
+
+/** Everything, in a picture of that height. */
+export function whole(core: Core, height: number): Camera {
+  const scale = Math.max(height - 2 * MARGIN, 50) / Math.max(core.total, 1e-6);
+  return { scale, top: -MARGIN / scale };
+}
+
+/** Within its bounds: never further out than everything, never past either end. */
+export function bounded(camera: Camera, core: Core, height: number): Camera {
+  const all = whole(core, height);
+  const scale = Math.min(Math.max(camera.scale, all.scale), Math.max(MOST_SCALE, all.scale));
+  const margin = MARGIN / scale;
+  const lowest = core.total + margin - height / scale;
+  return { scale, top: lowest < -margin ? all.top : Math.min(Math.max(camera.top, -margin), lowest) };
+}
+
+/** Nearer or farther, so that what is at `y` stays there. */
+export function zoomed(camera: Camera, factor: number, y: number, core: Core, height: number): Camera {
+  const all = whole(core, height);
+  const scale = Math.min(Math.max(camera.scale * factor, all.scale), Math.max(MOST_SCALE, all.scale));
+  const depth = camera.top + y / camera.scale;
+  return bounded({ scale, top: depth - y / scale }, core, height);
+}
+
+/** Such that a layer fills most of the picture. */
+export function onto(layer: { top: number; bottom: number }, core: Core, height: number): Camera {
+  const room = Math.max(layer.bottom - layer.top, 1e-9);
+  const scale = (height * 0.82) / room;
+  const camera = bounded({ scale, top: 0 }, core, height);
+  const middle = (layer.top + layer.bottom) / 2;
+  return bounded({ scale: camera.scale, top: middle - height / 2 / camera.scale }, core, height);
+}
+
+/** Between two cameras: the zoom goes evenly, and what is looked at moves with it. */
+export function between(from: Camera, to: Camera, part: number, height: number): Camera {
+  const scale = from.scale * (to.scale / from.scale) ** part;
+  const [fromMiddle, toMiddle] = [from.top + height / 2 / from.scale, to.top + height / 2 / to.scale];
+  // While zooming in, the place is reached early; while zooming out, left late: the eye follows it.
+  const along = Math.abs(to.scale / from.scale - 1) < 1e-3 ? part : (1 / from.scale - 1 / scale) / (1 / from.scale - 1 / to.scale);
+  return { scale, top: fromMiddle + (toMiddle - fromMiddle) * along - height / 2 / scale };
+}

@@ -1,0 +1,205 @@
+// Beside the picture: the same layers as a list, what the chosen one came to, where each of its sentences comes from, and the words.
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { Reply } from '../../lib/api.ts';
+import { post, useDoing, useGet } from '../../lib/api.ts';
+import { bytes, day, label, many, moment, number, period as periodName } from '../../lib/format.ts';
+import { useRows } from '../../lib/keys.ts';
+import { useLive } from '../../lib/live.ts';
+import { href } from '../../lib/route.ts';
+import { MarkdownLine } from '../../ui/markdown.tsx';
+import { Messages } from '../../ui/messages.tsx';
+import { Button, ErrorBox, Loading, Shown, Tag, classes, say } from '../../ui/parts.tsx';
+import { Sources } from '../../ui/sources.tsx';
+import { pressedWords, title } from './draw.ts';
+import type { Core, Layer } from './model.ts';
+import { BY_HAND, FLAGGED, FORGOTTEN, PROVISIONAL } from './model.ts';
+
+const PAGE = 100;
+/** The most messages that are listed at once. */
+const MOST = 1_000;
+
+interface PanelProps {
+  core: Core;
+  layer: Layer | undefined;
+  message: string | undefined;
+  unknown: string | undefined;
+  onChoose: (layer: Layer | undefined, message?: string) => void;
+  onMarked: () => void;
+}
+
+function Path({ core, layer, onChoose }: Pick<PanelProps, 'core' | 'layer' | 'onChoose'>): JSX.Element {
+  const above = layer ? core.parents(layer) : [];
+  return (
+    <nav class="path" aria-label="Where this layer lies">
+      <ol>
+        <li>{layer ? <button type="button" onClick={() => onChoose(undefined)}>All</button> : <span aria-current="true">All</span>}</li>
+        {above.map((one) => <li key={one.id}><button type="button" onClick={() => onChoose(one)}>{short(one)}</button></li>)}
+        {layer && <li><span aria-current="true">{short(layer)}</span></li>}
+      </ol>
+    </nav>
+  );
+}
+
+function short(layer: Layer): string {
+  if (layer.tier === 'week') return `Week ${Number(layer.id.slice(6))}`;
+  if (layer.tier === 'month') return periodName(layer.id).split(' ')[0] ?? layer.id;
+  return layer.tier === 'day' ? day(layer.id).replace(/ \d{4}$/, '') : title(layer);
+}
+
+function Marks({ layer }: { layer: Layer }): JSX.Element {
+  return (
+    <>
+      {(layer.state & FLAGGED) !== 0 && <Tag kind="warm">wants a look</Tag>}
+      {(layer.state & PROVISIONAL) !== 0 && <Tag title="Made without a model; it is made again as soon as there is one">provisional</Tag>}
+      {(layer.state & BY_HAND) !== 0 && <Tag kind="ice">by hand</Tag>}
+      {(layer.state & FORGOTTEN) !== 0 && <Tag>forgotten</Tag>}
+      {layer.importance === 2 && <Tag kind="strong">important</Tag>}
+      {layer.importance === 0 && <Tag>dull</Tag>}
+    </>
+  );
+}
+
+/** What a layer is made of. This is the picture once more, for those who do not see it or do not point. */
+function Below({ core, layer, onChoose, headlines }: { core: Core; layer: Layer | undefined; onChoose: PanelProps['onChoose']; headlines: ReadonlyMap<string, string> }): JSX.Element | null {
+  const rows = useRows<HTMLUListElement>();
+  const below = core.children(layer);
+  if (below.length === 0) return null;
+  const most = Math.max(...below.map((one) => one.bytes), 1);
+  return (
+    <>
+      <h3>{layer ? `${label(below[0]?.tier ?? '')}s in it` : 'Layers'}</h3>
+      <ul class="rows layers" ref={rows}>
+        {below.map((one) => (
+          <li key={one.id}>
+            <button type="button" class="row" data-row onClick={() => onChoose(one)}>
+              <span class="name"><i class={`ice p${one.pressed}`} aria-hidden="true" />{title(one)} <Marks layer={one} /></span>
+              <svg class="amount" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width={Math.max((one.bytes / most) * 100, 0.5)} height="4" /></svg>
+              <span class="meta">{many(one.messages, 'message')}, {bytes(one.bytes)}{one.events > 0 && `, ${many(one.events, 'event')}`}</span>
+              {headlines.get(one.id) && <span class="headline">{headlines.get(one.id)}</span>}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+type NodeLine = Reply<'/api/core/{period}'>['lines'][number];
+
+/** A sentence of a summary, and on demand where it comes from. */
+function Sentence({ period, line }: { period: string; line: NodeLine }): JSX.Element {
+  const [open, setOpen] = useState(false);
+  const why = useGet('/api/core/{period}/why', open ? { path: { period }, query: { line: line.n } } : undefined);
+  const text = line.text.replace(/^\s*[-*]\s+/, '');
+  const heading = /^#{1,6}\s/.test(text);
+  if (heading) return <li class="heading">{text.replace(/^#+\s*/, '')}</li>;
+  return (
+    <li class={classes(line.n === 0 && 'first', open && 'open')}>
+      <div class="sentence" onClick={(event) => { if (!(event.target as Element).closest('a, button')) setOpen(!open); }}>
+        <MarkdownLine text={text} />
+        <button type="button" class="why" aria-expanded={open} aria-label="why: where this sentence comes from" onClick={() => setOpen(!open)}>why</button>
+      </div>
+      {open && <div class="because">{<Shown of={why} what="Looking for the words">{(value) => <Sources because={value.because} />}</Shown>}</div>}
+    </li>
+  );
+}
+
+/** The raw words of a session or a day. */
+function Said({ core, layer, message }: { core: Core; layer: Layer; message: string | undefined }): JSX.Element {
+  const [pages, setPages] = useState(1);
+  useEffect(() => setPages(1), [layer.id]);
+  const session = layer.tier === 'session' ? { conversation: layer.conversation ?? '', session: layer.session ?? '' } : {};
+  const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, MOST) } });
+  useLive(['messages'], said.again);
+  // Whoever comes for one message gets as many pages as it takes.
+  const missing = message !== undefined && said.value !== undefined && said.value.messages.length < Math.min(said.value.total, MOST) && !said.value.messages.some((one) => one.id === message);
+  useEffect(() => {
+    if (missing) setPages(pages + 1);
+  }, [missing, said.value]);
+  return (
+    <>
+      <h3>What was said</h3>
+      <Shown of={said} what="Fetching the words">
+        {(value) => (
+          <>
+            <Messages messages={value.messages} wanted={message} />
+            {value.messages.length < Math.min(value.total, MOST) && <Button onClick={() => setPages(pages + 1)} busy={said.busy}>Show more of {number(value.total)}</Button>}
+            {value.total > MOST && value.messages.length >= MOST && <p class="dim small">These are the first {number(MOST)} of {number(value.total)}; its sessions have the rest.</p>}
+          </>
+        )}
+      </Shown>
+    </>
+  );
+}
+
+function Mark({ layer, onMarked }: { layer: Layer; onMarked: () => void }): JSX.Element {
+  const marking = useDoing(async (mark: 'important' | 'dull' | 'none') => {
+    await post('/api/marks', { body: { date: layer.id, mark } });
+    say(mark === 'none' ? 'The mark is taken back' : `Marked as ${mark}; it is pressed accordingly`);
+    onMarked();
+  });
+  return (
+    <div class="marking" role="group" aria-label="How much this day matters">
+      <Button small pressed={layer.importance === 2} busy={marking.busy} onClick={() => void marking.run(layer.importance === 2 ? 'none' : 'important')}>Important</Button>
+      <Button small pressed={layer.importance === 0} busy={marking.busy} onClick={() => void marking.run(layer.importance === 0 ? 'none' : 'dull')}>Dull</Button>
+      {marking.failure && <ErrorBox failure={marking.failure} />}
+    </div>
+  );
+}
+
+function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; layer: Layer } & Omit<PanelProps, 'core' | 'layer' | 'unknown'>): JSX.Element {
+  const node = useGet('/api/core/{period}', layer.named && layer.tier !== 'session' || layer.version > 0 ? { path: { period: layer.id } } : undefined);
+  useLive(['summaries', 'reviews'], node.again);
+  const headlines = new Map((node.value?.children ?? []).flatMap((child) => (child.period && child.headline ? [[child.period, child.headline] as const] : [])));
+  return (
+    <>
+      <header>
+        <h2>{layer.tier === 'session' ? title(layer) : periodName(layer.id)}</h2>
+        <p class="dim small">{many(layer.messages, 'message')}, {bytes(layer.bytes)}{layer.events > 0 && <>, <a href={href(['ledger'], { since: core.date(layer.first), until: core.date(layer.last), status: 'any' })}>{many(layer.events, 'event')}</a></>}, {pressedWords(layer)} <Marks layer={layer} /></p>
+        {layer.tier === 'day' && <Mark layer={layer} onMarked={onMarked} />}
+      </header>
+      {(layer.state & FLAGGED) !== 0 && <p class="warm">A draft of this summary was refused and waits for you: <a href={href(['runs'], { review: layer.id })}>look at it</a>.</p>}
+      {node.failure && node.failure.status !== 404 && <ErrorBox failure={node.failure} again={node.again} />}
+      {node.busy && !node.value && <Loading what="Fetching what it came to" />}
+      {node.value && node.value.lines.length > 0 && (
+        <>
+          <h3>What it came to</h3>
+          <ul class="sentences">{node.value.lines.map((line) => <Sentence key={`${layer.id} ${line.n}`} period={layer.id} line={line} />)}</ul>
+          <p class="dim small">Version {number(node.value.version)}, made by {node.value.made_by ?? 'nobody'}{node.value.created_at && ` on ${moment(node.value.created_at)}`}. Press a sentence to see where it comes from.</p>
+          {node.value.left_out.length > 0 && <p class="dim small">Left out: {node.value.left_out.map((one) => `${one.what} (${one.why})`).join(', ')}</p>}
+          {node.value.similar && <p class="dim small">Much like <a href={href(['core', node.value.similar.period])}>{periodName(node.value.similar.period)}</a>.</p>}
+        </>
+      )}
+      <Below core={core} layer={layer} onChoose={onChoose} headlines={headlines} />
+      {(layer.tier === 'session' || layer.tier === 'day') && layer.messages > 0 && <Said core={core} layer={layer} message={message} />}
+    </>
+  );
+}
+
+export function Panel({ core, layer, message, unknown, onChoose, onMarked }: PanelProps): JSX.Element {
+  const panel = useRef<HTMLElement>(null);
+  // What is chosen is read from its beginning; where the list stands below the picture, the page goes there.
+  useEffect(() => {
+    panel.current?.scrollTo(0, 0);
+    if ((panel.current?.getBoundingClientRect().top ?? 0) < 0) panel.current?.scrollIntoView({ block: 'start' });
+  }, [layer?.id]);
+  const tops = core.children(undefined);
+  const tier = tops[0]?.tier;
+  const told = useGet('/api/core/headlines', layer || tier === undefined ? undefined : { query: { tier, limit: 200 } });
+  const headlines = new Map((told.value?.headlines ?? []).map((one) => [one.period, one.headline]));
+  return (
+    <aside class="panel" ref={panel} aria-label="Layers as a list">
+      <Path core={core} layer={layer} onChoose={onChoose} />
+      {unknown !== undefined && <p class="warm">There is no layer {unknown}. It may have been forgotten; choose another one.</p>}
+      {layer
+        ? <Chosen key={layer.id} core={core} layer={layer} message={message} onChoose={onChoose} onMarked={onMarked} />
+        : (
+          <>
+            <header><h2>All of it</h2><p class="dim small">{many(core.messages, 'message')} from {day(core.date(core.ofDay.findIndex((at) => at >= 0)))} to {day(core.date(core.days - 1))}</p></header>
+            <Below core={core} layer={undefined} onChoose={onChoose} headlines={headlines} />
+          </>
+        )}
+    </aside>
+  );
+}

@@ -1,0 +1,101 @@
+// The words of the picture, fetched when it comes near them: headlines for what has room for one, messages for a session that is read.
+import { get } from '../../lib/api.ts';
+import { time } from '../../lib/format.ts';
+import type { Labelled, Word, Words } from './draw.ts';
+import type { Core, Layer, Tier } from './model.ts';
+
+/** The picture stands still for so long before words are asked for. */
+const STILL_MS = 110;
+/** Pixels that a session has before its messages are fetched. */
+const NEAR = 90;
+/** Messages of one session that are shown in the picture; the list beside it has all of them. */
+const MOST_MESSAGES = 400;
+/** As much of a message as the picture can show. */
+const CHARACTERS = 2_000;
+/** So many sessions keep their messages. */
+const MOST_SESSIONS = 60;
+
+export class Fetched implements Words {
+  readonly #core: Core;
+  readonly #changed: () => void;
+  readonly #headlines = new Map<string, string>();
+  readonly #asked = new Set<string>();
+  readonly #messages = new Map<string, readonly Word[]>();
+  readonly #stop = new AbortController();
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(core: Core, changed: () => void) {
+    this.#core = core;
+    this.#changed = changed;
+  }
+
+  headline(layer: Layer): string | undefined {
+    return this.#headlines.get(layer.id);
+  }
+
+  messages(layer: Layer): readonly Word[] | undefined {
+    return this.#messages.get(layer.id);
+  }
+
+  /** Asks for what these layers still miss, once the picture stands still. */
+  want(labelled: readonly Labelled[]): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#fetch(labelled), STILL_MS);
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#stop.abort();
+  }
+
+  #fetch(labelled: readonly Labelled[]): void {
+    const missing = new Map<Tier, Layer[]>();
+    for (const { layer, top, bottom } of labelled) {
+      if (layer.tier === 'session' && bottom - top > NEAR && layer.messages > 0) void this.#fetchMessages(layer);
+      if (layer.version === 0 || this.#asked.has(layer.id) || bottom - top < 14) continue;
+      const known = missing.get(layer.tier);
+      if (known) known.push(layer);
+      else missing.set(layer.tier, [layer]);
+    }
+    for (const [tier, layers] of missing) void this.#fetchHeadlines(tier, layers);
+  }
+
+  async #fetchHeadlines(tier: Tier, layers: readonly Layer[]): Promise<void> {
+    layers.forEach((layer) => this.#asked.add(layer.id));
+    const [first, last] = [Math.min(...layers.map((layer) => layer.first)), Math.max(...layers.map((layer) => layer.last))];
+    try {
+      const query = { tier, from: this.#core.date(first), to: this.#core.date(last), limit: 1_000 };
+      const { headlines } = await get('/api/core/headlines', { query }, this.#stop.signal);
+      for (const { period, headline } of headlines) {
+        this.#headlines.set(period, headline);
+        this.#asked.add(period);
+      }
+      this.#changed();
+    } catch {
+      // The picture does without them; it asks again when it is moved.
+      layers.forEach((layer) => this.#asked.delete(layer.id));
+    }
+  }
+
+  async #fetchMessages(layer: Layer): Promise<void> {
+    const key = `${layer.id} messages`;
+    if (this.#asked.has(key)) return;
+    this.#asked.add(key);
+    try {
+      const query = { conversation: layer.conversation ?? '', session: layer.session ?? '', limit: MOST_MESSAGES, characters: CHARACTERS };
+      const { messages } = await get('/api/core/{period}/messages', { path: { period: this.#core.date(layer.first) }, query }, this.#stop.signal);
+      const told = messages.map((one) => ({ id: one.id, role: one.role, who: one.name ?? one.role, text: one.text, time: time(one.ts), bytes: one.bytes }));
+      if (this.#messages.size >= MOST_SESSIONS) {
+        const oldest = this.#messages.keys().next().value;
+        if (oldest !== undefined) {
+          this.#messages.delete(oldest);
+          this.#asked.delete(`${oldest} messages`);
+        }
+      }
+      this.#messages.set(layer.id, told);
+      this.#changed();
+    } catch {
+      this.#asked.delete(key);
+    }
+  }
+}

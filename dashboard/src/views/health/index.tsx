@@ -1,0 +1,4 @@
+// Health: not built; it is not in the rail until this is a `View`.
+import type { View } from '../view.ts';
+
+export const health: View | undefined = undefined;
