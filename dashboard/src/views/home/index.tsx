@@ -159,7 +159,7 @@ function Wants({ home }: { home: Home }): JSX.Element {
         {open.map((one) => (
           <li key={one.period}><a class="row" href={href(['runs'], { review: one.period })}>The draft of {period(one.period)} was refused<span class="meta">{one.complaint}</span></a></li>
         ))}
-        {waiting > 0 && <li><a class="row" href={href(['ledger'], { quarantined: true })}>{many(waiting, 'statement')} of tools and strangers {waiting === 1 ? 'waits' : 'wait'} for your word<span class="meta">They are not believed until you confirm them.</span></a></li>}
+        {waiting > 0 && <li><a class="row" href={href(['ledger', 'waiting'])}>{many(waiting, 'statement')} of tools and strangers {waiting === 1 ? 'waits' : 'wait'} for your word<span class="meta">They are not believed until you confirm them.</span></a></li>}
       </ul>
     </Section>
   );
