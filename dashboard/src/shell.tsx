@@ -61,7 +61,7 @@ function Help({ open, onClose }: { open: boolean; onClose: () => void }): JSX.El
         <div><dt><Key>t</Key></dt><dd>Light or dark</dd></div>
         <div><dt><Key>?</Key></dt><dd>This list</dd></div>
       </dl>
-      <p class="dim">In the core: <Key>+</Key> and <Key>−</Key> zoom, arrows move, <Key>0</Key> shows everything, <Key>Enter</Key> opens a layer. In the ledger, <Key>n</Key> remembers something; among the pages, it begins a new one.</p>
+      <p class="dim">In the core: <Key>+</Key> and <Key>−</Key> zoom, arrows move, <Key>0</Key> shows everything, <Key>Enter</Key> opens a layer. In the ledger, <Key>n</Key> remembers something; among the pages, it begins a new one. In plots: <Key>←</Key> and <Key>→</Key> move from day to day. In packs: <Key>↓</Key> and <Key>↑</Key> move from line to line, <Key>Enter</Key> says where it comes from.</p>
     </Dialog>
   );
 }
