@@ -122,7 +122,7 @@ export function Shell(): JSX.Element {
       </header>
       <main id="main" ref={main} tabIndex={-1} class={view?.whole ? 'whole' : ''}>
         {!isReached && <div class="away" role="alert">The server does not answer. What is shown may be old. Start it again with <code>icecore serve</code>.</div>}
-        {view ? <view.Page key={view.id} route={route} /> : <Empty title="There is nothing at this address."><p><a href="#/">To the first page</a></p></Empty>}
+        {view ? <view.Page key={view.id} route={route} /> : <><h1 class="unseen">Nowhere</h1><Empty title="There is nothing at this address."><p><a href="#/">To the first page</a></p></Empty></>}
       </main>
       <Told />
       <Help open={help} onClose={() => setHelp(false)} />
