@@ -259,7 +259,7 @@ impl Memory {
     pub async fn pause_for(&self, reach: Reach, seconds: Option<i64>) -> Result<Pause> {
         let until = match seconds {
             Some(seconds) => {
-                let end = self.now().at().checked_add(jiff::SignedDuration::from_secs(seconds));
+                let end = self.now().at().checked_add(SignedDuration::from_secs(seconds));
                 Some(self.zone.moment(end.map_err(|_| Error::Unclear("that is too long for a pause".into()))?))
             }
             None => None,
@@ -458,7 +458,7 @@ impl Memory {
         sessions.dedup();
         match self.keep(records.clone(), &mut taken).await {
             // The transcript is read again when the session ends; the answer may not stand in it yet.
-            Err(crate::Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) if answer.is_some() => {
+            Err(Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) if answer.is_some() => {
                 if let Some(last) = records.iter().rfind(|record| answer.as_ref() == Some(&words(record))) {
                     self.let_wait(last).await?;
                 }

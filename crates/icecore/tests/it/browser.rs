@@ -45,9 +45,6 @@ fn suite(name: &str, least: usize) {
     };
     assert!(count("# pass ") >= least, "{name} has {} tests, and had {least}:\n{}", count("# pass "), seen.out);
     assert_eq!((count("# fail "), count("# skipped "), count("# cancelled ")), (0, 0, 0), "{name}:\n{}", seen.out);
-    // Figures and the like, for whoever looks at the output.
-    let told: Vec<&str> = seen.out.lines().filter(|line| line.trim_start().starts_with("# ")).collect();
-    println!("{name}\n{}", told.join("\n"));
 }
 
 #[test]
