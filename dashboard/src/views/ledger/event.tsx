@@ -20,6 +20,8 @@ interface EventProps {
   today: string | undefined;
   waits: boolean;
   mayWrite: boolean;
+  /** The last act that was done here: what it changed is asked for again, also if the server cannot be listened to. */
+  after: string | undefined;
   onAsk: (asked: Asked) => void;
 }
 
@@ -76,11 +78,19 @@ function sentence(entry: Entry): string {
   return { active: '', superseded: 'Superseded by', closed: 'Closed by', retracted: 'Retracted by' }[entry.standing];
 }
 
-export function Event({ id, query, today, waits, mayWrite, onAsk }: EventProps): JSX.Element {
+export function Event({ id, query, today, waits, mayWrite, after, onAsk }: EventProps): JSX.Element {
   const story = useGet('/api/events/{id}', { path: { id } });
   const graph = useGet('/api/events/{id}/graph', { path: { id } });
   const why = useGet('/api/why', { query: { of: id } });
-  useLive(['ledger'], () => { story.again(); graph.again(); why.again(); });
+  const again = (): void => {
+    story.again();
+    graph.again();
+    why.again();
+  };
+  useLive(['ledger'], again);
+  useEffect(() => {
+    if (after !== undefined) again();
+  }, [after]);
   const heading = useRef<HTMLHeadingElement>(null);
   const loaded = story.value !== undefined;
   // Who opened it wants to read it next; who came by the address has not chosen anything yet.

@@ -59,7 +59,7 @@ export function Graph({ told, query }: { told: Told; query: Query }): JSX.Elemen
               <rect class="ground" x={x + 11} y={y(node.id) - ROW / 2 + 2} width={Math.max(width - x - 13, 0)} height={ROW - 4} rx="6"><title>{node.content}</title></rect>
               {states(node) ? <circle cx={x} cy={y(node.id)} r={here ? 7 : 5.5} /> : <path class="act" d={`M${x} ${y(node.id) - 6}l6 6-6 6-6-6z`} />}
               <text class="content" x={x + 18} y={y(node.id) - 4}>{cut(node.content, room)}</text>
-              <text class="did" x={x + 18} y={y(node.id) + 13}>{cut(said, room * 1.12)}</text>
+              <text class="did" x={x + 18} y={y(node.id) + 13}>{cut(said, room)}</text>
             </a>
           );
         })}

@@ -205,7 +205,7 @@ function Page({ route }: { route: Route }): JSX.Element {
             <Finding filters={filters} facets={list.value?.facets} onChange={change} onClear={() => change(read(new URLSearchParams()))} />
             <div class="list">
               <Shown of={list} what="Reading the ledger">
-                {(value) => value.total === 0 ? <Nothing filtered={countMore(filters) > 0 || filters.text !== '' || filters.status !== 'active'} onClear={() => change(read(new URLSearchParams()))} /> : (
+                {(value) => value.total === 0 ? <Nothing mayWrite={mayWrite} filtered={countMore(filters) > 0 || filters.text !== '' || filters.status !== 'active'} onClear={() => change(read(new URLSearchParams()))} /> : (
                   <>
                     <Pager name="Pages" page={page} total={value.total} onPage={(next) => change({ page: next })} />
                     <ul class="rows">{value.events.map((entry) => <Row key={entry.id} entry={entry} filters={filters} today={today} open={entry.id === id} waits={waiting.has(entry.id)} />)}</ul>
@@ -218,7 +218,7 @@ function Page({ route }: { route: Route }): JSX.Element {
           {id !== undefined && (
             <aside class="event section" aria-label="The event">
               <p class="back"><Button small onClick={close}>Back to the list</Button></p>
-              <Event key={id} id={id} query={written(filters)} today={today} waits={waiting.has(id)} mayWrite={mayWrite} onAsk={setAsked} />
+              <Event key={id} id={id} query={written(filters)} today={today} waits={waiting.has(id)} mayWrite={mayWrite} after={done?.by} onAsk={setAsked} />
             </aside>
           )}
         </div>
@@ -227,10 +227,10 @@ function Page({ route }: { route: Route }): JSX.Element {
   );
 }
 
-function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void }): JSX.Element {
+function Nothing({ mayWrite, filtered, onClear }: { mayWrite: boolean; filtered: boolean; onClear: () => void }): JSX.Element {
   return filtered
     ? <Empty title="Nothing in the ledger is like this."><p>Take a filter away, or <button type="button" class="link" onClick={onClear}>clear all filters</button>.</p></Empty>
-    : <Empty title="The ledger is empty."><p>Write down the first thing with “Remember something”, or on the command line: <code>icecore remember "Never deploy on Fridays" --priority P0</code>. What your assistants hear comes in at night, with <code>icecore consolidate</code>.</p></Empty>;
+    : <Empty title="The ledger is empty."><p>{mayWrite ? 'Write down the first thing with “Remember something”, or on the command line: ' : 'Write down the first thing on the command line: '}<code>icecore remember "Never deploy on Fridays" --priority P0</code>. What your assistants hear comes in at night, with <code>icecore consolidate</code>.</p></Empty>;
 }
 
 export const ledger: View = {

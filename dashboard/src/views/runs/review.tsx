@@ -110,7 +110,7 @@ function Draft({ review, focus, onSettled }: { review: Review; focus: boolean; o
         </div>
         <div>
           <h3>Beside it</h3>
-          <Tabs label="Beside the draft" tabs={[['sources', 'What it was made from'], ['now', 'What stands now']]} current={beside} onChange={setBeside}>
+          <Tabs label="Beside the draft" tabs={[['sources', 'Its sources'], ['now', 'What stands now']]} current={beside} onChange={setBeside}>
             {beside === 'sources' ? <Sources period={review.period} /> : <Now period={review.period} />}
           </Tabs>
         </div>
