@@ -1,7 +1,7 @@
 // How dates, counts and sizes are written: in one place, so that every view writes them alike.
 
 const count = new Intl.NumberFormat('en-GB');
-const short = new Intl.NumberFormat('en-GB', { notation: 'compact', maximumFractionDigits: 1 });
+const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 const LONG_MONTHS = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December'];
 const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
@@ -14,7 +14,8 @@ export function number(value: number): string {
 
 /** 12.3k, for where there is little room. */
 export function compact(value: number): string {
-  return short.format(value).toLowerCase();
+  // A small k is a thousand; a small m would be a minute or a metre.
+  return short.format(value).replace('K', 'k');
 }
 
 /** `3 messages`, `1 message`. */

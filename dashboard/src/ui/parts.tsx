@@ -213,8 +213,14 @@ export function Dialog({ title, open, onClose, children, foot }: { title: string
     if (open && !shown.open) shown.showModal();
     if (!open && shown.open) shown.close();
   }, [open]);
+  // One that goes while it is open gives the focus back, and is not asked what closing means any more.
+  const gone = useRef(false);
+  useEffect(() => () => {
+    gone.current = true;
+    dialog.current?.close();
+  }, []);
   return (
-    <dialog ref={dialog} aria-labelledby={id} onClose={onClose} onClick={(event) => { if (event.target === dialog.current) onClose(); }}>
+    <dialog ref={dialog} aria-labelledby={id} onClose={() => { if (!gone.current) onClose(); }} onClick={(event) => { if (event.target === dialog.current) onClose(); }}>
       {open && (
         <div class="dialog">
           <header><h2 id={id}>{title}</h2><Button kind="quiet" small label="Close" onClick={onClose}>✕</Button></header>

@@ -1,4 +1,255 @@
-// Health: not built; it is not in the rail until this is a `View`.
+// Health: whether the vault is whole, covered, indexed and on time; how large it is; and for everything wrong, what now.
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { Reply, Schema } from '../../lib/api.ts';
+import { post, useDoing, useGet } from '../../lib/api.ts';
+import { ago, bytes, day, label, many, moment, number, percent } from '../../lib/format.ts';
+import { useTitle } from '../../lib/hooks.ts';
+import { useLive } from '../../lib/live.ts';
+import { href } from '../../lib/route.ts';
+import type { Route } from '../../lib/route.ts';
+import { Bar } from '../../ui/bar.tsx';
+import { Button, Copy, Dialog, ErrorBox, Section, Shown, Table, Tag, say } from '../../ui/parts.tsx';
 import type { View } from '../view.ts';
+import './health.css';
+import { Findings, Integrity } from './integrity.tsx';
+import { Command, Problem } from './problems.tsx';
+import { States } from './states.tsx';
 
-export const health: View | undefined = undefined;
+type Health = Reply<'/api/health'>;
+
+const PARTS: readonly (readonly [RegExp, string])[] = [
+  [/^\.git$/, 'the snapshots'],
+  [/^\.icecore$/, 'the index; it can be made anew at any time'],
+  [/^memory\/messages$/, 'every word that was said'],
+  [/^memory\/summaries/, 'what it came to, all versions'],
+  [/^memory\/ledger\.jsonl$/, 'the ledger'],
+  [/^memory\/(ledger-archive.*|archive)$/, 'what left the ledger'],
+  [/^memory\/spend$/, 'what models were asked'],
+  [/^memory\/review/, 'drafts that were refused'],
+  [/^memory\/memories$/, 'what was distilled'],
+  [/^memory\/\d{4}-\d{2}-\d{2}\.md$/, 'a day\'s log'],
+  [/^primers$/, 'summaries as files'],
+  [/^knowledge$/, 'pages and reports'],
+  [/^recall$/, 'packs as files'],
+];
+const MOST_PARTS = 9;
+
+const JOBS: Record<string, string> = {
+  consolidation: 'A night\'s work', day: 'Press the day', week: 'Press the week', month: 'Press the month', year: 'Press the year',
+  archive: 'Put old summaries away', compact: 'Compact the ledger', prune: 'Prune what has expired', check: 'Check everything',
+};
+
+function Wrong({ health, conflicts, config }: { health: Health; conflicts: number; config: string | undefined }): JSX.Element {
+  const texts = [
+    ...(config === undefined ? [] : [config]),
+    ...health.wrong,
+    ...(conflicts === 0 ? [] : [`${many(conflicts, 'conflict')} between statements that cannot both be true. \`icecore conflicts\` shows how to settle ${conflicts === 1 ? 'it' : 'them'}`]),
+  ];
+  return texts.length === 0
+    ? <p class="allgood"><span aria-hidden="true">✓</span> Nothing is wrong.</p>
+    : <Section title={many(texts.length, 'thing wants', 'things want') + ' you'} wide><ul class="problems">{texts.map((text) => <Problem key={text} text={text} />)}</ul></Section>;
+}
+
+const FIRST = ['icecore remember "Never deploy on Fridays" --priority P0', 'icecore session add talk.md', 'icecore install claude-code', 'icecore daemon'];
+
+/** What to do first in a vault that has nothing. */
+function New(): JSX.Element {
+  return (
+    <Section title="A new vault" wide>
+      <p>Everything is in place, and nothing is in it yet. Tell it something, keep a conversation, connect an assistant, and let the nights do the rest:</p>
+      <ul class="settles firststeps">{FIRST.map((command) => <li key={command}><Command text={command} /></li>)}</ul>
+    </Section>
+  );
+}
+
+function Disk({ disk }: { disk: Health['disk'] }): JSX.Element {
+  const [all, setAll] = useState(false);
+  const parts = [...disk.parts].sort((one, other) => other.bytes - one.bytes);
+  const shown = all ? parts : parts.slice(0, MOST_PARTS);
+  const rest = parts.slice(shown.length).reduce((sum, one) => sum + one.bytes, 0);
+  return (
+    <Section title="Disk" aside={bytes(disk.bytes)}>
+      <ul class="disk">
+        {shown.map((one) => (
+          <li key={one.part}>
+            <span class="part"><span class="mono">{one.part}</span> <span class="dim">{PARTS.find(([name]) => name.test(one.part))?.[1]}</span></span>
+            <span class="figures" title={many(one.files, 'file')}>{bytes(one.bytes)}<span class="dim"> {percent(disk.bytes === 0 ? 0 : one.bytes / disk.bytes)}</span></span>
+            <Bar part={one.bytes} whole={disk.bytes} />
+          </li>
+        ))}
+      </ul>
+      {parts.length > MOST_PARTS && <Button small onClick={() => setAll(!all)}>{all ? 'Show fewer' : `Show ${parts.length - shown.length} more, ${bytes(rest)}`}</Button>}
+    </Section>
+  );
+}
+
+function Schedule({ health }: { health: Health }): JSX.Element {
+  const due = health.jobs.filter((job) => job.due);
+  return (
+    <Section title="Schedule" aside={due.length === 0 ? 'nothing is due' : `${due.length} due`}>
+      <Table caption="When each job ran and runs" rows={health.jobs} id={(job) => job.job} columns={[
+        { title: 'Job', cell: (job) => <>{JOBS[job.job] ?? label(job.job)}{job.due && <> <Tag kind="warm">due</Tag></>}</> },
+        { title: 'Ran for', cell: (job) => job.last === null ? 'never' : <span title={day(job.last)}>{ago(job.last, health.now)}</span> },
+        { title: 'Next', cell: (job) => job.next === null ? 'not planned' : moment(job.next) },
+      ]} />
+      <div class="doing">{due.length > 0 && <a class="button small" href={href(['runs', 'due'])}>Do what is due</a>}<a class="button small" href={href(['runs', 'log'])}>What ran</a></div>
+      <p class="dim small">All of it is done in its time by <Command text="icecore daemon" /></p>
+    </Section>
+  );
+}
+
+function Coverage({ coverage }: { coverage: Health['coverage'] }): JSX.Element {
+  return (
+    <Section title="Coverage" aside={<Tag kind={coverage.ok ? 'ice' : 'warm'}>{coverage.ok ? 'covered' : 'gaps'}</Tag>}>
+      <p>{many(coverage.sessions, 'session')} of what was said, {many(coverage.summaries, 'summary', 'summaries')} of them.</p>
+      {coverage.sessions === 0 && <p class="dim small">Keep a conversation with <Command text="icecore session add talk.md" /></p>}
+      {coverage.findings.length > 0 && <Findings findings={coverage.findings} />}
+    </Section>
+  );
+}
+
+function Index({ index, onDone }: { index: Health['index']; onDone: () => void }): JSX.Element {
+  const making = useDoing(async (words: boolean) => {
+    const made = await post('/api/reindex', { body: words ? { words } : {} });
+    say(`Made anew: ${many(made.events, 'event')}, ${many(made.passages, 'passage')}`);
+    onDone();
+  });
+  return (
+    <Section title="Index" aside={<Tag kind={index.meanings ? 'ice' : 'plain'}>{index.meanings ? 'words and meanings' : 'words'}</Tag>}>
+      <p>{many(index.passages, 'passage')} can be found by their words, {number(index.vectors)} by their meaning.</p>
+      {index.passages === 0 && <p class="dim small">The first search makes what is missing; so does the button.</p>}
+      {!index.meanings && <p class="dim small">To compare meanings as well, fetch the small model that does it on this machine: <Command text="icecore model fetch" /></p>}
+      <div class="doing">
+        <Button small busy={making.busy} onClick={() => void making.run(true)}>Make it anew, words only</Button>
+        {index.meanings && <Button small busy={making.busy} onClick={() => void making.run(false)}>All of it</Button>}
+      </div>
+      {making.failure && <ErrorBox failure={making.failure} />}
+    </Section>
+  );
+}
+
+const EXAMPLE = '[summarizer]\nprovider = "openai"\nbase_url = "http://127.0.0.1:11434/v1"\nmodel = "qwen3:14b"\n';
+
+function Models({ models }: { models: Health['models'] }): JSX.Element {
+  const [told, setTold] = useState<Reply<'/api/model/check', 'post'>>();
+  const checking = useDoing(async () => setTold(await post('/api/model/check', { body: {} })));
+  return (
+    <Section title="Models">
+      <dl class="pairs">
+        <div><dt>Summaries</dt><dd>{models.summarizer ?? 'none: they are made of the sources\' own sentences'}</dd></div>
+        <div><dt>Chats</dt><dd>{models.chat ?? 'none: chats cannot be passed on'}</dd></div>
+      </dl>
+      {models.summarizer === null && (
+        <details><summary>How to set one</summary><p class="small">Put this into <code>~/.config/icecore/config.toml</code> with your own address and model, then start <code>icecore serve</code> again. <Copy text={() => EXAMPLE} /></p><pre class="example">{EXAMPLE}</pre></details>
+      )}
+      <div class="doing"><Button small busy={checking.busy} onClick={() => void checking.run()}>{checking.busy ? 'Asking…' : 'Check the model'}</Button></div>
+      <p class="dim small">This asks it a few small things, and only when you press. <Command text="icecore model check" /></p>
+      {checking.failure && <ErrorBox failure={checking.failure} />}
+      {told && (
+        <div class="checked" role="status">
+          <p>{told.model === null ? 'There is nobody to ask:' : `${told.model} ${told.ok === false ? 'does not do all it should.' : 'does what it should.'}`}</p>
+          <ul class="checks">{told.probes.map((one) => <li key={one.what} class={one.ok ? 'ok' : 'no'}><span aria-hidden="true">{one.ok ? '✓' : '✗'}</span><span class="unseen">{one.ok ? 'yes: ' : 'no: '}</span><span>{one.what} <span class="dim">{one.said}</span></span></li>)}</ul>
+          {told.hint !== undefined && <p class="advice">{told.hint}</p>}
+          {told.ok === false && told.hint === undefined && <p>Without it nothing is lost: summaries are then made of the sources' own sentences, and made anew once it works. Mend its entry in <code>config.toml</code>, start <code>icecore serve</code> again, and check once more.</p>}
+        </div>
+      )}
+    </Section>
+  );
+}
+
+function Conflicts({ conflicts, onSettled }: { conflicts: readonly Schema['Conflict'][]; onSettled: () => void }): JSX.Element {
+  const [asked, setAsked] = useState<Schema['Entry']>();
+  const settling = useDoing(async (id: string) => {
+    await post('/api/events/{id}/retract', { path: { id }, body: {} });
+    say(`${id} is taken back`);
+    setAsked(undefined);
+    onSettled();
+  });
+  return (
+    <>
+      <Section title="Conflicts" aside={many(conflicts.length, 'conflict')}>
+        {asked && (
+          <Dialog title="Take this back?" open onClose={() => setAsked(undefined)} foot={<><Button onClick={() => setAsked(undefined)}>Leave it</Button><Button kind="warm" busy={settling.busy} onClick={() => void settling.run(asked.id)}>Take it back</Button></>}>
+            {settling.failure && <ErrorBox failure={settling.failure} />}
+            <p>“{asked.content}”</p>
+            <p>No pack tells it from then on. It stays in the ledger with the mark that it was taken back.</p>
+            <p><Command text={`icecore retract ${asked.id}`} /></p>
+          </Dialog>
+        )}
+        {conflicts.length === 0 ? <p class="dim">No two statements contradict each other.</p> : (
+          <ul class="conflicts">
+            {conflicts.map((one) => (
+              <li key={one.about}>
+                <h3>{one.about}</h3>
+                <ul>{one.events.map((event) => (
+                  <li key={event.id}>
+                    <p>{event.content}</p>
+                    <p class="meta"><a class="mono" href={href(['ledger', event.id])}>{event.id}</a><span>{day(event.ts)}</span><Button small label={`This one does not hold: ${event.content}`} onClick={() => setAsked(event)}>This one does not hold…</Button></p>
+                  </li>
+                ))}</ul>
+                <details><summary>The commands that settle it</summary><ul class="settles">{one.settle.map((command) => <li key={command}><Command text={command} /></li>)}</ul></details>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Section>
+    </>
+  );
+}
+
+/** A card that can be led to: `?part=integrity`. */
+function Part({ name, wanted, children }: { name: string; wanted: string | null; children: ComponentChildren }): JSX.Element {
+  const here = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (name !== wanted) return;
+    here.current?.scrollIntoView({ block: 'start' });
+    here.current?.querySelector<HTMLElement>('button')?.focus({ preventScroll: true });
+  }, [name, wanted]);
+  return <div ref={here}>{children}</div>;
+}
+
+function Page({ route }: { route: Route }): JSX.Element {
+  const health = useGet('/api/health', {});
+  const conflicts = useGet('/api/conflicts', {});
+  const config = useGet('/api/config/check', {});
+  const part = route.query.get('part');
+  useTitle('Health');
+  const again = (): void => {
+    health.again();
+    conflicts.again();
+    config.again();
+  };
+  useLive(['ledger', 'summaries', 'runs', 'reviews', 'config'], again, 1_000);
+  const body = (value: Health): ComponentChildren => (
+    <>
+      <Wrong health={value} conflicts={conflicts.value?.conflicts.length ?? 0} config={config.failure && config.failure.status >= 400 ? config.failure.message : undefined} />
+      {value.coverage.sessions === 0 && value.jobs.every((job) => job.last === null) && <New />}
+      <div class="healthcards">
+        <Part name="integrity" wanted={part}><Integrity health={value} onChecked={again} /></Part>
+        <Schedule health={value} />
+        <Models models={value.models} />
+        <Disk disk={value.disk} />
+        <Coverage coverage={value.coverage} />
+        <Index index={value.index} onDone={again} />
+        <Shown of={conflicts}>{(told) => <Part name="conflicts" wanted={part}><Conflicts conflicts={told.conflicts} onSettled={again} /></Part>}</Shown>
+        <States />
+      </div>
+      <p class="dim small healthfoot">icecore {value.version}, {moment(value.now)}.</p>
+    </>
+  );
+  return (
+    <>
+      <div class="viewhead"><h1>Health</h1><p class="dim">Whether everything is whole, and what now if not.</p></div>
+      <Shown of={health} what="Looking after it">{body}</Shown>
+    </>
+  );
+}
+
+export const health: View = {
+  id: 'health',
+  title: 'Health',
+  key: 'e',
+  icon: 'M3 12h4l2-6 4 12 2.500-6H21',
+  Page,
+};

@@ -1,0 +1,214 @@
+// What pressing came to: how much shorter, how long, how many tokens, what it cost, day by day, and today against the ceiling.
+import type { JSX } from 'preact';
+import { useMemo, useState } from 'preact/hooks';
+import type { Reply } from '../../lib/api.ts';
+import { useGet } from '../../lib/api.ts';
+import { bytes, compact, day, duration, label, many, number, percent, plusDays } from '../../lib/format.ts';
+import { useLive } from '../../lib/live.ts';
+import { href } from '../../lib/route.ts';
+import { Bar } from '../../ui/bar.tsx';
+import { Choice, Empty, Section, Shown, Table, Text } from '../../ui/parts.tsx';
+import { clock, smooth } from './days.ts';
+import { MOST_POINTS, Plot } from './plot.tsx';
+import type { Series } from './plot.tsx';
+
+type Days = Reply<'/api/runs/days'>;
+type Spent = Reply<'/api/runs'>;
+
+/** What a model costs, as its owner says: icecore knows no prices. It is kept in this browser. */
+interface Price {
+  sent: string;
+  back: string;
+  currency: string;
+}
+
+const KEPT = 'icecore.price';
+const MILLION = 1_000_000;
+const RANGES = [['30', '30 days'], ['90', '90 days'], ['365', 'a year'], ['all', 'all there is']] as const;
+export type Range = (typeof RANGES)[number][0];
+
+export function range(text: string | null): Range {
+  return RANGES.find(([one]) => one === text)?.[0] ?? '90';
+}
+
+function keptPrice(): Price {
+  try {
+    const kept = JSON.parse(localStorage.getItem(KEPT) ?? '{}') as Partial<Price>;
+    return { sent: String(kept.sent ?? ''), back: String(kept.back ?? ''), currency: String(kept.currency ?? 'USD') };
+  } catch {
+    return { sent: '', back: '', currency: 'USD' };
+  }
+}
+
+function cost(price: Price, sent: number, back: number): number | undefined {
+  const each = [Number(price.sent), Number(price.back)] as const;
+  if (price.sent === '' && price.back === '' || each.some((one) => !Number.isFinite(one) || one < 0)) return undefined;
+  return (sent * each[0] + back * each[1]) / MILLION;
+}
+
+function money(value: number, currency: string): string {
+  return `${value.toFixed(value !== 0 && value < 0.1 ? 4 : 2)} ${currency}`;
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((all, one) => all + one, 0);
+}
+
+function times(ratio: number): string {
+  return `${ratio.toFixed(1)}×`;
+}
+
+const TIME_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000];
+const WHOLE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
+
+function Figure({ value, of }: { value: string; of: string }): JSX.Element {
+  return <div class="figure"><p class="value">{value}</p><p class="of">{of}</p></div>;
+}
+
+/** Today against the ceiling. */
+function Spend({ runs, price }: { runs: Spent; price: Price }): JSX.Element {
+  const { spent_today: spent, ceiling } = runs;
+  const used = spent.tokens_in + spent.tokens_out;
+  const asked = cost(price, spent.tokens_in, spent.tokens_out);
+  const near = used + spent.reserved > ceiling * 0.9;
+  return (
+    <Section title="Today against the ceiling" aside={percent(ceiling === 0 ? 0 : used / ceiling)}>
+      <div class="spend">
+        <p>{number(used)} of {many(ceiling, 'token')}{asked !== undefined && ` (${money(asked, price.currency)})`}</p>
+        <Bar part={used} whole={ceiling} warm={near} />
+        <p class="dim small">
+          {spent.asked === 0 ? 'No model was asked today.' : `${many(spent.asked, 'question')}: ${number(spent.tokens_in)} tokens sent, ${number(spent.tokens_out)} came back.`}
+          {spent.reserved > 0 && ` ${number(spent.reserved)} are set aside for what is being asked.`}
+        </p>
+        {spent.jobs.length > 0 && <ul class="spendjobs">{spent.jobs.map(([job, tokens]) => <li key={job}><span>{label(String(job))}</span><span class="figures">{number(Number(tokens))}</span></li>)}</ul>}
+        {near && <p class="warm">What passes the ceiling is put off until tomorrow. Raise it with <code>tokens_per_day</code> under <code>[spend]</code> in your config.toml, then start <code>icecore serve</code> again.</p>}
+      </div>
+    </Section>
+  );
+}
+
+function Prices({ price, onPrice }: { price: Price; onPrice: (price: Price) => void }): JSX.Element {
+  return (
+    <details class="prices">
+      <summary>{cost(price, 1, 1) === undefined ? 'Say what a million tokens cost, to see money' : 'What a million tokens cost'}</summary>
+      <div class="pricefields">
+        <Text label="Sent" type="number" value={price.sent} placeholder="0.40" onInput={(sent) => onPrice({ ...price, sent })} />
+        <Text label="Came back" type="number" value={price.back} placeholder="1.60" onInput={(back) => onPrice({ ...price, back })} />
+        <Text label="In" value={price.currency} onInput={(currency) => onPrice({ ...price, currency: currency.slice(0, 8) })} />
+      </div>
+      <p class="dim small">icecore knows no prices. What you write here stays in this browser.</p>
+    </details>
+  );
+}
+
+interface Row {
+  day: string;
+  runs: number;
+  refused: number;
+  ratio: number | null;
+  from: number;
+  to: number;
+  millis: number;
+  sent: number;
+  back: number;
+  asked: number;
+}
+
+function rows(days: Days): Row[] {
+  return days.day.map((one, at) => ({
+    day: one, runs: days.runs[at] ?? 0, refused: days.refused[at] ?? 0, ratio: days.ratio[at] ?? null, from: days.bytes_in[at] ?? 0, to: days.bytes_out[at] ?? 0,
+    millis: days.millis[at] ?? 0, sent: days.tokens_in[at] ?? 0, back: days.tokens_out[at] ?? 0, asked: days.asked[at] ?? 0,
+  })).reverse();
+}
+
+function Plots({ days, price, onPrice }: { days: Days; price: Price; onPrice: (price: Price) => void }): JSX.Element {
+  const ratio = useMemo((): Series[] => days.day.length <= MOST_POINTS
+    ? [{ label: 'shorter by', values: days.ratio, colour: '--glacier', kind: 'line' }]
+    // So many days are a scribble; what they come to week by week can be read.
+    : [{ label: 'that day', values: days.ratio, colour: '--ice-week', kind: 'faint' }, { label: 'over seven days', values: smooth(days.bytes_in, days.bytes_out), colour: '--glacier', kind: 'line' }], [days]);
+  const time = useMemo((): Series[] => [{ label: 'it took', values: days.millis, colour: '--glacier', kind: 'bars' }], [days]);
+  const tokens = useMemo((): Series[] => [
+    { label: 'sent and came back', values: days.day.map((_, at) => (days.tokens_in[at] ?? 0) + (days.tokens_out[at] ?? 0)), colour: '--ice-month', kind: 'bars' },
+    { label: 'sent', values: days.tokens_in, colour: '--glacier', kind: 'bars' },
+  ], [days]);
+  const known = cost(price, 1, 1) !== undefined;
+  const costs = useMemo((): Series[] => [{ label: 'it cost', values: days.day.map((_, at) => cost(price, days.tokens_in[at] ?? 0, days.tokens_out[at] ?? 0) ?? null), colour: '--glacier', kind: 'bars' }], [days, price]);
+  const questions = useMemo((): Series[] => [{ label: 'asked', values: days.asked, colour: '--glacier', kind: 'bars' }], [days]);
+  const [from, to] = [sum(days.bytes_in), sum(days.bytes_out)];
+  const spent = cost(price, sum(days.tokens_in), sum(days.tokens_out));
+  const refused = sum(days.refused);
+  return (
+    <>
+      <div class="figuresrow runsfigures">
+        <Figure value={number(sum(days.runs))} of={sum(days.runs) === 1 ? 'summary was made' : 'summaries were made'} />
+        <Figure value={to === 0 ? 'none' : times(from / to)} of={`shorter: ${bytes(from)} became ${bytes(to)}`} />
+        <Figure value={duration(sum(days.millis))} of="it took" />
+        <Figure value={compact(sum(days.tokens_in) + sum(days.tokens_out))} of={`tokens, in ${many(sum(days.asked), 'question')}`} />
+        {spent !== undefined && <Figure value={money(spent, price.currency)} of="they cost" />}
+        <Figure value={number(refused)} of={refused === 1 ? 'draft was refused' : 'drafts were refused'} />
+      </div>
+      <div class="plots">
+        <Plot title="How many times shorter" days={days.day} series={ratio} write={times} note="What is made of short sources can be longer than they are: it is then below 1×." />
+        <Plot title="Time" days={days.day} series={time} write={clock} steps={TIME_STEPS} />
+        <Plot title="Tokens" days={days.day} series={tokens} write={compact} limit={{ value: days.ceiling, label: `ceiling ${compact(days.ceiling)}` }} note={`The ceiling is ${many(days.ceiling, 'token')} a day.`} />
+        {known
+          ? <Plot title="Cost" days={days.day} series={costs} write={(value) => money(value, price.currency)}><Prices price={price} onPrice={onPrice} /></Plot>
+          : <Plot title="Questions to a model" days={days.day} series={questions} write={compact} steps={WHOLE_STEPS}><Prices price={price} onPrice={onPrice} /></Plot>}
+      </div>
+      <details class="twin">
+        <summary>The same figures as a table</summary>
+        <Table caption="What was pressed, day by day, the newest first" rows={rows(days)} id={(row) => row.day} columns={[
+          { title: 'Day', cell: (row) => <a href={href(['core', row.day])}>{day(row.day)}</a> },
+          { title: 'Made', cell: (row) => number(row.runs), figures: true },
+          { title: 'Refused', cell: (row) => number(row.refused), figures: true },
+          { title: 'From', cell: (row) => bytes(row.from), figures: true },
+          { title: 'To', cell: (row) => bytes(row.to), figures: true },
+          { title: 'Shorter', cell: (row) => row.ratio === null ? 'none' : times(row.ratio), figures: true },
+          { title: 'Time', cell: (row) => duration(row.millis), figures: true },
+          { title: 'Asked', cell: (row) => number(row.asked), figures: true },
+          { title: 'Sent', cell: (row) => number(row.sent), figures: true },
+          { title: 'Came back', cell: (row) => number(row.back), figures: true },
+          ...(known ? [{ title: 'Cost', cell: (row: Row) => money(cost(price, row.sent, row.back) ?? 0, price.currency), figures: true }] : []),
+        ]} />
+      </details>
+    </>
+  );
+}
+
+export function Figures({ shown, onRange }: { shown: Range; onRange: (range: Range) => void }): JSX.Element {
+  const today = useGet('/api/runs', { query: { limit: 1 } });
+  // The vault's own day is not told; the browser's is near enough for how far to look back.
+  const from = shown === 'all' ? '1970-01-01' : plusDays(new Date().toISOString(), -Number(shown));
+  const days = useGet('/api/runs/days', { query: { from } });
+  const [price, setPrice] = useState(keptPrice);
+  useLive(['runs', 'summaries', 'reviews'], () => {
+    today.again();
+    days.again();
+  });
+  const keep = (changed: Price): void => {
+    setPrice(changed);
+    try {
+      localStorage.setItem(KEPT, JSON.stringify(changed));
+    } catch {
+      // It then holds until the page is loaded again.
+    }
+  };
+  const last = today.value?.runs[0];
+  return (
+    <div class="runspage">
+      <div class="runstop">
+        <Shown of={today}>{(value) => <Spend runs={value} price={price} />}</Shown>
+        <div class="rangefield"><Choice label="Look back" value={shown} options={RANGES} onChange={(one) => onRange(range(one))} /></div>
+      </div>
+      <Shown of={days} what="Adding up">
+        {(value) => value.day.length > 0 ? <Plots days={value} price={price} onPrice={keep} /> : (
+          <Empty title={last ? `Nothing was pressed in the last ${RANGES.find(([one]) => one === shown)?.[1] ?? ''}.` : 'Nothing was pressed yet.'}>
+            {last
+              ? <p>The last time was on {day(last.ts)}. <a href={href(['runs'], { range: 'all' })}>Show all there is</a>, or <a href={href(['runs', 'due'])}>press what is due</a>.</p>
+              : <p>Keep a conversation with <code>icecore session add talk.md</code>; then <a href={href(['runs', 'due'])}>press what is due</a>, or let <code>icecore daemon</code> do it every night.</p>}
+          </Empty>
+        )}
+      </Shown>
+    </div>
+  );
+}

@@ -1,0 +1,132 @@
+// A plot of days: uPlot draws it in the theme's colours; the figure under the pointer, or under the arrows, is said in words.
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
+import uPlot from 'uplot';
+import { day as dayName } from '../../lib/format.ts';
+import { useSize } from '../../lib/hooks.ts';
+import { useStore } from '../../lib/store.ts';
+import { theme, token } from '../../lib/theme.ts';
+import { Section } from '../../ui/parts.tsx';
+import { DAY_SECS, around, spread } from './days.ts';
+
+const HEIGHT = 190;
+/** Beyond so many days a line has no points. */
+export const MOST_POINTS = 100;
+
+/** One figure of each day; `null` where there is none. */
+export interface Series {
+  label: string;
+  values: readonly (number | null)[];
+  /** The token of its colour. */
+  colour: string;
+  kind: 'bars' | 'line' | 'faint';
+}
+
+interface PlotProps {
+  title: string;
+  days: readonly string[];
+  /** What is drawn first lies behind. */
+  series: readonly Series[];
+  write: (value: number) => string;
+  /** A line that should not be crossed, with its name. It is shown where it is not far above everything. */
+  limit?: { value: number; label: string } | undefined;
+  note?: string | undefined;
+  /** The distances at which the axis may say a value, if not every round number will do. */
+  steps?: number[];
+  /** What stands below it. */
+  children?: ComponentChildren;
+}
+
+function reading(at: number | undefined, data: uPlot.AlignedData, series: readonly Series[], write: (value: number) => string): string {
+  const when = at === undefined ? undefined : data[0][at];
+  if (at === undefined || when === undefined) return '';
+  const said = series.map(({ label }, index) => {
+    const value = data[index + 1]?.[at];
+    return value == null ? undefined : `${label} ${write(value)}`;
+  }).filter((one) => one !== undefined);
+  return `${dayName(new Date(when * 1_000).toISOString())}: ${said.length === 0 ? 'nothing' : said.toReversed().join(', ')}`;
+}
+
+export function Plot({ title, days, series, write, limit, note, steps, children }: PlotProps): JSX.Element {
+  const [box, size] = useSize<HTMLDivElement>();
+  const plot = useRef<uPlot>();
+  const [at, setAt] = useState<number>();
+  const shownTheme = useStore(theme);
+  const told = useId();
+  const data = useMemo((): uPlot.AlignedData => spread(days, series.map(({ values }) => values)), [days, series]);
+  const most = Math.max(0, ...series.flatMap(({ values }) => values.map((value) => value ?? 0)));
+  const shownLimit = limit !== undefined && most > limit.value / 4 ? limit : undefined;
+
+  useEffect(() => {
+    if (!box.current || size.width === 0) return;
+    const font = `12px ${token('--sans')}`;
+    const grid = { stroke: token('--line'), width: 1 };
+    const axis = { stroke: token('--dim'), font, grid, ticks: { ...grid, size: 4 } };
+    const drawn = new uPlot({
+      width: size.width,
+      height: HEIGHT,
+      legend: { show: false },
+      tzDate: (ts) => uPlot.tzDate(new Date(ts * 1_000), 'Etc/UTC'),
+      cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { show: false }, sync: { key: 'runs' } },
+      scales: {
+        x: { range: around(data[0]) },
+        y: { range: [0, Math.max(most, shownLimit?.value ?? 0) * 1.08 || 1] },
+      },
+      axes: [
+        { ...axis, size: 30, space: 70, grid: { show: false }, incrs: [1, 2, 7, 14, 28, 61, 92, 183, 366].map((count) => count * DAY_SECS), values: (_, splits) => splits.map((one) => dayName(new Date(one * 1_000).toISOString()).replace(/ \d{4}$/, '')) },
+        // Where nothing was, there is nothing to say but that.
+        { ...axis, size: (_, values) => 16 + 7 * Math.max(3, ...(values ?? []).map((one) => one.length)), space: 34, ...(steps ? { incrs: steps } : {}), values: (_, splits) => splits.map((one) => most === 0 && shownLimit === undefined && one !== 0 ? '' : write(one)) },
+      ],
+      series: [{}, ...series.map(({ label, colour, kind }): uPlot.Series => {
+        const stroke = token(colour);
+        const paths = uPlot.paths.bars?.({ size: [0.72, 36, 2], radius: 0.12 });
+        return kind === 'bars'
+          ? { label, stroke, fill: stroke, width: 0, points: { show: false }, ...(paths ? { paths } : {}) }
+          : { label, stroke, width: kind === 'faint' ? 1 : 2, points: { show: kind === 'line' && days.length <= MOST_POINTS, size: 6, fill: stroke, width: 0 } };
+      })],
+      hooks: {
+        setCursor: [(self) => setAt(self.cursor.idx ?? undefined)],
+        draw: [(self) => {
+          if (!shownLimit) return;
+          const y = Math.round(self.valToPos(shownLimit.value, 'y', true));
+          const { ctx, bbox } = self;
+          ctx.save();
+          ctx.strokeStyle = token('--warm');
+          ctx.fillStyle = token('--warm');
+          ctx.lineWidth = devicePixelRatio;
+          ctx.textAlign = 'left';
+          ctx.setLineDash([5, 4]);
+          ctx.beginPath();
+          ctx.moveTo(bbox.left, y);
+          ctx.lineTo(bbox.left + bbox.width, y);
+          ctx.stroke();
+          ctx.font = `${12 * devicePixelRatio}px ${token('--sans')}`;
+          ctx.fillText(shownLimit.label, bbox.left + 6, y + 14 * devicePixelRatio);
+          ctx.restore();
+        }],
+      },
+    }, data, box.current);
+    plot.current = drawn;
+    return () => {
+      drawn.destroy();
+      plot.current = undefined;
+    };
+  }, [data, series, size.width, shownTheme, most, shownLimit?.value]);
+
+  const pressed = (event: KeyboardEvent): void => {
+    const last = data[0].length - 1;
+    const next = { ArrowLeft: (at ?? last + 1) - 1, ArrowRight: (at ?? -1) + 1, Home: 0, End: last }[event.key];
+    const moved = plot.current;
+    if (next === undefined || !moved) return;
+    event.preventDefault();
+    const index = Math.min(Math.max(next, 0), last);
+    moved.setCursor({ left: moved.valToPos(data[0][index] ?? 0, 'x'), top: 0 });
+  };
+  return (
+    <Section title={title} aside={<span class="plotkeys">{series.length > 1 && series.toReversed().map(({ label, colour }) => <span key={label} class={`plotkey ${colour.slice(2)}`}>{label}</span>)}</span>}>
+      <div class="plot" ref={box} role="group" tabIndex={0} aria-label={`${title}, ${dayName(days[0] ?? '')} to ${dayName(days.at(-1) ?? '')}; arrows move from day to day, the table below has the same figures`} aria-describedby={told} onKeyDown={pressed} onBlur={() => plot.current?.setCursor({ left: -10, top: -10 })} />
+      <p id={told} class="plottold" aria-live="polite">{reading(at, data, series, write) || note || '\u00a0'}</p>
+      {children}
+    </Section>
+  );
+}
