@@ -238,6 +238,74 @@ test('a pack of another day is another pack', async () => {
   wrongs.none();
 });
 
+test('what waits is let in or dropped', async () => {
+  const [good, bad] = await Promise.all(['The lab report came back clean', 'The garden needs a fence'].map(async (text) => (await server.ask('POST', '/api/events', { text, origin: 'tool' })).event.id));
+  await written();
+  const { page, wrongs } = await open('#/ledger/waiting');
+  await page.getByRole('button', { name: `Confirm ${good}` }).click();
+  await answer(page, 'It holds');
+  assert.deepEqual((await written()).map((event) => [event.act, event.related]), [['confirm', [good]]]);
+  await page.getByRole('button', { name: `Drop ${bad}` }).click();
+  await answer(page, 'Drop it');
+  assert.deepEqual((await written()).map((event) => [event.act, event.related]), [['retract', [bad]]]);
+  const waiting = (await home.json('quarantine', 'list')).quarantined.map((event) => event.id);
+  assert.ok(!waiting.includes(good) && !waiting.includes(bad));
+  wrongs.none();
+});
+
+test('a day is marked, and what was marked is taken back', async () => {
+  const { page, wrongs } = await open('#/core/2026-05-08');
+  const marks = () => readFileSync(`${home.vault}/memory/marks.jsonl`, 'utf8').trim().split('\n').map((line) => JSON.parse(line)).filter((mark) => mark.date === '2026-05-08').map((mark) => mark.mark);
+  const before = marks();
+  const group = page.getByRole('group', { name: 'How much this day matters' });
+  await group.getByRole('button', { name: 'Dull' }).click();
+  await until('the mark', async () => (await group.getByRole('button', { name: 'Dull' }).getAttribute('aria-pressed')) === 'true');
+  assert.deepEqual(marks(), [...before, 'dull']);
+  await group.getByRole('button', { name: 'Dull' }).click();
+  await until('no mark', async () => (await group.getByRole('button', { name: 'Dull' }).getAttribute('aria-pressed')) === 'false');
+  assert.equal(marks().length, before.length + 2);
+  wrongs.none();
+});
+
+test('a conversation is looked at as it was, and so is what was made in it', async () => {
+  const { page, wrongs } = await open('#/conversations/apple-crates');
+  const established = page.getByRole('region', { name: 'What was established' });
+  assert.match(await established.innerText(), /We decided to pack the crates by weight/);
+  await page.getByRole('slider').focus();
+  await page.keyboard.press('Home');
+  await until('the beginning', async () => /Nothing yet: this is before the first turn/.test(await established.innerText()));
+  assert.match(page.url(), /turn=0/);
+  await page.keyboard.press('ArrowRight');
+  await until('turn 1', async () => /We decided to pack the crates by weight/.test(await established.innerText()));
+  await until('what turn 1 added', async () => (await page.locator('.changes .added').allInnerTexts()).some((text) => text.includes('pack the crates by weight')));
+  await page.keyboard.press('End');
+  await settled(page);
+
+  await to(page, '#/conversations/apple-crates/turns?open=2');
+  assert.match(await page.locator('#main').innerText(), /heaviest first/i);
+  await to(page, '#/conversations/apple-crates/artifacts');
+  assert.match(await page.locator('pre.artifact').innerText(), /reverse=True/);
+  await page.getByLabel('Version', { exact: true }).selectOption({ index: 1 });
+  await until('the first version', async () => !(await page.locator('pre.artifact').innerText()).includes('reverse=True'));
+  await page.getByLabel('Compared with').selectOption({ index: 1 });
+  await until('what differs', async () => (await page.locator('#main').innerText()).includes('reverse=True'));
+  assert.deepEqual(await written(), []);
+  wrongs.none();
+});
+
+test('health checks everything and keeps a state', async () => {
+  const { page, wrongs } = await open('#/health');
+  await page.getByRole('button', { name: 'Check everything' }).click();
+  await until('the verdict', async () => (await page.getByRole('button', { name: 'Check everything' }).getAttribute('aria-busy')) !== 'true');
+  await settled(page);
+  assert.equal(await page.locator('#main .errorbox').count(), 0);
+  await page.getByLabel('Why keep the state of now').fill('before the apple crates');
+  await page.getByRole('button', { name: 'Keep it' }).click();
+  await until('the snapshot', async () => JSON.stringify(await server.ask('GET', '/api/snapshots?limit=5')).includes('before the apple crates'));
+  await until('it on the page', async () => (await page.locator('#main').innerText()).includes('before the apple crates'));
+  wrongs.none();
+});
+
 test('what others do comes by itself', async (t) => {
   const { page, wrongs } = await open('#/ledger');
   await page.evaluate(() => { window.loadedOnce = true; });

@@ -58,7 +58,7 @@ fn a_browser_logs_in_and_out_and_the_token_is_nowhere() {
 
 #[test]
 fn a_browser_sees_in_every_view_what_is_in_the_vault() {
-    suite("views", 12);
+    suite("views", 13);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_browser_shows_every_view_well_at_every_width_in_both_themes() {
 
 #[test]
 fn a_browser_does_what_a_person_asks_and_shows_what_others_do() {
-    suite("doing", 16);
+    suite("doing", 22);
 }
 
 #[test]
