@@ -64,6 +64,7 @@ test('keys reach every view, the search and the help', async () => {
   // Letters are text while somebody writes.
   await page.keyboard.type('g?t/');
   assert.equal(await page.inputValue('#search-words'), 'g?t/');
+  await page.waitForURL(/q=g/);
   assert.equal(await page.locator('dialog[open]').count(), 0);
   await page.evaluate(() => document.activeElement?.blur());
 

@@ -47,10 +47,10 @@ test('a server that is gone is said to be gone, and comes back by itself', async
     });
   }
   await t.test('and comes back', async () => {
-    const again = await home.serve(new URL(url).host);
-    assert.equal(again.url, url);
     // Logins end with the server; the token lets in again.
     wrongs.expected.push('401');
+    const again = await home.serve(new URL(url).host);
+    assert.equal(again.url, url);
     await until('the login', async () => {
       await page.evaluate(() => { location.hash = location.hash === '#/' ? '#/core' : '#/'; });
       await sleep(300);
