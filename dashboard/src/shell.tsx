@@ -54,12 +54,13 @@ function Help({ open, onClose }: { open: boolean; onClose: () => void }): JSX.El
         {VIEWS.map((view) => <div key={view.id}><dt><Key>g</Key> <Key>{view.key}</Key></dt><dd>{view.title}</dd></div>)}
         <div><dt><Key>/</Key></dt><dd>Search</dd></div>
         <div><dt><Key>↑</Key> <Key>↓</Key> <Key>Home</Key> <Key>End</Key></dt><dd>Move in a list</dd></div>
+        <div><dt><Key>←</Key> <Key>→</Key></dt><dd>Move from day to day in a plot</dd></div>
         <div><dt><Key>Enter</Key></dt><dd>Open what is marked</dd></div>
         <div><dt><Key>Esc</Key></dt><dd>Close, or one step back out</dd></div>
         <div><dt><Key>t</Key></dt><dd>Light or dark</dd></div>
         <div><dt><Key>?</Key></dt><dd>This list</dd></div>
       </dl>
-      <p class="dim">In the core: <Key>+</Key> and <Key>−</Key> zoom, arrows move, <Key>0</Key> shows everything, <Key>Enter</Key> opens a layer. In plots: <Key>←</Key> and <Key>→</Key> move from day to day. In packs: <Key>↓</Key> and <Key>↑</Key> move from line to line, <Key>Enter</Key> says where it comes from.</p>
+      <p class="dim">In the core: <Key>+</Key> and <Key>−</Key> zoom, arrows move, <Key>0</Key> shows everything, <Key>Enter</Key> opens a layer.</p>
     </Dialog>
   );
 }

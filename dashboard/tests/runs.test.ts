@@ -1,4 +1,4 @@
-// Parts of views that can be proven without a browser.
+// Parts of runs and health that can be proven without a browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { commands } from '../src/views/health/commands.ts';
