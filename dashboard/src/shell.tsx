@@ -14,6 +14,8 @@ import type { View } from './views/view.ts';
 
 const SUN = 'M12 7.500a4.500 4.500 0 1 0 0 9 4.500 4.500 0 0 0 0-9ZM12 2v2.500M12 19.500V22M2 12h2.500M19.500 12H22M4.900 4.900l1.800 1.800M17.300 17.300l1.800 1.800M4.900 19.100l1.800-1.800M17.300 6.700l1.800-1.800';
 const MOON = 'M20 14.500A8.500 8.500 0 0 1 9.500 4 8.500 8.500 0 1 0 20 14.500Z';
+/** The views that a narrow screen has at its bottom; the others are behind More. */
+const IN_BAR = new Set(['home', 'core', 'ledger', 'search']);
 const MENU = 'M4 7h16M4 12h16M4 17h16';
 const OUT = 'M10 4.500H5.500v15H10M14.500 8.500 18 12l-3.500 3.500M18 12H9.500';
 const KEYBOARD = 'M3 7.500h18v9H3zM6.500 10.500h.01M10 10.500h.01M14 10.500h.01M17.500 10.500h.01M8 13.700h8';
@@ -39,7 +41,7 @@ function Brand(): JSX.Element {
 
 function Entry({ view, current, onClick }: { view: View; current: boolean; onClick?: () => void }): JSX.Element {
   return (
-    <li>
+    <li class={IN_BAR.has(view.id) ? 'inbar' : ''}>
       <a href={href(view.id === VIEWS[0]?.id ? [] : [view.id])} aria-current={current ? 'page' : undefined} title={`${view.title} (g ${view.key})`} onClick={onClick}>
         <Icon path={view.icon} /><span>{view.title}</span>
       </a>
@@ -54,13 +56,12 @@ function Help({ open, onClose }: { open: boolean; onClose: () => void }): JSX.El
         {VIEWS.map((view) => <div key={view.id}><dt><Key>g</Key> <Key>{view.key}</Key></dt><dd>{view.title}</dd></div>)}
         <div><dt><Key>/</Key></dt><dd>Search</dd></div>
         <div><dt><Key>↑</Key> <Key>↓</Key> <Key>Home</Key> <Key>End</Key></dt><dd>Move in a list</dd></div>
-        <div><dt><Key>←</Key> <Key>→</Key></dt><dd>Move from day to day in a plot</dd></div>
         <div><dt><Key>Enter</Key></dt><dd>Open what is marked</dd></div>
         <div><dt><Key>Esc</Key></dt><dd>Close, or one step back out</dd></div>
         <div><dt><Key>t</Key></dt><dd>Light or dark</dd></div>
         <div><dt><Key>?</Key></dt><dd>This list</dd></div>
       </dl>
-      <p class="dim">In the core: <Key>+</Key> and <Key>−</Key> zoom, arrows move, <Key>0</Key> shows everything, <Key>Enter</Key> opens a layer.</p>
+      <p class="dim">In the core: <Key>+</Key> and <Key>−</Key> zoom, arrows move, <Key>0</Key> shows everything, <Key>Enter</Key> opens a layer. In the ledger, <Key>n</Key> remembers something; among the pages, it begins a new one. In plots: <Key>←</Key> and <Key>→</Key> move from day to day. In packs: <Key>↓</Key> and <Key>↑</Key> move from line to line, <Key>Enter</Key> says where it comes from.</p>
     </Dialog>
   );
 }
@@ -121,7 +122,7 @@ export function Shell(): JSX.Element {
       </header>
       <main id="main" ref={main} tabIndex={-1} class={view?.whole ? 'whole' : ''}>
         {!isReached && <div class="away" role="alert">The server does not answer. What is shown may be old. Start it again with <code>icecore serve</code>.</div>}
-        {view ? <view.Page key={view.id} route={route} /> : <Empty title="There is nothing at this address."><p><a href="#/">To the first page</a></p></Empty>}
+        {view ? <view.Page key={view.id} route={route} /> : <><h1 class="unseen">Nowhere</h1><Empty title="There is nothing at this address."><p><a href="#/">To the first page</a></p></Empty></>}
       </main>
       <Told />
       <Help open={help} onClose={() => setHelp(false)} />

@@ -6,7 +6,8 @@
 // connected, and for every step what it saw. It ends when its input does. Its arguments are the folder with the packages and
 // the package's name.
 
-import { join, resolve } from "node:path";
+import { mkdir, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -16,6 +17,9 @@ const parts = name.endsWith("/sdk")
   ? ["client/index.js", "client/stdio.js", "client/streamableHttp.js"].map((part) => require(`${name}/${part}`))
   : [require(name), require(`${name}/stdio`)];
 const { Client, StdioClientTransport, StreamableHTTPClientTransport } = Object.assign({}, ...parts);
+
+// Who waits for a change, if anybody does.
+const changes = { heard: undefined };
 
 const does = {
   tools: (client) => client.listTools(),
@@ -40,6 +44,22 @@ const does = {
   read: (client, told) => client.readResource({ uri: told.uri }),
   prompts: (client) => client.listPrompts(),
   prompt: (client, told) => client.getPrompt({ name: told.name, arguments: told.arguments }),
+  complete(client, told) {
+    const ref = told.prompt ? { type: "ref/prompt", name: told.prompt } : { type: "ref/resource", uri: told.template };
+    return client.complete({ ref, argument: { name: told.argument, value: told.value } });
+  },
+  // Writes a file, and waits until it is told that there is something else to list.
+  async changes(client, told) {
+    const changed = new Promise((resolve, reject) => {
+      changes.heard = resolve;
+      setTimeout(() => reject(new Error("nothing was heard of a change")), 60_000).unref();
+    });
+    // What is listed now is what changes are told against.
+    await client.listResources();
+    await mkdir(dirname(told.file), { recursive: true });
+    await writeFile(told.file, told.text);
+    return { heard: await changed };
+  },
   ping: (client) => client.ping(),
 };
 
@@ -53,7 +73,9 @@ async function saw(client, told) {
 
 async function run(told) {
   const mode = ["legacy", "auto"].includes(told.mode) ? told.mode : { pin: told.mode };
-  const client = new Client({ name: "icecore-tests", version: "1" }, { versionNegotiation: { mode } });
+  const onChanged = (error, items) => changes.heard?.(error ? `${error.message}` : items.map((item) => item.uri));
+  const options = { versionNegotiation: { mode }, listChanged: { resources: { onChanged, debounceMs: 0 } } };
+  const client = new Client({ name: "icecore-tests", version: "1" }, options);
   const transport = told.stdio
     ? new StdioClientTransport({ ...told.stdio, stderr: "inherit" })
     : new StreamableHTTPClientTransport(new URL(told.http.url), { requestInit: { headers: told.http.headers } });

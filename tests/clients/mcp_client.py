@@ -7,6 +7,7 @@ every step what it saw. It ends when its input does.
 
 import asyncio
 import json
+import pathlib
 import sys
 
 import httpx2
@@ -14,10 +15,40 @@ from mcp import StdioServerParameters
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.types import PromptReference, ResourceTemplateReference
 
 
 def plain(value):
     return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+heard = []
+
+
+async def hear(message):
+    heard.append(type(message).__name__)
+
+
+async def changes(client, told):
+    """Writes a file, and waits until it is told that there is something else to list."""
+
+    def write():
+        place = pathlib.Path(told["file"])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(told["text"], encoding="utf-8")
+
+    async with asyncio.timeout(60):
+        # What is listed now is what changes are told against.
+        await client.list_resources()
+        if client.protocol_version >= "2026":
+            async with client.listen(resources_list_changed=True) as listening:
+                write()
+                return {"heard": type(await anext(aiter(listening))).__name__}
+        heard.clear()
+        write()
+        while "ResourceListChangedNotification" not in heard:
+            await asyncio.sleep(0.05)
+        return {"heard": heard[-1]}
 
 
 async def step(client, told):
@@ -45,6 +76,14 @@ async def step(client, told):
         return plain(await client.list_prompts())
     if does == "prompt":
         return plain(await client.get_prompt(told["name"], told.get("arguments")))
+    if does == "complete":
+        if "prompt" in told:
+            ref = PromptReference(type="ref/prompt", name=told["prompt"])
+        else:
+            ref = ResourceTemplateReference(type="ref/resource", uri=told["template"])
+        return plain(await client.complete(ref, {"name": told["argument"], "value": told["value"]}))
+    if does == "changes":
+        return await changes(client, told)
     if does == "ping":
         return plain(await client.send_ping())
     raise ValueError(does)
@@ -65,7 +104,7 @@ async def run(told):
 
 
 async def connected(server, told):
-    async with Client(server, mode=told["mode"], cache=None) as client:
+    async with Client(server, mode=told["mode"], cache=None, message_handler=hear) as client:
         steps = [await saw(client, one) for one in told["steps"]]
         info = client.server_info
         return {

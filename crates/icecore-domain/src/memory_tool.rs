@@ -183,6 +183,9 @@ fn text(name: &str, value: Value) -> Result<String, String> {
 
 /// Reads what a model sent: the tool's `input`. Fields that are not known are passed over.
 pub fn read(input: &str) -> Result<Command, String> {
+    if !input.trim_start().starts_with('{') {
+        return Err(r#"Error: this is not what the tool takes: it is a JSON object such as {"command":"view","path":"/memories"}"#.into());
+    }
     let sent: Sent = serde_json::from_str(input).map_err(|error| format!("Error: this is not what the tool takes: {error}"))?;
     let path = |name, value| text(name, value).and_then(|text| ToolPath::read(&text));
     match text("command", sent.command)?.as_str() {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::calendar::Moment;
+use crate::record::parent_session;
 
 /// What a pause is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,7 +129,8 @@ impl Pauses {
         self.0.iter().find(|pause| {
             let meant = match &pause.reach {
                 Reach::Everything => true,
-                Reach::Session(id) => session == Some(id),
+                // What a helper does for a session is part of it.
+                Reach::Session(id) => session.is_some_and(|session| session == id || parent_session(session) == Some(id)),
                 Reach::Project(name) => project == Some(name),
             };
             meant && pause.holds(at)
@@ -179,6 +181,11 @@ mod tests {
         check(&lines, "s1", Some("app"), "09:59", true);
         check(&lines, "s1", None, "10:00", false);
         check(&lines, "s2", None, "09:30", false);
+        check(&lines, "s1/agent-x9", None, "09:30", true);
+        check(&lines, "s11/agent-x9", None, "09:30", false);
+        let helper = [begun(at("09:00"), &Reach::Session("s1/agent-x9".into()), Some(at("10:00")))];
+        check(&helper, "s1/agent-x9", None, "09:30", true);
+        check(&helper, "s1", None, "09:30", false);
         let hour = [begun(at("09:00"), &Reach::Everything, Some(at("10:00")))];
         check(&hour, "s2", None, "09:59", true);
         check(&hour, "s2", None, "10:00", false);

@@ -27,6 +27,10 @@ pub const MAX_NAME_BYTES: usize = 512;
 
 /// The field with the project that something was said in.
 pub const PROJECT: &str = "project";
+/// The field in which a helper's record names the session it worked for.
+pub const PARENT_SESSION: &str = "parent_session";
+/// What stands between a session's name and its helper's.
+const HELPER: &str = "/agent-";
 
 words! {
     /// Who speaks.
@@ -334,6 +338,16 @@ pub fn made_id(session: Option<&str>, role: Role, name: Option<&str>, text: &str
         text,
     ];
     format!("h{}", &Hash::of(said.join("\0").as_bytes()).to_string()[..16])
+}
+
+/// The session of a helper that worked for another session.
+pub fn helper_session(parent: &str, helper: &str) -> String {
+    format!("{parent}{HELPER}{helper}")
+}
+
+/// The session that a helper's session worked for; `None` if it is no helper's.
+pub fn parent_session(session: &str) -> Option<&str> {
+    session.split_once(HELPER).map(|(parent, _)| parent).filter(|parent| !parent.is_empty())
 }
 
 /// The id of a turn by what was said in it: the same whether a client told of it while it was said, or its transcript did later.

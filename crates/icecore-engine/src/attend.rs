@@ -11,6 +11,7 @@ use icecore_domain::budget;
 use icecore_domain::calendar::{Days, Moment, days_between};
 use icecore_domain::event::{Origin, Scope};
 use icecore_domain::hash::Hash;
+use icecore_domain::import::{Format, Harvest, Place, Reader};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::Pack;
 use icecore_domain::packs::working::{self, Around};
@@ -18,6 +19,7 @@ use icecore_domain::pause::{self, Pause, Pauses, Reach};
 use icecore_domain::record::{self, Captured, Record, Role, Said};
 use icecore_domain::{plain, private};
 use icecore_store::{Claimed, Error as StoreError};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::capture::{TRANSCRIPTS, numbered};
@@ -38,6 +40,19 @@ pub struct Attended {
     pub transcript: Option<String>,
     /// The client's own name for this turn, if it has one.
     pub turn: Option<String>,
+}
+
+/// A helper that an assistant set to work, as its client tells of it.
+#[derive(Debug, Clone, Default)]
+pub struct Helper {
+    /// Its name within the session.
+    pub id: String,
+    /// Its kind.
+    pub kind: Option<String>,
+    /// What it answered.
+    pub reply: Option<String>,
+    /// Its transcript, as far as it is written.
+    pub transcript: Option<String>,
 }
 
 /// Why a session starts.
@@ -171,6 +186,8 @@ const SILENT_SECONDS: i64 = 6 * 3_600;
 const KEPT_SECONDS: i64 = 30 * 24 * 3_600;
 /// So many of the last records of all sessions are looked at for one that has none of the last days.
 const LAST_SAID: usize = 500;
+/// A helper's last words may be written down so much after its client tells of them.
+const LATE: SignedDuration = SignedDuration::from_secs(60);
 /// Troubles are told so many days.
 const TROUBLE_DAYS: i64 = 7;
 /// A state that an assistant saved itself within so many minutes is not lost to one that was only gathered.
@@ -242,7 +259,7 @@ impl Memory {
     pub async fn pause_for(&self, reach: Reach, seconds: Option<i64>) -> Result<Pause> {
         let until = match seconds {
             Some(seconds) => {
-                let end = self.now().at().checked_add(jiff::SignedDuration::from_secs(seconds));
+                let end = self.now().at().checked_add(SignedDuration::from_secs(seconds));
                 Some(self.zone.moment(end.map_err(|_| Error::Unclear("that is too long for a pause".into()))?))
             }
             None => None,
@@ -370,6 +387,91 @@ impl Memory {
             (given.text, given.items) = (Some(pack.text), items);
         }
         Ok(given)
+    }
+
+    /// A helper has done its work: what it was told and what it said is a session of its own that names the one it worked for. Its
+    /// answer is what the client says, since transcripts are written late; the rest is what its transcript has, now and when the
+    /// session ends.
+    pub async fn attend_helper(&self, session: &Attended, helper: &Helper) -> Result<Taken> {
+        let note = note_of(&session.session)?;
+        let _alone = self.alone_with(&session.session).await?;
+        let mut noted = self.read_note(&note).await?.unwrap_or_default();
+        let now = self.now();
+        noted.hear(session, now);
+        self.keep_note(&note, &noted).await?;
+        if noted.private {
+            // Its transcript stays where it is, and nobody who reads it later can tell that the turn was private.
+            let begun = noted.prompted.as_ref().and_then(|(.., at)| Timestamp::from_second(*at).ok());
+            let reach = Reach::Session(record::helper_session(&session.session, &helper.id));
+            let until = self.zone.moment(now.at() + LATE);
+            let line = pause::begun(begun.map_or(now, |at| self.zone.moment(at)), &reach, Some(until));
+            self.append_line(&place(layout::PAUSES)?, &line).await?;
+            return Ok(Taken { withheld: 1, ..Taken::default() });
+        }
+        let taken = self.take_helper(session, helper).await?.taken;
+        self.take_waiting().await?;
+        Ok(taken)
+    }
+
+    /// Keeps what a helper was told and said, each thing once however often it is told.
+    pub async fn take_helper(&self, session: &Attended, helper: &Helper) -> Result<SessionTaken> {
+        self.renew_tombstones().await?;
+        let mut harvest = Harvest::default();
+        let mut reader = Reader::new(Format::ClaudeCode, self.zone.offset(self.now().at()));
+        for (at, line) in helper.transcript.as_deref().unwrap_or_default().lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            // The project is found below, from the folder, as for every transcript.
+            reader.piece(Place { number: at + 1, at: 0 }, line.trim(), &|_| None, &mut harvest);
+        }
+        reader.finish(&mut harvest);
+        let raw = |text: &str| serde_json::Value::from(text).to_string();
+        let mut said: Vec<Said> = harvest.said.into_iter().map(|(_, said)| said).collect();
+        // What is no helper's turn in a helper's transcript stands in the session's own.
+        said.retain(|said| said.session.as_deref().and_then(record::parent_session).is_some());
+        let own = said.first().and_then(|said| said.session.clone());
+        let own = own.unwrap_or_else(|| record::helper_session(&session.session, &helper.id));
+        let turns = said.len();
+        let mut taken = Taken::default();
+        let pauses = self.pauses().await?;
+        let mut gated = |said| self.through_the_gate(said, &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
+        let mut records = gated(said);
+        let reply = helper.reply.as_deref().filter(|reply| !reply.trim().is_empty()).and_then(|reply| {
+            let mut extra = vec![(record::PARENT_SESSION.to_owned(), raw(&session.session))];
+            extra.extend(helper.kind.as_deref().map(|kind| ("agent_type".to_owned(), raw(kind))));
+            extra.extend(session.project.as_deref().map(|name| (record::PROJECT.to_owned(), raw(name))));
+            let said = Said {
+                conversation: Some(TRANSCRIPTS.into()),
+                session: Some(own.clone()),
+                role: Some(Role::Assistant),
+                text: reply.to_owned(),
+                extra,
+                ..Said::default()
+            };
+            gated(vec![said]).pop()
+        });
+        let words = |record: &Record| record::heard_words(record.session.as_deref(), record.role, &record.text);
+        let answer = reply.as_ref().map(words);
+        // It may stand in the transcript already.
+        records.extend(reply.filter(|reply| !records.iter().any(|other| words(other) == words(reply))));
+        let records = self.recognised(records, true, &mut taken).await?;
+        let mut sessions: Vec<record::SessionKey> = records.iter().map(Record::session_key).collect();
+        sessions.sort();
+        sessions.dedup();
+        match self.keep(records.clone(), &mut taken).await {
+            // The transcript is read again when the session ends; the answer may not stand in it yet.
+            Err(Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) if answer.is_some() => {
+                if let Some(last) = records.iter().rfind(|record| answer.as_ref() == Some(&words(record))) {
+                    self.let_wait(last).await?;
+                }
+            }
+            other => other?,
+        }
+        let skipped = harvest.skipped.into_iter().collect();
+        Ok(SessionTaken { shape: Format::ClaudeCode.to_string(), turns, skipped, taken, sessions })
+    }
+
+    /// Whether something in a session was not to be kept.
+    pub async fn is_withheld_in(&self, session: &str) -> Result<bool> {
+        Ok(self.read_note(&note_of(session)?).await?.is_some_and(|noted| noted.withheld))
     }
 
     /// An assistant has answered; `name` is a helper's, if it is one's answer.
@@ -522,6 +624,14 @@ impl Memory {
             transcript: session.transcript.clone(),
             client: session.client.clone(),
         };
+        // Whoever reads it takes it off the list first; if that one dies, this note says that it is still to be read.
+        let note = note_of(&session.session)?;
+        {
+            let _alone = self.alone_with(&session.session).await?;
+            let mut noted = self.read_note(&note).await?.unwrap_or_default();
+            noted.hear(session, self.now());
+            self.keep_note(&note, &noted).await?;
+        }
         let line = serde_json::to_string(&due).unwrap_or_default();
         let name = place(&format!("hooks/ended/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
         // The same session may end twice; it is read once for both.
@@ -580,6 +690,16 @@ impl Memory {
             self.keep_note(&note, &noted).await?;
         }
         Ok(())
+    }
+
+    /// The names of the projects that sessions were in or statements hold in, sorted.
+    pub async fn known_projects(&self) -> Result<Vec<String>> {
+        let mut names: BTreeSet<String> = self.projects().await?.into_values().collect();
+        names.extend(self.ledger().await?.entries().iter().filter_map(|entry| match &entry.event.scope {
+            Scope::Project(name) => Some(name.clone()),
+            _ => None,
+        }));
+        Ok(names.into_iter().collect())
     }
 
     /// The project of every session of the last time.

@@ -234,11 +234,11 @@ impl Memory {
             let place = archive::path(why, now.day());
             // Batches stand in the order of time, so tonight's is the last.
             let (text, _) = self.store.tail(&place, TAIL_BYTES).await?;
-            let gone: Vec<_> = archive::read(&text).lines.into_iter().filter(|line| line.at == Some(now.at())).collect();
+            let gone = archive::left_at(&text, now);
             if !gone.is_empty() {
                 moved.push(format!("{} events to {place}", gone.len()));
             }
-            let recent = gone.into_iter().map(|line| line.event).filter(|event| since.is_none_or(|since| event.ts > since));
+            let recent = gone.into_iter().filter(|event| since.is_none_or(|since| event.ts > since));
             left.extend(recent.map(|event| Entry::fresh(event, 0)));
         }
         let here: BTreeSet<EventId> = new.iter().map(|entry| entry.event.id).collect();

@@ -37,7 +37,10 @@ pub struct Curated {
     /// What pages and memory files looked like when they were taken over.
     #[serde(skip)]
     taken: BTreeMap<DocPath, Stamp>,
-    /// Which thing each page is about.
+    /// Which thing each page is about, as far as events at hand have told.
+    #[serde(skip)]
+    names: BTreeMap<String, String>,
+    /// Likewise, of all there are.
     #[serde(skip)]
     things: Option<BTreeMap<String, String>>,
     /// Secrets that stood in pages and memory files and were replaced there, by kind.
@@ -378,6 +381,9 @@ impl Memory {
         if key.kind != PageKind::Entity {
             return Ok(None);
         }
+        if let Some(name) = curated.names.get(&key.slug) {
+            return Ok(Some(name.clone()));
+        }
         if curated.things.is_none() {
             let names = self.store.entities().await?;
             curated.things = Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
@@ -402,19 +408,19 @@ impl Memory {
             }
             ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
         }
-        let shown = |ledger: &Ledger| -> BTreeMap<PageKey, Vec<Entry>> {
-            page::sorted(ledger).into_iter().filter(|(key, _)| keys.contains(key)).collect()
+        let shown = |ledger: Ledger| -> BTreeMap<PageKey, Vec<Entry>> {
+            page::into_sorted(ledger).into_iter().filter(|(key, _)| keys.contains(key)).collect()
         };
         if !whole {
             let ids: Vec<EventId> = ids.into_iter().collect();
             let things: Vec<&str> = things.iter().map(String::as_str).collect();
-            let found = shown(&Ledger::of(self.store.tied(&ids, &things).await?));
+            let found = shown(Ledger::of(self.store.tied(&ids, &things).await?));
             // A page whose file says nothing any more: look at everything.
             if keys.iter().all(|key| key.kind == PageKind::Entity || found.contains_key(key)) {
                 return Ok(found);
             }
         }
-        Ok(shown(&self.all_events().await?))
+        Ok(shown(self.all_events().await?))
     }
 
     async fn ids(&self, which: &EventQuery) -> Result<Vec<EventId>> {
@@ -435,6 +441,8 @@ impl Memory {
         );
         let at_hand: Vec<EventId> =
             near.iter().filter(|(key, _)| keys.contains(key)).flat_map(|(_, entries)| entries.iter().map(|entry| entry.event.id)).collect();
+        let told = near.values().flatten().filter_map(|entry| entry.event.entity.as_ref());
+        curated.names.extend(told.map(|name| (page::slug(name), name.clone())));
         let shown = self.entries_of(&keys, &at_hand, curated).await?;
         let pages = shown.iter().map(|(key, entries)| (key.path(), page::render::render(key, entries).text)).collect();
         self.write_pages(pages, curated).await?;

@@ -191,10 +191,13 @@ impl Memory {
 
     /// Writes down how far files were read; what was read of them must be kept by then.
     pub async fn note_imports(&self, read: &[ReadSoFar]) -> Result<()> {
-        if read.is_empty() {
+        // A file whose very name was forgotten is not noted: it is read anew each time, which costs a look.
+        let is_known = |line: &String| self.unless_forgotten(line.clone()) == *line;
+        let lines: String =
+            read.iter().filter_map(|line| serde_json::to_string(line).ok()).filter(is_known).map(|line| line + "\n").collect();
+        if lines.is_empty() {
             return Ok(());
         }
-        let lines: String = read.iter().filter_map(|line| serde_json::to_string(line).ok()).map(|line| line + "\n").collect();
         let path = imports_path()?;
         let mut last = StoreError::Moved { what: path.to_string() };
         for _ in 0..ATTEMPTS {

@@ -27,6 +27,12 @@ const HERE: &str = "machine.json";
 /// The note of ids that are being given anew.
 const RENUMBERING: &str = "renumbering.json";
 
+/// The note that says that ids were given anew for a merge that has not ended.
+const MERGING: &str = "merging.txt";
+
+/// What is said of that.
+pub(crate) const CUT_SHORT: &str = "two machines were being merged, and that was cut short. `icecore merge` finishes it";
+
 /// Ids that are being given anew, and the files that name them as they were.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Begun {
@@ -156,6 +162,7 @@ impl Memory {
                         // As if nothing had been tried.
                         let back: Renumbering = renumbered.iter().map(|(old, new)| (*new, *old)).collect();
                         self.renumber(&back).await?;
+                        self.store.remove_note(&path(MERGING)?).await?;
                         return Err(match other {
                             Ok(Joined::Open { files, .. }) => open(&fork, &files, false),
                             Err(error) => error.into(),
@@ -165,6 +172,7 @@ impl Memory {
                 }
                 self.settle_merge(!fork.forward).await?;
             }
+            self.store.remove_note(&path(MERGING)?).await?;
             (fork, renumbered)
         };
         watch("forgetting what was forgotten there", 0, 0);
@@ -201,6 +209,12 @@ impl Memory {
         Ok(renumbering)
     }
 
+    /// Whether ids were given anew for a merge that was cut short. Until it has ended there are gaps where theirs are to stand, and
+    /// what had the old ids looks lost and is not.
+    pub(crate) async fn is_merging(&self) -> Result<bool> {
+        Ok(self.store.note(&path(MERGING)?).await?.is_some())
+    }
+
     /// Gives events other ids, wherever they are named.
     async fn renumber(&self, renumbering: &Renumbering) -> Result<()> {
         if renumbering.is_empty() {
@@ -214,6 +228,7 @@ impl Memory {
                 files.insert(document.to_string(), Prefix::of(&bytes));
             }
         }
+        self.store.put_note(&path(MERGING)?, b"").await?;
         // Written down first: a run that dies has renamed some files and not others.
         let files = files.into_iter().map(|(file, prefix)| (file, (prefix.bytes, prefix.hash.to_string()))).collect();
         let ids = renumbering.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();

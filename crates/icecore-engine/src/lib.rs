@@ -49,7 +49,7 @@ mod views;
 
 pub use across::{Alike, LookedBack, Trended};
 pub use assemble::{Before, Zoomed};
-pub use attend::{Attended, Begun, Due, Given, Injected, Item, Room, Trouble};
+pub use attend::{Attended, Begun, Due, Given, Helper, Injected, Item, Room, Trouble};
 pub use capture::{Gaps, OWN_CONVERSATION, PARTS_CUT, SessionTaken, StateSaved, TRANSCRIPTS, Taken};
 pub use compact::Compacted;
 pub use consolidate::{Consolidated, NightOutlook};
@@ -68,7 +68,7 @@ pub use log::{Logged, Noticed, TakenIn};
 pub use look::{Integrity, Status};
 pub use memory_tool::{ToolAnswer, ToolVersion};
 pub use migrate::{Accounted, Migrated, OldFile};
-pub use pages::{PageLine, PageSaved, PageTold};
+pub use pages::{PageEvent, PageLine, PageSaved, PageTold};
 pub use quarantine::{Held, Waiting};
 pub use recall::{SessionKind, TriggerTold, Triggers};
 pub use remember::{Acted, Remember, Remembered};

@@ -12,6 +12,7 @@ use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::schedule::Job;
 use serde::Serialize;
 
+use crate::join::CUT_SHORT;
 use crate::{Memory, Result};
 
 /// What a person wants to see first.
@@ -242,6 +243,9 @@ impl Memory {
             wrong.push(error.to_string());
         }
         wrong.extend(self.history.wants().await);
+        if self.is_merging().await? {
+            wrong.push(CUT_SHORT.into());
+        }
         if !self.carried_in().await?.is_empty() {
             wrong.push(
                 "another machine has forgotten something, and it was not looked for here. `icecore forget --unfinished` does it".into(),

@@ -166,7 +166,8 @@ impl Memory {
 
     /// Every version that a file once was, oldest first; the one that is there now is not among them.
     pub async fn memory_tool_versions(&self, path: &str) -> Result<Vec<ToolVersion>> {
-        let path = ToolPath::read(path).map_err(Error::Unclear)?;
+        // A person reads this, not a model.
+        let path = ToolPath::read(path).map_err(|told| Error::Unclear(told.trim_start_matches("Error: ").to_owned()))?;
         let Some(name) = path.document().and_then(memory_tool::shown) else {
             return Err(Error::Unclear("name a file; /memories is a folder".into()));
         };

@@ -60,8 +60,18 @@ pub struct PageTold {
     pub text: String,
     /// The hash of it, to be sent along with another text.
     pub hash: String,
-    /// The statements that stand on it, and the acts upon them.
-    pub events: Vec<Entry>,
+    /// The events that stand on it.
+    pub events: Vec<PageEvent>,
+}
+
+/// An event that stands on a page.
+#[derive(Debug, Serialize)]
+pub struct PageEvent {
+    /// How far it can still be relied on.
+    pub freshness: Freshness,
+    /// The event.
+    #[serde(flatten)]
+    pub entry: Entry,
 }
 
 /// What became of a text that was saved.
@@ -142,6 +152,9 @@ impl Memory {
     pub async fn page(&self, key: &PageKey) -> Result<PageTold> {
         let found = self.told_pages(Some(key)).await?.pop();
         let (line, text, events) = found.ok_or_else(|| Error::Nothing(format!("there is no page {}", key.path())))?;
+        let (today, ages) = (self.now().day(), self.policy().decay.ages());
+        let fresh = |entry: Entry| PageEvent { freshness: decay::freshness(&entry, today, ages), entry };
+        let events = events.into_iter().map(fresh).collect();
         Ok(PageTold { line, hash: Hash::of(text.as_bytes()).to_string(), text, events })
     }
 

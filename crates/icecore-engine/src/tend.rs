@@ -18,6 +18,7 @@ use icecore_store::{LedgerText, Progress, Snapshot};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::join::CUT_SHORT;
 use crate::log::Noticed;
 use crate::look::{Integrity, counted};
 use crate::{Memory, Result};
@@ -174,6 +175,9 @@ impl Memory {
             let what = format!("what was forgotten stands in {file} again. `icecore forget --unfinished` takes it out");
             findings.push(Finding::failure(Check::Unchanged, what));
         }
+        if self.is_merging().await? {
+            findings.push(Finding::failure(Check::Files, CUT_SHORT));
+        }
         if self.foreign_merge().await?.is_some() {
             let what =
                 "git alone has merged two machines. `icecore doctor --fix` settles what is left to do; `icecore merge` does all of it";
@@ -217,6 +221,10 @@ impl Memory {
     /// Mends what can be mended without losing anything: broken lines are set aside, what is derived is made anew.
     pub async fn mend(&self) -> Result<Repairs> {
         self.renew_tombstones().await?;
+        if self.is_merging().await? {
+            // What looks lost has another id by now; brought back, it would stand there twice.
+            return Err(icecore_store::Error::Unsettled(CUT_SHORT.into()).into());
+        }
         let mut done = self.store.mended().await;
         if let Ok(repaired) = self.history.repair(self.clock.now()).await {
             done.extend(repaired);
@@ -487,9 +495,9 @@ impl Memory {
 
     async fn write_down(&self, verdict: &Verdict, text: &LedgerText, known: &Known) -> Result<()> {
         // Only what was found whole counts as verified; a failing prefix stays what it was until somebody decides.
-        let prefix = if verdict.ok { Some(Prefix::of(&text.bytes)) } else { known.prefix };
+        let (prefix, next) = if verdict.ok { (Some(Prefix::of(&text.bytes)), None) } else { (known.prefix, known.next) };
         let failures: Vec<&Finding> = verdict.findings.iter().filter(|finding| finding.fails).collect();
-        let report = json!({
+        let mut report = json!({
             "checked_at": verdict.checked_at,
             "ok": verdict.ok,
             "events": verdict.events,
@@ -498,6 +506,10 @@ impl Memory {
             "failures": failures,
             "known_gaps": known.gaps,
         });
+        // What was cut short on purpose is finished by whoever goes on with it, however often it is looked at until then.
+        if next.is_some() {
+            report["ledger_next"] = prefix_json(next);
+        }
         self.store.put(&path(layout::INTEGRITY)?, pretty(&report).as_bytes()).await?;
         self.log_check(verdict.checked_at, verdict.ok, verdict.events, &failures).await
     }

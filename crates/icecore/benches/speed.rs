@@ -6,6 +6,8 @@
 mod assistants;
 #[path = "speed/chats.rs"]
 mod chats;
+#[path = "speed/doors.rs"]
+mod doors;
 #[path = "speed/hooks.rs"]
 mod hooks;
 
@@ -130,6 +132,7 @@ const SECTIONS: &[Named] = &[
     ("chats", chats::chats),
     ("assistants", assistants::assistants),
     ("hooks", hooks::hooks),
+    ("imports-doors", doors::doors),
 ];
 
 fn main() {

@@ -372,9 +372,11 @@ pub fn repairs(repairs: &Repairs) -> Value {
     json!({ "done": repairs.done, "verdict": verdict(&repairs.verdict) })
 }
 
-/// A snapshot.
-pub fn snapshot(snapshot: &Snapshot) -> Value {
-    json!({ "id": snapshot.id, "at": snapshot.at.to_string(), "note": snapshot.note })
+/// Snapshots, with their moments in the vault's own zone.
+pub fn snapshots(memory: &Memory, snapshots: &[Snapshot]) -> icecore_engine::Result<Vec<Value>> {
+    let zone = memory.policy().zone()?;
+    let told = |one: &Snapshot| json!({ "id": one.id, "at": zone.moment(one.at), "note": one.note });
+    Ok(snapshots.iter().map(told).collect())
 }
 
 /// A pause.

@@ -197,6 +197,16 @@ pub async fn open(global: &Global) -> Result<Open> {
     Open::of(Arc::new(Vault::open(&find(global)?)?), clock(global)?).await
 }
 
+/// Opens the vault that was named, else the person's own; never one that the folder brings along. A client starts this program in
+/// whatever folder its person works in, and a stranger's folder must not choose what its model remembers.
+pub async fn open_own(global: &Global) -> Result<Open> {
+    let root = match named(global) {
+        Some(named) => named,
+        None => own("")?,
+    };
+    Open::of(Arc::new(Vault::open(&root)?), clock(global)?).await
+}
+
 /// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the complaint is returned.
 pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     match open(global).await {
@@ -358,18 +368,19 @@ fn find(global: &Global) -> Result<PathBuf> {
             }
         }
     }
+    own("none above this folder, ")
+}
+
+/// The person's own vault, which must be there; `looked` says where else there is none.
+fn own(looked: &str) -> Result<PathBuf> {
     let home = home()?;
     if home.join(layout::CONFIG).is_file() {
         return Ok(home);
     }
-    Err(Stop::new(
-        Exit::NotFound,
-        format!(
-            "there is no vault yet: none above this folder, none in {}. `icecore init` makes one; --vault or ICECORE_VAULT names another",
-            home.display()
-        ),
-    )
-    .into())
+    let home = home.display();
+    let message =
+        format!("there is no vault yet: {looked}none in {home}. `icecore init` makes one; --vault or ICECORE_VAULT names another");
+    Err(Stop::new(Exit::NotFound, message).into())
 }
 
 fn home() -> Result<PathBuf> {

@@ -1,7 +1,7 @@
 // What happens while one looks: the server tells which things changed, and the view asks for them again.
 import { useEffect, useRef } from 'preact/hooks';
 import { Store } from './store.ts';
-import { locked } from './api.ts';
+import { get, locked } from './api.ts';
 
 /** A thing that can change. */
 export type What = 'ledger' | 'conversation' | 'summaries' | 'runs' | 'reviews' | 'knowledge' | 'messages' | 'logs' | 'config';
@@ -44,6 +44,8 @@ function open(): void {
   source.onerror = () => {
     listening.set(false);
     missed = true;
+    // The line does not say why it was cut. Whoever asks finds out, and then everybody is told that the server is gone or wants a login.
+    get('/api/session', {}).catch(() => undefined);
     // While it is still trying by itself there is nothing to do; once it has given up, begin anew after a while.
     if (source?.readyState !== EventSource.CLOSED) return;
     close();

@@ -1,11 +1,22 @@
 // What was said, word for word: as text, never as anything that runs or loads.
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import type { Reply } from '../lib/api.ts';
 import { time } from '../lib/format.ts';
 import { Tag, classes } from './parts.tsx';
 
-type Message = Reply<'/api/core/{period}/messages'>['messages'][number];
+/** Something that was said. */
+interface Message {
+  readonly id: string;
+  readonly conversation: string;
+  readonly role: string;
+  readonly name?: string | null;
+  readonly ts: string;
+  readonly trust?: string;
+  readonly title?: string | null;
+  readonly text: string;
+  /** Whether the text goes on. */
+  readonly cut?: boolean;
+}
 
 /** Messages in the order they were said; the one that is `wanted` is marked and shown. */
 export function Messages({ messages, wanted }: { messages: readonly Message[]; wanted?: string | undefined }): JSX.Element {

@@ -95,6 +95,7 @@ interface TextProps {
 /** A line of text, or several. */
 export function Text({ label, value, onInput, type = 'text', placeholder, hint, wrong, bare = false, lines, autofocus, required }: TextProps): JSX.Element {
   const control = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
+  // A dialog that opens looks for the attribute; elsewhere the browser has looked for it before there was anything.
   useEffect(() => {
     if (autofocus) control.current?.focus();
   }, []);
@@ -102,9 +103,9 @@ export function Text({ label, value, onInput, type = 'text', placeholder, hint, 
   return (
     <Field label={label} bare={bare} {...more}>
       {(id, said) => lines === undefined
-        ? <input ref={control} id={id} type={type} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+        ? <input ref={control} autofocus={autofocus} id={id} type={type} value={value} placeholder={placeholder} required={required} aria-describedby={said}
             aria-invalid={wrong !== undefined} autocomplete="off" spellcheck={false} onInput={(event) => onInput(event.currentTarget.value)} />
-        : <textarea ref={control} id={id} rows={lines} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+        : <textarea ref={control} autofocus={autofocus} id={id} rows={lines} value={value} placeholder={placeholder} required={required} aria-describedby={said}
             aria-invalid={wrong !== undefined} onInput={(event) => onInput(event.currentTarget.value)} />}
     </Field>
   );

@@ -7,13 +7,19 @@ import { classes } from './parts.tsx';
 
 export type Because = Reply<'/api/core/{period}/why'>['because'][number];
 
-/** One source, down to the words. */
-export function Source({ source }: { source: Schema['TrailSource'] }): JSX.Element {
+/** A text with the words in it that count marked. */
+function Marked({ text, quote }: { text: string; quote: string | undefined }): JSX.Element {
+  const at = quote === undefined || quote === '' || quote === text ? -1 : text.indexOf(quote);
+  return at < 0 || quote === undefined ? <>{text}</> : <>{text.slice(0, at)}<mark>{quote}</mark>{text.slice(at + quote.length)}</>;
+}
+
+/** One source, down to the words; `quote` is what of it counts. */
+export function Source({ source, quote }: { source: Schema['TrailSource']; quote?: string | undefined }): JSX.Element {
   switch (source.kind) {
     case 'record':
       return (
         <li>
-          <blockquote>{source.text}</blockquote>
+          <blockquote><Marked text={source.text ?? ''} quote={quote} /></blockquote>
           <p class="meta"><span>{source.speaker}{source.ts !== undefined && `, ${moment(source.ts)}`}</span>{source.ts !== undefined && <a href={href(['core', source.ts.slice(0, 10)], { message: source.id })}>in its day</a>}</p>
         </li>
       );

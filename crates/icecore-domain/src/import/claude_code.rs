@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use jiff::tz::Offset;
 
 use super::{Format, Harvest, Place, Projects, raw};
-use crate::record::{Role, Said};
+use crate::record::{PARENT_SESSION, Role, Said, helper_session};
 use crate::transcript::{Lines, Strand, trim_blank_lines};
 
 /// So many messages wait for more of their lines; two terminals may write into one file at once.
@@ -94,8 +94,8 @@ impl Reading {
         if strand == Strand::Side {
             let session = said.session.take().unwrap_or_default();
             let helper = helper.unwrap_or("side");
-            said.extra.push(("parent_session".into(), raw(&session)));
-            said.session = Some(format!("{session}/agent-{helper}"));
+            said.extra.push((PARENT_SESSION.into(), raw(&session)));
+            said.session = Some(helper_session(&session, helper));
             if said.role == Some(Role::User) {
                 said.role = Some(Role::System);
             }

@@ -202,6 +202,13 @@ impl Complaints {
     }
 }
 
+/// The events that left at this very moment, read from the end of an archive: what left earlier is not looked at.
+pub fn left_at(tail: &[u8], at: Moment) -> Vec<Event> {
+    let head = [HEAD, format!("\"{at}\"").as_bytes()].concat();
+    let Some(from) = memchr::memmem::find(tail, &head) else { return Vec::new() };
+    read(&tail[from..]).lines.into_iter().filter(|line| line.at == Some(at.at())).map(|line| line.event).collect()
+}
+
 /// When the last batch of an archive left the ledger; none if not every line says when it did.
 pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
     let mut newest = None;
@@ -254,6 +261,22 @@ mod tests {
 
     fn written(words: &str) -> Vec<String> {
         story(words).iter().map(line::write).collect()
+    }
+
+    // L15
+    #[test]
+    fn what_left_at_a_moment_is_read_from_the_end() {
+        let (first, last) = (at("2026-02-13T03:00:00+01:00"), at("2026-02-14T03:00:00+01:00"));
+        let lines = written("f f f");
+        let lines: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
+        let mut text = write(first, Why::Compaction, &lines[..1]);
+        text.extend(write(last, Why::Compaction, &lines[1..]));
+        let left = |text: &[u8], at| left_at(text, at).len();
+        assert_eq!((left(&text, first), left(&text, last), left(&text, at("2026-02-15T03:00:00+01:00"))), (1, 2, 0));
+        // The end may begin within a line, and a torn line may stand before a head.
+        assert_eq!(left(&text[20..], last), 2);
+        let torn = [&lines[0][..9], &write(last, Why::Compaction, &lines[1..])].concat();
+        assert_eq!(left(&torn, last), 2);
     }
 
     fn at(text: &str) -> Moment {

@@ -372,6 +372,11 @@ impl Ledger {
         &self.entries
     }
 
+    /// Likewise, for whoever has no other use for the ledger.
+    pub fn into_entries(self) -> Vec<Entry> {
+        self.entries
+    }
+
     /// The entry of that id.
     pub fn get(&self, id: EventId) -> Option<&Entry> {
         self.by_id.get(&id).map(|&at| &self.entries[at])

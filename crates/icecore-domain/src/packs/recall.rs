@@ -292,10 +292,10 @@ fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
     (Filled { lines: shown, tail, of }, used)
 }
 
-/// Where the whole pack stands.
-const WHOLE: &str = "(This is a part. The whole: recall/pack.md)";
+/// How the whole pack is got; the file of that name may not be there yet, and whoever reads this does not know where it would be.
+const WHOLE: &str = "(This is a part; `icecore pack recall` prints the whole.)";
 /// The same where not even P0 has room.
-const NOT_ALL_RULES: &str = "(P0 has more than fits here. Read recall/pack.md before anything else.)";
+const NOT_ALL_RULES: &str = "(P0 has more than fits here; `icecore pack recall` prints all of it.)";
 /// The order of a condensed pack; what stands before `WAITING` comes first when room is given, too.
 const CONDENSED: [usize; 8] = [P0, THE_MANTRA, OPEN, FOCUS, WAITING, CONTEXT, PROCEDURES, ACCOUNTS];
 /// The most characters of the line that counts open commitments.
@@ -343,8 +343,10 @@ pub fn condensed(day: Date, known: &Known<'_>, words: Words, ages: Ages, room_ch
         }
     }
     let all_rules = page.taken.first().map(Vec::len) == filled.first().map(|section| section.lines.len());
-    text.push_str("\n\n");
-    text.push_str(if all_rules { WHOLE } else { NOT_ALL_RULES });
+    if !all_rules || !left_out.is_empty() {
+        text.push_str("\n\n");
+        text.push_str(if all_rules { WHOLE } else { NOT_ALL_RULES });
+    }
     (text, left_out, first_of_each(sources))
 }
 
@@ -991,5 +993,8 @@ mod tests {
         assert!(text.ends_with(WHOLE) && text.chars().count() > 1_800, "{}", text.chars().count());
         let (text, ..) = condensed(DAY, &known(&all, &[], &about), Words::USUAL, Ages::USUAL, 100);
         assert!(text.ends_with(NOT_ALL_RULES));
+        // What is all there is not called a part.
+        let (text, left_out, _) = condensed(DAY, &known(&all[..1], &[], &about), Words::USUAL, Ages::USUAL, 2_000);
+        assert!(left_out.is_empty() && !text.contains("This is a part"), "{text} {left_out:?}");
     }
 }

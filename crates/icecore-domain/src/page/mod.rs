@@ -7,7 +7,7 @@ pub mod edit;
 mod items;
 pub mod render;
 mod sorted;
-pub use sorted::{ids, sorted};
+pub use sorted::{ids, into_sorted, sorted};
 
 use std::fmt;
 

@@ -3,6 +3,7 @@
 //! A statement is one item of a list. What has several lines goes on indented by two blanks, so that no heading, rule or id
 //! in a stranger's words can be taken for the page's own; the last marks of an item are the page's.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
@@ -18,6 +19,11 @@ use crate::id::EventId;
 use crate::ledger::Entry;
 use crate::plain;
 
+/// The most statements that hold on the page of a thing; the others are counted. A page is for reading: what is on it is what weighs
+/// most and what is newest, and its cost does not grow for ever with what was ever said of the thing.
+const MAX_LISTED: usize = 100;
+/// So many of them are the newest, whatever their weight.
+const NEWEST: usize = 40;
 /// The most lines of history; older ones are counted.
 const MAX_HISTORY: usize = 30;
 /// The most days of changes; older ones are counted.
@@ -71,6 +77,18 @@ impl<'a> Known<'a> {
         listed
     }
 
+    /// Of what is listed, that for which the page of a thing has no room. The newest stand there in any case; then what is promised
+    /// or weighty, then what is newer.
+    fn without_room(&self, listed: &[&Entry]) -> HashSet<EventId> {
+        if self.key.kind != PageKind::Entity || listed.len() <= MAX_LISTED {
+            return HashSet::new();
+        }
+        let mut order: Vec<&Entry> = listed.to_vec();
+        order.sort_by_key(|entry| Reverse((entry.event.ts, entry.event.id)));
+        order[NEWEST..].sort_by_key(|entry| entry.event.priority > Priority::P1 && entry.event.kind != Kind::Commitment);
+        order.iter().skip(MAX_LISTED).map(|entry| entry.event.id).collect()
+    }
+
     /// The newest statement that holds and is tagged so, with something in it.
     pub fn tagged(&self, tag: &str) -> Option<&'a Entry> {
         self.active().rev().find(|entry| is_tagged(entry, tag) && !heading_name(&entry.event.content).is_empty())
@@ -114,6 +132,11 @@ impl<'a> Known<'a> {
             _ => self.root().map(|entry| heading_name(&title_of(&entry.event.content))),
         };
         said.filter(|title| !title.is_empty()).unwrap_or_else(|| self.slug_title())
+    }
+
+    /// What the thing is called in the ledger.
+    fn thing(&self) -> String {
+        self.statements().find_map(|entry| entry.event.entity.clone()).unwrap_or_else(|| plain::entity_key(&self.key.slug))
     }
 
     fn slug_title(&self) -> String {
@@ -294,9 +317,13 @@ pub(super) fn history_head(entry: &Entry) -> String {
 
 /// Whether a line is one of those that count what is not told.
 pub(super) fn is_count_line(line: &str) -> bool {
-    let inner = line.strip_prefix("*and ").and_then(|rest| rest.strip_suffix(" earlier*"));
-    inner.is_some_and(|count| !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()))
+    let Some((count, rest)) = line.strip_prefix("*and ").and_then(|rest| rest.split_once(' ')) else { return false };
+    let told = rest == "earlier*" || (rest.starts_with(MORE) && rest.ends_with("`*"));
+    told && !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit())
 }
+
+/// How the count of statements goes on that the page has no room for: with the command that lists them all.
+const MORE: &str = "more: `icecore events --entity ";
 
 /// Whether a line tells of changes in the way of `## Changes`.
 pub(super) fn is_change_line(line: &str) -> bool {
@@ -336,8 +363,16 @@ pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
     let mut sections: Vec<String> = key.kind.sections().iter().map(|name| (*name).to_owned()).collect();
     sections.extend(known.own_sections(false));
     let mut items: HashMap<String, Vec<&Entry>> = HashMap::new();
-    for entry in known.listed() {
-        items.entry(section_of(key, &entry.event)).or_default().push(entry);
+    let mut more: HashMap<String, usize> = HashMap::new();
+    let listed = known.listed();
+    let without_room = known.without_room(&listed);
+    for entry in listed {
+        let section = section_of(key, &entry.event);
+        if without_room.contains(&entry.event.id) {
+            *more.entry(section).or_default() += 1;
+        } else {
+            items.entry(section).or_default().push(entry);
+        }
     }
     let mut summary = String::new();
     for name in &sections {
@@ -354,6 +389,9 @@ pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
         let mut step = (key.kind == PageKind::Procedure && name == "Steps").then_some(1);
         for entry in items {
             write_item(&mut text, entry, step.as_mut());
+        }
+        if let Some(count) = more.get(name) {
+            let _ = writeln!(text, "*and {count} {MORE}{}`*", known.thing());
         }
     }
     if key.kind == PageKind::Entity {
@@ -573,6 +611,36 @@ mod tests {
         }
         let page = text(&PageKey::new(PageKind::Entity, "n"), events);
         assert!(page.contains("*and 69 earlier*\n\n## Changes\n") && page.ends_with("*and 80 earlier*\n"), "{page}");
+    }
+
+    // L4
+    #[test]
+    fn a_page_has_room_for_what_is_newest_and_weighs_most() {
+        let key = PageKey::new(PageKind::Entity, "dress_like_mommy");
+        let mut events: Vec<Event> = Vec::new();
+        for n in 0..300_u32 {
+            let ts = Moment::read(&format!("2026-{:02}-{:02}T09:30:00+01:00", 1 + n / 28, 1 + n % 28)).unwrap().moment;
+            let priority = if n == 3 || n > 200 { Priority::P1 } else { Priority::P2 };
+            let (kind, entity) = (if n == 5 { Kind::Commitment } else { Kind::Fact }, Some("dress_like_mommy".into()));
+            events.push(Draft { entity, ..Draft::new(ts, kind, priority, format!("number {n}.")) }.with_id(EventId::new(ts.day(), 1)));
+        }
+        let shown = |page: &str| (0..300).filter(|n| page.contains(&format!("- number {n}. "))).collect::<Vec<_>>();
+        let page = text(&key, events.clone());
+        let expected: Vec<u32> = [5].into_iter().chain(201..300).collect();
+        assert_eq!(shown(&page), expected, "the newest, then what is weighty or promised");
+        let count = "\n*and 200 more: `icecore events --entity dress_like_mommy`*\n";
+        assert!(page.contains(count) && is_count_line(count.trim()), "{page}");
+        let ledger = Ledger::of(events.clone());
+        let read = crate::page::edit::edits(&key, &page, ledger.entries(), jiff::civil::date(2026, 12, 1));
+        assert!(read.drafts.is_empty() && read.complaints.is_empty(), "what has no room is not taken for taken away: {read:?}");
+        // Fewer are all there, and nothing is counted.
+        let page = text(&key, events.split_off(200));
+        assert!(shown(&page).len() == 100 && !page.contains("*and 200"), "{page}");
+        for line in
+            ["*and more: `icecore events --entity x`*", "*and x more: `icecore events --entity x`*", "*and 5 more*", "*and  earlier*"]
+        {
+            assert!(!is_count_line(line), "{line}");
+        }
     }
 
     #[test]

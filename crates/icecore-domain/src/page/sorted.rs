@@ -16,9 +16,32 @@ pub fn ids(text: &str) -> Vec<EventId> {
 /// Every page of these events, each with everything that is to be seen on it: its statements, whatever became of them, and
 /// the acts upon them.
 pub fn sorted(ledger: &Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
-    let mut roots: HashMap<EventId, EventId> = HashMap::new();
-    let mut keys: HashMap<EventId, Vec<PageKey>> = HashMap::new();
+    gathered(keys_of(ledger), ledger.entries().iter().cloned())
+}
+
+/// Likewise, of a ledger that nobody needs any more.
+pub fn into_sorted(ledger: Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
+    gathered(keys_of(&ledger), ledger.into_entries())
+}
+
+fn gathered(keys: Vec<Vec<PageKey>>, entries: impl IntoIterator<Item = Entry>) -> BTreeMap<PageKey, Vec<Entry>> {
     let mut pages: BTreeMap<PageKey, Vec<Entry>> = BTreeMap::new();
+    for (mut keys, entry) in keys.into_iter().zip(entries) {
+        // Most stand on one page only.
+        let Some(last) = keys.pop() else { continue };
+        for key in keys {
+            pages.entry(key).or_default().push(entry.clone());
+        }
+        pages.entry(last).or_default().push(entry);
+    }
+    pages
+}
+
+/// The pages of each entry, in the order of the ledger.
+fn keys_of(ledger: &Ledger) -> Vec<Vec<PageKey>> {
+    let mut roots: HashMap<EventId, EventId> = HashMap::new();
+    let mut at: HashMap<EventId, usize> = HashMap::new();
+    let mut keys: Vec<Vec<PageKey>> = Vec::with_capacity(ledger.entries().len());
     let mut things: HashMap<String, PageKey> = HashMap::new();
     let mut named = |thing: &str| match things.get(thing) {
         Some(known) => known.clone(),
@@ -32,15 +55,13 @@ pub fn sorted(ledger: &Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
             roots.insert(event.id, root);
             ledger.get(root).map_or_else(Vec::new, |root| keys_by(event, &root.event, &mut named))
         } else {
-            let targets = event.effects().filter_map(|(target, _)| keys.get(&target));
+            let targets = event.effects().filter_map(|(target, _)| keys.get(*at.get(&target)?));
             targets.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()
         };
-        for key in &own {
-            pages.entry(key.clone()).or_default().push(entry.clone());
-        }
-        keys.insert(event.id, own);
+        at.insert(event.id, keys.len());
+        keys.push(own);
     }
-    pages
+    keys
 }
 
 #[cfg(test)]

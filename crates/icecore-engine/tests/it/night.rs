@@ -347,8 +347,12 @@ fn what_is_written_while_a_model_thinks_is_not_lost() {
     assert_eq!(everything.entries.len(), 200);
     let next = place.moment(date(2026, 2, 15), 3, 0);
     consolidate(&place.live(next), Some(&llm)).unwrap();
+    // Each stands on its page, or is counted there and listed by the command that the page names.
     let page = place.read("knowledge/entities/meanwhile.md");
-    assert_eq!((0..200).filter(|n| page.contains(&format!("Meanwhile {n} "))).count(), 200);
+    assert_eq!((0..200).filter(|n| page.contains(&format!("Meanwhile {n} "))).count(), 100);
+    assert!(page.contains("\n*and 100 more: `icecore events --entity meanwhile`*\n"), "{page}");
+    let listed = EventQuery { entity: Some("meanwhile".into()), ..EventQuery::default() };
+    assert_eq!(block_on(place.live(next).store().events(&listed)).unwrap().entries.len(), 200);
     assert!(block_on(place.live(next).verify()).unwrap().ok);
     assert!(place.read("memory/2026-02-14.md").contains("logged meanwhile"));
 }

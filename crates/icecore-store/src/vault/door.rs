@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -92,7 +93,7 @@ impl Drop for Turn {
 }
 
 /// What the file system says of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Look {
     /// Its length in bytes.
     pub len: u64,
@@ -266,6 +267,30 @@ impl Door {
             }
         }
         Ok(found)
+    }
+
+    /// A number that is another one whenever a file in these folders is, or is new, or is gone; with `true`, also below them.
+    pub fn glance(&self, folders: &[(&str, bool)]) -> Result<u64> {
+        let mut seen = DefaultHasher::new();
+        let mut open: Vec<(PathBuf, bool)> = folders.iter().map(|(folder, deep)| (self.root.join(folder), *deep)).collect();
+        while let Some((place, deep)) = open.pop() {
+            let entries = match fs::read_dir(&place) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(fault("reading", &place, error)),
+            };
+            place.hash(&mut seen);
+            for entry in entries {
+                let entry = entry.map_err(|error| fault("reading", &place, error))?;
+                entry.file_name().hash(&mut seen);
+                match entry.metadata() {
+                    Ok(found) if found.is_file() => look(&found).hash(&mut seen),
+                    Ok(found) if found.is_dir() && deep => open.push((entry.path(), true)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(seen.finish())
     }
 
     /// How much room each part takes. Links are counted as what they are, not followed.

@@ -190,11 +190,12 @@ impl Vault {
         let (here, gone) = match tied {
             Some(ids) if ids.is_empty() => (Vec::new(), Vec::new()),
             Some(ids) => {
-                let here = EventQuery::these(&ids);
-                let found = self.entries(&here)?;
-                let events: Vec<Event> = match found {
-                    Some(entries) => entries.into_iter().map(|entry| entry.event).collect(),
-                    None => here.choose(self.whole_ledger()?.0.entries()).into_iter().map(|entry| entry.event.clone()).collect(),
+                let events: Vec<Event> = match self.events_here(&ids)? {
+                    Some(events) => events,
+                    None => {
+                        let here = EventQuery::these(&ids);
+                        here.choose(self.whole_ledger()?.0.entries()).into_iter().map(|entry| entry.event.clone()).collect()
+                    }
                 };
                 let known: HashSet<EventId> = events.iter().map(|event| event.id).collect();
                 let missing: Vec<EventId> = ids.into_iter().filter(|id| !known.contains(id)).collect();

@@ -10,7 +10,7 @@ mod keep;
 mod scrub;
 mod search;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
-use self::index::{Current, Index, Outcome, Row};
+use self::index::{Current, Index, Outcome};
 use crate::{Added, Claimed, Count, Error, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 /// How many rows a page has when only the newest are wanted.
@@ -352,7 +352,8 @@ impl Vault {
         loop {
             let Some(rows) = self.ask(|index| index.candidates(which, page))? else { return Ok(None) };
             looked_at += rows.len();
-            let Some(lines) = self.lines_of(&rows)? else { return Ok(None) };
+            let places: Vec<(u64, usize)> = rows.iter().map(|row| (row.offset, row.length)).collect();
+            let Some(lines) = self.lines_at(&places)? else { return Ok(None) };
             for (row, line) in rows.iter().zip(lines) {
                 let event = line::parse(&line).events.into_iter().find(|event| event.id == row.id);
                 let (Some(event), Some(verified)) = (event, Moment::read(&row.verified)) else {
@@ -382,13 +383,29 @@ impl Vault {
         Ok(Some(found))
     }
 
-    /// The ledger's lines of these rows; `None` if they are not where they were.
-    fn lines_of(&self, rows: &[Row]) -> Result<Option<Vec<Vec<u8>>>> {
-        let places: Vec<(u64, usize)> = rows.iter().map(|row| (row.offset, row.length)).collect();
+    /// Those of these events, given by id, that stand in the ledger, in its order; `None` if only the files know.
+    fn events_here(&self, ids: &[EventId]) -> Result<Option<Vec<Event>>> {
+        let Some(places) = self.ask(|index| index.lines_of(ids))? else { return Ok(None) };
+        let Some(lines) = self.lines_at(&places)? else { return Ok(None) };
+        let mut wanted: HashSet<EventId> = ids.iter().copied().collect();
+        let mut events = Vec::with_capacity(lines.len());
+        for line in &lines {
+            let parsed = line::parse(line).events;
+            // A line that is another one now moved under our feet.
+            if !parsed.iter().any(|event| ids.binary_search(&event.id).is_ok()) {
+                return Ok(None);
+            }
+            events.extend(parsed.into_iter().filter(|event| wanted.remove(&event.id)));
+        }
+        Ok(Some(events))
+    }
+
+    /// The ledger's lines at these places; `None` if they are not where they were.
+    fn lines_at(&self, places: &[(u64, usize)]) -> Result<Option<Vec<Vec<u8>>>> {
         // A line by itself costs a call, the whole ledger its length.
         let length = self.door.look(&self.ledger)?.map_or(0, |look| look.len);
-        if rows.len() <= PIECES || rows.len() as u64 * BYTES_PER_CALL < length {
-            return Ok(self.door.read_pieces(&self.ledger, &places).ok());
+        if places.len() <= PIECES || places.len() as u64 * BYTES_PER_CALL < length {
+            return Ok(self.door.read_pieces(&self.ledger, places).ok());
         }
         let text = self.door.read(&self.ledger)?.unwrap_or_default();
         let piece = |&(offset, length): &(u64, usize)| {

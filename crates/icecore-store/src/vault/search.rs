@@ -32,6 +32,17 @@ const BATCH: usize = 20_000;
 /// So many passages stand in one row of the tables that keep many.
 const PIECE: u32 = 1_024;
 const SIGN_BYTES: usize = DIMENSIONS / 8;
+/// Where files with passages are, and whether also below.
+const FOLDERS: [(&str, bool); 8] = [
+    ("memory", false),
+    (layout::MESSAGES, false),
+    (layout::SNAPSHOTS, false),
+    (layout::PRUNED, false),
+    (layout::MEMORIES, false),
+    ("knowledge", true),
+    ("conversations", true),
+    (layout::TOOL, true),
+];
 /// Everything is made anew when there are more gone passages than this, and more of them than others.
 const MANY_GONE: u32 = 1_000;
 
@@ -43,6 +54,9 @@ pub(super) struct Search {
     reader: Reader,
     corpus: Option<(i64, Arc<Corpus>)>,
     signs: Option<(i64, Arc<Vec<Signs>>)>,
+    /// What the files and the index looked like when there was nothing to take in. While they look the same there is nothing, and
+    /// the hundreds of files of a long history need not be compared with the index one by one.
+    settled: Option<(u64, i64)>,
 }
 
 /// The search index, once it is needed.
@@ -114,7 +128,7 @@ impl Search {
             _ => return Ok(None),
         }
         connection.execute_batch("PRAGMA cache_size = -65536")?;
-        Ok(Some(Self { connection, path: path.map(Path::to_owned), reader: Reader::default(), corpus: None, signs: None }))
+        Ok(Some(Self { connection, path: path.map(Path::to_owned), reader: Reader::default(), corpus: None, signs: None, settled: None }))
     }
 
     /// The files that are known, with what they looked like.
@@ -563,10 +577,11 @@ impl Vault {
     /// The files that have passages, with what the file system says of them.
     fn sources(&self) -> Result<Vec<(DocPath, Look)>> {
         let mut found = Vec::new();
-        for folder in ["memory", layout::MESSAGES, layout::SNAPSHOTS, layout::PRUNED.trim_end_matches('/'), layout::MEMORIES] {
-            found.extend(self.door.looks(folder)?);
-        }
-        for folder in ["knowledge", "conversations", layout::TOOL] {
+        for (folder, deep) in FOLDERS {
+            if !deep {
+                found.extend(self.door.looks(folder.trim_end_matches('/'))?);
+                continue;
+            }
             for path in self.door.documents(folder)? {
                 if let Some(look) = self.door.look(&path)? {
                     found.push((path, look));
@@ -582,6 +597,15 @@ impl Vault {
 
     /// Brings the search index up to date with the files.
     fn catch_up_search(&self, search: &mut Search, progress: Progress<'_>) -> Result<Outcome<TakenIn>> {
+        // Before anything is read: what changes from here on is seen the next time.
+        let glance = self.door.glance(&FOLDERS)?;
+        let generation = match search.generation() {
+            Ok(generation) => generation,
+            Err(error) => return Ok(Err(error)),
+        };
+        if search.settled == Some((glance, generation)) {
+            return Ok(Ok(TakenIn::default()));
+        }
         let sources = self.sources()?;
         let mut known = match search.known() {
             Ok(known) => known,
@@ -595,6 +619,8 @@ impl Vault {
         // Files that are gone go first: what moved to another file is taken in from there.
         let gone: Vec<(DocPath, u64)> = known.keys().filter_map(|path| Some((path.parse().ok()?, 0))).collect();
         stale.splice(0..0, gone);
+        // Not after taking something in: what could not be read is tried again.
+        search.settled = stale.is_empty().then_some((glance, generation));
         let all: u64 = stale.iter().map(|(_, bytes)| bytes + 1).sum();
         let paths: Vec<DocPath> = stale.iter().map(|(path, _)| path.clone()).collect();
         let mut taken = TakenIn::default();

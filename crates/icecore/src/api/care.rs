@@ -110,15 +110,16 @@ pub const ROUTES: &[Route] = &[
 fn snapshots(call: Call) -> Doing {
     Box::pin(async move {
         let most = call.query.number("limit").unwrap_or(SNAPSHOTS);
-        let all = call.memory().await?.snapshots(most).await?;
-        Answer::named("snapshots", &all.iter().map(told::snapshot).collect::<Vec<_>>())
+        let memory = call.memory().await?;
+        Answer::named("snapshots", &told::snapshots(&memory, &memory.snapshots(most).await?)?)
     })
 }
 
 fn snapshot(call: Call) -> Doing {
     Box::pin(async move {
         let note = call.body()?.text("note").filter(|note| !note.trim().is_empty()).unwrap_or_else(|| "snapshot".into());
-        Answer::named("snapshot", &call.memory().await?.snapshot(&note).await?.as_ref().map(told::snapshot))
+        let memory = call.memory().await?;
+        Answer::named("snapshot", &told::snapshots(&memory, memory.snapshot(&note).await?.as_slice())?.pop())
     })
 }
 

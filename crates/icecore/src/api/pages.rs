@@ -79,8 +79,8 @@ fn versions(call: Call) -> Doing {
     Box::pin(async move {
         let key = key(&call)?;
         let most = call.query.number("limit").unwrap_or(VERSIONS);
-        let all = call.memory().await?.page_versions(&key, most).await?;
-        Answer::named("versions", &all.iter().map(told::snapshot).collect::<Vec<_>>())
+        let memory = call.memory().await?;
+        Answer::named("versions", &told::snapshots(&memory, &memory.page_versions(&key, most).await?)?)
     })
 }
 

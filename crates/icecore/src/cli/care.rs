@@ -344,7 +344,7 @@ pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result
     if snapshot.list {
         let all = open.memory.snapshots(1_000).await?;
         if out.is_json() {
-            return out.json(&json!({ "snapshots": all.iter().map(told::snapshot).collect::<Vec<_>>() }));
+            return out.json(&json!({ "snapshots": told::snapshots(&open.memory, &all)? }));
         }
         for one in &all {
             let at = zone.moment(one.at);
@@ -358,7 +358,7 @@ pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result
     let note = if snapshot.note.trim().is_empty() { "snapshot" } else { &snapshot.note };
     let made = open.memory.snapshot(note).await?;
     if out.is_json() {
-        return out.json(&json!({ "snapshot": made.as_ref().map(told::snapshot) }));
+        return out.json(&json!({ "snapshot": told::snapshots(&open.memory, made.as_slice())?.pop() }));
     }
     match made {
         Some(made) => Ok(out.line(format!("{CYAN}{}{CYAN:#}  {}", short(&made.id), plain::one_line(&made.note)))?),

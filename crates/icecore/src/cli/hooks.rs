@@ -142,7 +142,10 @@ pub async fn injected(open: &Open, injected: &Injected, out: &mut Out) -> Result
         return out.json_named("injected", &found);
     }
     if found.is_empty() {
-        return out.line("No session was given anything yet.");
+        return match name {
+            Some(name) => out.line(format!("The session {} was given nothing, or not lately.", plain::one_line(&name))),
+            None => out.line("No session was given anything yet."),
+        };
     }
     for one in &found {
         let project = one.project.as_ref().map_or(String::new(), |name| format!(", project {}", plain::one_line(name)));

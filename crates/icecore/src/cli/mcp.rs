@@ -20,7 +20,7 @@ pub struct Mcp {
 }
 
 pub async fn mcp(global: &Global, mcp: &Mcp, out: &mut Out) -> Result<()> {
-    let open = wire::open(global).await?;
+    let open = wire::open_own(global).await?;
     for mended in open.memory.store().mended().await {
         out.warn(mended);
     }

@@ -273,7 +273,7 @@ enum Command {
     Dashboard(dashboard::Dashboard),
     /// Serve an assistant over the Model Context Protocol, on standard input and output
     #[command(
-        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only what looks, nothing that writes\n  icecore --vault ~/team mcp                another vault\n\nClients start it; a person has no use for it on a terminal. `icecore serve` serves the same at /mcp over HTTP."
+        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only what looks, nothing that writes\n  icecore --vault ~/team mcp                another vault\n\nClients start it; a person has no use for it on a terminal. Its vault is the one named, else your own, and never one that\nthe folder brings along. `icecore serve` serves the same at /mcp over HTTP."
     )]
     Mcp(mcp::Mcp),
     /// Do what a model asks by Anthropic's memory tool: its input as JSON on standard input

@@ -5,8 +5,9 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use icecore_domain::record::{SessionKey, parent_session};
 use icecore_domain::summary::Tier;
-use icecore_engine::{Asking, Attended, Due, Error as EngineError, Wish};
+use icecore_engine::{Asking, Attended, Due, Error as EngineError, Helper, Wish};
 use tokio::runtime::Builder;
 
 use super::call::Call;
@@ -100,14 +101,18 @@ async fn once(open: &Open) -> anyhow::Result<()> {
 }
 
 /// Reads a session to its end; the sessions of the cascade that it belongs to.
-async fn read(open: &Open, due: &Due) -> Result<Vec<icecore_domain::record::SessionKey>, String> {
+async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, String> {
     let session =
         Attended { session: due.session.clone(), project: due.project.clone(), client: due.client.clone(), ..Attended::default() };
+    let mut sessions = helpers(open, &session, due).await?;
     if let Some(path) = &due.transcript
         && let Some(text) = transcript::read(path, transcript::MOST)?
     {
         match open.memory.attend_transcript(&session, &text).await {
-            Ok(taken) if !taken.sessions.is_empty() => return Ok(taken.sessions),
+            Ok(taken) if !taken.sessions.is_empty() => {
+                sessions.extend(taken.sessions);
+                return Ok(sessions);
+            }
             Ok(_) | Err(EngineError::Nothing(_)) => {}
             Err(error) => return Err(error.to_string()),
         }
@@ -116,5 +121,36 @@ async fn read(open: &Open, due: &Due) -> Result<Vec<icecore_domain::record::Sess
     let today = open.memory.now().day();
     let days = icecore_domain::calendar::Days { first: today.yesterday().unwrap_or(today), last: today };
     let stats = open.memory.store().sessions(Some(days)).await.map_err(|error| error.to_string())?;
-    Ok(stats.into_iter().map(|stat| stat.key).filter(|key| key.session.as_deref() == Some(&due.session)).collect())
+    let is_own = |key: &SessionKey| {
+        let name = key.session.as_deref();
+        name == Some(&due.session) || name.and_then(parent_session) == Some(&due.session)
+    };
+    sessions.extend(stats.into_iter().map(|stat| stat.key).filter(is_own));
+    Ok(sessions)
+}
+
+/// Reads what the helpers of a session did, as far as it was not known when they ended; the sessions that are.
+async fn helpers(open: &Open, session: &Attended, due: &Due) -> Result<Vec<SessionKey>, String> {
+    let Some(path) = &due.transcript else { return Ok(Vec::new()) };
+    // Which of them worked in a private turn is not written anywhere; those that ended were told of one by one.
+    if open.memory.is_withheld_in(&due.session).await.map_err(|error| error.to_string())? {
+        return Ok(Vec::new());
+    }
+    let mut sessions = Vec::new();
+    for (id, path) in transcript::of_helpers(path) {
+        let Some(path) = path.to_str() else { continue };
+        let taken = match transcript::read(path, transcript::MOST_AT_ONCE) {
+            Ok(text) => {
+                let helper = Helper { id, transcript: text, ..Helper::default() };
+                open.memory.take_helper(session, &helper).await.map_err(|error| error.to_string())
+            }
+            Err(why) => Err(why),
+        };
+        match taken {
+            Ok(taken) => sessions.extend(taken.sessions),
+            // The session itself is read nevertheless.
+            Err(why) => open.memory.note_trouble("session-end", &why).await.map_err(|error| error.to_string())?,
+        }
+    }
+    Ok(sessions)
 }

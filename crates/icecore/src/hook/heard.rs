@@ -25,6 +25,10 @@ pub struct Heard {
     pub reply: Option<String>,
     /// A helper's kind.
     pub agent: Option<String>,
+    /// Its name within the session.
+    pub agent_id: Option<String>,
+    /// Where its transcript is.
+    pub agent_transcript: Option<String>,
     /// What the person wants a compaction to keep.
     pub wish: Option<String>,
     /// What a compaction came to.
@@ -72,6 +76,8 @@ impl Heard {
             prompt: text("prompt"),
             reply: text("last_assistant_message"),
             agent: name("agent_type"),
+            agent_id: name("agent_id"),
+            agent_transcript: text("agent_transcript_path"),
             wish: text("custom_instructions"),
             summary: text("compact_summary"),
         }

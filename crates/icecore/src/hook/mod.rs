@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use icecore_engine::{Attended, Begun, Error as EngineError, Given, Room};
+use icecore_engine::{Attended, Begun, Error as EngineError, Given, Helper, Room};
 use icecore_store::Error as StoreError;
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -164,6 +164,18 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
                 let most = Room { chars: room.chars.min(memory.policy().recall.delta_chars), ..room };
                 answer = Answer::giving(memory.attend_prompt(session, prompt, most).await?);
             }
+        }
+        Event::SubagentStop if heard.agent_id.is_some() => {
+            let read = heard.agent_transcript.as_deref().map(|path| transcript::read(path, transcript::MOST_AT_ONCE));
+            let (text, complaint) = match read {
+                Some(Ok(text)) => (text, None),
+                Some(Err(why)) => (None, Some(why)),
+                None => (None, None),
+            };
+            let id = heard.agent_id.clone().unwrap_or_default();
+            let helper = Helper { id, kind: heard.agent.clone(), reply: heard.reply.clone(), transcript: text };
+            answer.complaints = memory.attend_helper(session, &helper).await?.complaints;
+            answer.complaints.extend(complaint);
         }
         Event::Stop | Event::SubagentStop => {
             if let Some(reply) = &heard.reply {

@@ -10,6 +10,8 @@ use serde_json::Value;
 pub const MOST_AT_ONCE: u64 = 32 * 1024 * 1024;
 /// The most bytes of one that are read at all.
 pub const MOST: u64 = 256 * 1024 * 1024;
+/// The most helpers of one session that are looked at.
+const MOST_HELPERS: usize = 1_000;
 /// So much of a file is looked at to see whether it is a transcript.
 const LOOKED_AT: usize = 256 * 1024;
 
@@ -48,6 +50,26 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, String> {
     }
     let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
     if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) { Ok(Some(text)) } else { refuse("it does not look like one") }
+}
+
+/// The transcripts of the helpers of the session whose transcript that is, by the helpers' names.
+pub fn of_helpers(path: &str) -> Vec<(String, PathBuf)> {
+    let folder = Path::new(path).with_extension("").join("subagents");
+    // A link may lead anywhere.
+    let is_own = |folder: &Path| folder.symlink_metadata().is_ok_and(|found| found.is_dir());
+    if !is_own(&folder) || folder.parent().is_none_or(|session| !is_own(session)) {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<(String, PathBuf)> = entries
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
+            Some((name.strip_prefix("agent-")?.strip_suffix(".jsonl")?.to_owned(), path))
+        })
+        .collect();
+    found.sort();
+    found.truncate(MOST_HELPERS);
+    found
 }
 
 /// Whether a file lies where a client keeps its transcripts.

@@ -32,11 +32,24 @@ pub fn all() -> Vec<Prompt> {
     ]
 }
 
+/// What can be given as an argument of one of them.
+pub async fn completions(memory: &Memory, name: &str, argument: &str) -> Result<Vec<String>> {
+    let prompt = named(name)?;
+    if !prompt.arguments.unwrap_or_default().iter().any(|known| known.name == argument) {
+        return Err(wrong(format!("{name} takes no argument {}", shown(argument))));
+    }
+    Ok(memory.known_projects().await?)
+}
+
+fn named(name: &str) -> Result<Prompt> {
+    let prompt = all().into_iter().find(|prompt| prompt.name == name);
+    prompt.ok_or_else(|| wrong(format!("there is no prompt {}; prompts/list names them", shown(name))))
+}
+
 /// One of them.
 pub async fn get(memory: &Memory, name: &str, arguments: Option<JsonObject>) -> Result<GetPromptResult> {
     let arguments = arguments.unwrap_or_default();
-    let prompt = all().into_iter().find(|prompt| prompt.name == name);
-    let prompt = prompt.ok_or_else(|| wrong(format!("there is no prompt {}; prompts/list names them", shown(name))))?;
+    let prompt = named(name)?;
     let taken: Vec<String> = prompt.arguments.unwrap_or_default().into_iter().map(|argument| argument.name).collect();
     if let Some(unknown) = arguments.keys().find(|given| !taken.contains(given)) {
         return Err(wrong(format!("{name} takes no argument {}", shown(unknown))));

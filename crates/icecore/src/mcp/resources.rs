@@ -1,6 +1,7 @@
 //! What can be read by its address: packs, knowledge pages, days, weeks and months.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
 use icecore_domain::gate;
@@ -101,8 +102,18 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A part of everything that can be read, from where the last part ended, and where the next begins.
-pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<(Vec<Resource>, Option<String>)> {
+/// A part of everything that can be read.
+pub struct Listed {
+    /// The part.
+    pub part: Vec<Resource>,
+    /// Where the next one begins.
+    pub next: Option<String>,
+    /// The mark of all of it.
+    pub mark: u64,
+}
+
+/// A part of everything that can be read, from where the last part ended.
+pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<Listed> {
     let all = all(memory).await?;
     let from = match cursor {
         None => 0,
@@ -113,7 +124,7 @@ pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<(Vec<Resource
     };
     let part: Vec<Resource> = all[from..].iter().take(PER_PAGE).cloned().collect();
     let next = (from + part.len() < all.len()).then(|| part.last().map(|last| last.uri.clone())).flatten();
-    Ok((part, next))
+    Ok(Listed { part, next, mark: marked(&all) })
 }
 
 /// Everything that can be read: packs, pages by name, then months, weeks and days, the newest first.
@@ -140,6 +151,29 @@ async fn all(memory: &Memory) -> Result<Vec<Resource>> {
         all.extend(periods.into_iter().filter_map(|period| Some(markdown(of_period(period)?, &period.to_string()))));
     }
     Ok(all)
+}
+
+/// A number that is another one whenever there is something else to list.
+pub async fn mark(memory: &Memory) -> Result<u64> {
+    Ok(marked(&all(memory).await?))
+}
+
+fn marked(all: &[Resource]) -> u64 {
+    let mut mark = DefaultHasher::new();
+    all.iter().for_each(|resource| resource.uri.hash(&mut mark));
+    mark.finish()
+}
+
+/// What can stand in the place of an argument of a form of addresses.
+pub async fn completions(memory: &Memory, template: &str, argument: &str) -> Result<Vec<String>> {
+    let known = templates().into_iter().find(|known| known.uri_template == template);
+    let known = known.ok_or_else(|| wrong(format!("there is no template {}; resources/templates/list names them", shown(template))))?;
+    let (before, place) = known.uri_template.split_once('{').unwrap_or_default();
+    if place.trim_start_matches('+').trim_end_matches('}') != argument {
+        return Err(wrong(format!("{} has no argument {}", known.uri_template, shown(argument))));
+    }
+    let all = all(memory).await?;
+    Ok(all.iter().filter_map(|resource| resource.uri.strip_prefix(before)).filter_map(decoded).collect())
 }
 
 /// The forms of addresses.

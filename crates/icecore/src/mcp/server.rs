@@ -1,24 +1,27 @@
 //! The server behind both ways in: answers what clients ask, each with the right they have and about the memory that is theirs.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use icecore_engine::Memory;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, DiscoverResult,
-    ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ServerCapabilities, ServerConfig, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
+    ContentBlock, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse,
+    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Reference, ServerCapabilities, ServerConfig,
+    SubscriptionFilter, Tool,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
+use super::resources::Listed;
 use super::tools::{self, Call};
-use super::{prompts, resources};
+use super::{prompts, resources, told};
 use crate::api::call::{self, Given, shown};
 use crate::error;
 use crate::http::Log;
@@ -54,7 +57,12 @@ const METHODS: &[&str] = &[
     "resources/read",
     "prompts/list",
     "prompts/get",
+    "completion/complete",
 ];
+/// One that only a lasting connection has.
+const LISTEN: &str = "subscriptions/listen";
+/// So often it is looked whether there is something else to list, as long as somebody wants to know.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Whose memory there is.
 #[derive(Clone)]
@@ -73,6 +81,27 @@ pub struct Server {
     right: Right,
     at_once: Arc<Semaphore>,
     log: Log,
+    lasting: Option<Lasting>,
+}
+
+/// What is known of a connection that lasts.
+#[derive(Clone)]
+struct Lasting {
+    /// Whether it has ended.
+    ended: watch::Receiver<bool>,
+    /// The mark of what there is to read, as the client knows it.
+    known: Arc<Mutex<Option<u64>>>,
+}
+
+impl Lasting {
+    fn known(&self) -> MutexGuard<'_, Option<u64>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is not what the client knows; from now on it does.
+    fn is_news(&self, mark: u64) -> bool {
+        self.known().replace(mark).is_some_and(|known| known != mark)
+    }
 }
 
 /// Who asks.
@@ -84,7 +113,28 @@ struct Caller {
 impl Server {
     /// A server of these memories, for callers with at most that right.
     pub fn new(memories: Memories, meanings: Arc<Meanings>, right: Right, log: Log) -> Self {
-        Self { memories, meanings, right, at_once: Arc::new(Semaphore::new(AT_ONCE)), log }
+        Self { memories, meanings, right, at_once: Arc::new(Semaphore::new(AT_ONCE)), log, lasting: None }
+    }
+
+    /// The same for one client, over a connection that lasts until that is told. It can say by itself that something has changed.
+    pub fn lasting(self, ended: watch::Receiver<bool>) -> Self {
+        Self { lasting: Some(Lasting { ended, known: Arc::default() }), ..self }
+    }
+
+    /// Tells of every change of what there is to read, until the connection ends or nobody can be told any more.
+    async fn tell_changes<F: Future<Output = bool>>(&self, tell: impl Fn() -> F) {
+        let Some(mut lasting) = self.lasting.clone() else { return };
+        loop {
+            // What cannot be looked at now is looked at the next time.
+            let listed = self.about(None, false, |memory| async move { resources::mark(&memory).await }).await;
+            if listed.is_ok_and(|mark| lasting.is_news(mark)) && !tell().await {
+                return;
+            }
+            tokio::select! {
+                _ = lasting.ended.wait_for(|ended| *ended) => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
     }
 
     /// Makes ready what the first search would wait for.
@@ -170,7 +220,12 @@ fn refused(message: impl Into<String>) -> CallToolResult {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts().build();
+        let mut capabilities =
+            ServerCapabilities::builder().enable_completions().enable_prompts().enable_resources().enable_tools().build();
+        // Tools and prompts stand in the program. Over HTTP every request stands for itself, and nobody could be told.
+        if let (Some(_), Some(resources)) = (&self.lasting, &mut capabilities.resources) {
+            resources.list_changed = Some(true);
+        }
         let own = Implementation::new("icecore", env!("CARGO_PKG_VERSION")).with_title("icecore");
         ServerConfig::new(capabilities).with_server_info(own).with_instructions(INSTRUCTIONS.trim_end())
     }
@@ -237,7 +292,10 @@ impl ServerHandler for Server {
     ) -> Result<ListResourcesResult, ErrorData> {
         let (user, cursor) = (self.caller(&context)?.user, request.and_then(|request| request.cursor));
         let listed = self.about(user, false, move |memory| async move { resources::list(&memory, cursor.as_deref()).await }).await;
-        let (part, next) = listed.map_err(|error| failed(&error))?;
+        let Listed { part, next, mark } = listed.map_err(|error| failed(&error))?;
+        if let Some(lasting) = &self.lasting {
+            *lasting.known() = Some(mark);
+        }
         let mut listed = ListResourcesResult::with_all_items(part);
         listed.next_cursor = next;
         (listed.ttl_ms, listed.cache_scope) = kept(&context, GROWING_MS, CacheScope::Private);
@@ -287,9 +345,50 @@ impl ServerHandler for Server {
         Ok(got.map_err(|error| failed(&error))?.into())
     }
 
+    async fn complete(&self, request: CompleteRequestParams, context: RequestContext<RoleServer>) -> Result<CompleteResult, ErrorData> {
+        let user = self.caller(&context)?.user;
+        let CompleteRequestParams { r#ref, argument, .. } = request;
+        let found = self
+            .about(user, false, move |memory| async move {
+                match r#ref {
+                    Reference::Resource(template) => resources::completions(&memory, &template.uri, &argument.name).await,
+                    Reference::Prompt(prompt) => prompts::completions(&memory, &prompt.name, &argument.name).await,
+                    _ => Err(call::wrong("`ref`: choose ref/resource or ref/prompt")),
+                }
+                .map(|all| told::completed(all, &argument.value))
+            })
+            .await;
+        let (values, total) = found.map_err(|error| failed(&error))?;
+        let more = values.len() < total;
+        let values = CompletionInfo::with_pagination(values, u32::try_from(total).ok(), more);
+        values.map(CompleteResult::new).map_err(|error| ErrorData::internal_error(error, None))
+    }
+
+    /// A client of the older era has said hello; from now on it can be told what it did not ask for.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let (server, peer) = (self.clone(), context.peer);
+        tokio::spawn(async move { server.tell_changes(|| async { peer.notify_resource_list_changed().await.is_ok() }).await });
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        self.lasting.as_ref()?;
+        let mut accepted = SubscriptionFilter::new();
+        accepted.resources_list_changed = requested.resources_list_changed;
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let sink = context.sink();
+        tokio::select! {
+            () = context.cancelled() => {}
+            () = self.tell_changes(|| async { sink.notify_resource_list_changed().await.is_ok() }) => {}
+        }
+        Ok(())
+    }
+
     /// What the crate could not read as a request it knows: an unknown method, or a known one with the wrong parameters.
     async fn on_custom_request(&self, request: CustomRequest, _: RequestContext<RoleServer>) -> Result<CustomResult, ErrorData> {
-        if METHODS.contains(&request.method.as_str()) {
+        if METHODS.contains(&request.method.as_str()) || self.lasting.is_some() && request.method == LISTEN {
             return Err(ErrorData::invalid_params(format!("the params of {} are not as they should be", request.method), None));
         }
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {}", shown(&request.method)), None))

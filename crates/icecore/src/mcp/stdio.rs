@@ -6,6 +6,7 @@ use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 use rmcp::{RoleServer, ServiceExt};
+use tokio::sync::watch;
 
 use super::Server;
 
@@ -14,12 +15,15 @@ const MOST_LINE_BYTES: usize = 16 << 20;
 
 /// Serves whoever started the program, until they are gone.
 pub async fn serve(server: Server) -> Result<()> {
+    let (end, ended) = watch::channel(false);
+    let server = server.lasting(ended);
     let warming = tokio::spawn({
         let server = server.clone();
         async move { server.warm().await }
     });
     let (read, write) = stdio_pipes();
-    let transport = Patient { inner: AsyncRwTransport::new_server(read, write).with_max_line_length(MOST_LINE_BYTES), is_begun: false };
+    let transport =
+        Patient { inner: AsyncRwTransport::new_server(read, write).with_max_line_length(MOST_LINE_BYTES), is_begun: false, end };
     let ended = match server.serve(transport).await {
         // When the input ends, what was begun gets a few seconds to be answered.
         Ok(running) => running.waiting().await.map(|_| ()).map_err(|error| error.to_string()),
@@ -39,6 +43,8 @@ pub async fn serve(server: Server) -> Result<()> {
 struct Patient<T> {
     inner: T,
     is_begun: bool,
+    /// Told when nothing more comes, so that nobody goes on telling of changes.
+    end: watch::Sender<bool>,
 }
 
 impl<T: Transport<RoleServer>> Transport<RoleServer> for Patient<T> {
@@ -50,7 +56,10 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Patient<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            let message = self.inner.receive().await?;
+            let Some(message) = self.inner.receive().await else {
+                let _ = self.end.send(true);
+                return None;
+            };
             self.is_begun |= matches!(message, RxJsonRpcMessage::<RoleServer>::Request(_));
             if self.is_begun {
                 return Some(message);

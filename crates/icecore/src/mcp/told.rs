@@ -8,6 +8,7 @@ use icecore_domain::rank::passage::{Passage, PassageKind};
 use icecore_domain::rank::question::Question;
 use icecore_domain::rank::terms::{self, Reader};
 use icecore_domain::record::{Record, Role, Trust};
+use rmcp::model::CompletionInfo;
 use serde_json::{Map, Value, json};
 
 /// About so many tokens an answer has at most. Clients cut at 25,000 by their own counting, which for JSON is a little higher.
@@ -191,6 +192,23 @@ pub fn lines_that_fit(text: &str, tokens: usize, rest: &str) -> String {
         return format!("{}\n\n({rest})\n", budget::shortened(text, tokens));
     }
     format!("{}\n\n({left} more lines: {rest})\n", kept.trim_end())
+}
+
+/// What begins with what somebody has typed, then what has it further in: at most as many as the protocol takes, and of how many.
+pub fn completed(all: Vec<String>, typed: &str) -> (Vec<String>, usize) {
+    let typed = typed.to_lowercase();
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    for value in all {
+        match value.to_lowercase().find(&typed) {
+            Some(0) => first.push(value),
+            Some(_) => others.push(value),
+            None => {}
+        }
+    }
+    first.append(&mut others);
+    let total = first.len();
+    first.truncate(CompletionInfo::MAX_VALUES);
+    (first, total)
 }
 
 #[cfg(test)]

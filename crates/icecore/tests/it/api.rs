@@ -289,16 +289,24 @@ fn every_route_answers_as_the_document_says() {
     let graph = format!("/api/events/{third}/graph?limit=5");
     let token = json!({ "token": TOKEN }).to_string();
     let snapshot = server.ok(None, "POST", "/api/snapshots", r#"{"note":"for the table"}"#)["snapshot"]["id"].as_str().unwrap().to_owned();
+    let other = json!({ "other": snapshot }).to_string();
     let (then, since) =
         (format!("/api/pages/entities/client-x/versions/{snapshot}"), format!("/api/pages/entities/client-x/diff?from={snapshot}"));
     let today = server.ok(None, "GET", "/api/status", "")["now"].as_str().unwrap()[..10].to_owned();
-    let (node, line, words) =
-        (format!("/api/core/{today}"), format!("/api/core/{today}/why?line=0"), format!("/api/core/{today}/messages?limit=1&characters=3"));
-    let (report, no_line) = (format!("/api/reports/{today}"), format!("/api/core/{today}/why?line=99"));
+    let (node, line, words) = (
+        format!("/api/core/{today}"),
+        "/api/core/2026-02-13/why?line=0".to_owned(),
+        format!("/api/core/{today}/messages?limit=1&characters=3"),
+    );
+    let (report, no_line) = (format!("/api/reports/{today}"), "/api/core/2026-02-13/why?line=99".to_owned());
     let superseding_by_tool = json!({ "text": "x", "supersedes": [first], "origin": "tool" }).to_string();
     let cases: Vec<(&str, &str, &str, u16)> = vec![
         ("GET", "/api/status", "", 200),
         ("GET", "/api/status?x=1", "", 400),
+        // Before anything else changes the page.
+        ("POST", "/api/pages/entities/client-x", &saved, 200),
+        ("POST", "/api/pages/entities/client-x", &saved, 409),
+        ("POST", "/api/pages/entities/client-x", r#"{"text":"x"}"#, 409),
         ("GET", "/api/events", "", 200),
         (
             "GET",
@@ -453,11 +461,8 @@ fn every_route_answers_as_the_document_says() {
         ("GET", "/api/pages/entities/nobody", "", 404),
         ("GET", "/api/pages/people/ann", "", 400),
         ("GET", "/api/pages/entities/..%2F..%2Ficecore", "", 400),
-        ("POST", "/api/pages/entities/client-x", &saved, 200),
-        ("POST", "/api/pages/entities/client-x", &saved, 409),
-        ("POST", "/api/pages/entities/client-x", r#"{"text":"x"}"#, 409),
         ("POST", "/api/pages/entities/client-x", r#"{"text":" "}"#, 400),
-        ("POST", "/api/pages/entities/Client X", r#"{"text":"x"}"#, 400),
+        ("POST", "/api/pages/entities/Client%20X", r#"{"text":"x"}"#, 400),
         ("GET", "/api/pages/entities/client-x/versions?limit=3", "", 200),
         ("GET", "/api/pages/entities/client-x/versions?limit=0", "", 400),
         ("GET", &then, "", 200),
@@ -507,6 +512,7 @@ fn every_route_answers_as_the_document_says() {
         ("POST", "/api/triggers", r#"{"keep":true}"#, 400),
         ("GET", "/api/merge", "", 200),
         ("GET", "/api/merge?x=1", "", 400),
+        ("POST", "/api/merge", &other, 200),
         ("POST", "/api/merge", r#"{"other":"--upload-pack=x"}"#, 404),
         ("POST", "/api/merge", r#"{"from":"x"}"#, 400),
         ("POST", "/api/model/check", "", 200),
@@ -684,6 +690,12 @@ fn every_route_answers_as_the_document_says() {
 fn the_api_says_what_the_command_line_says() {
     let home = Home::new();
     let server = filled(&home);
+    // Two weeks of the past, so that there is something to compare.
+    for day in ["2026-01-06", "2026-01-13"] {
+        let said =
+            json!({ "conversation": "app", "text": "We decided that the parser never loses a line.", "ts": format!("{day}T09:00:00Z") });
+        server.ok(None, "POST", "/api/messages", &said.to_string());
+    }
     server.post("/api/jobs/run", r#"{"job":"rollup"}"#);
     server.post("/api/snapshots", "{}");
     server.post("/api/pauses", r#"{"project":"app"}"#);

@@ -76,18 +76,23 @@ fn texts(vault: &Vault) -> Vec<String> {
 
 /// Waits until nobody reads ended sessions any more.
 pub fn settled(vault: &Vault) {
+    assert!(settles(vault, 600), "the process that reads ended sessions does not end");
+}
+
+/// Whether nobody reads ended sessions any more, and none is left to be read, within so many looks.
+pub fn settles(vault: &Vault, looks: usize) -> bool {
     let lock = vault.path(".icecore/session-end.lock");
-    for _ in 0..600 {
+    for _ in 0..looks {
         std::thread::sleep(Duration::from_millis(50));
         let free = fs::File::open(&lock).is_ok_and(|file| file.try_lock().is_ok());
         let left = fs::read_dir(vault.path(".icecore/notes/hooks/ended")).map_or(0, Iterator::count);
         if free && left == 0 {
             // What it has begun under the lock is done; the process itself ends right after.
             std::thread::sleep(Duration::from_millis(100));
-            return;
+            return true;
         }
     }
-    panic!("the process that reads ended sessions does not end");
+    false
 }
 
 /// Processes of this program that work for the vault.
@@ -134,7 +139,7 @@ fn hooks_answer_every_event_of_both_clients() {
             "subagent-stop",
             claude(
                 "SubagentStop",
-                json!({ "agent_id": "a1", "agent_type": "explorer", "agent_transcript_path": "/x", "last_assistant_message": "Found two files.", "stop_hook_active": false }),
+                json!({ "agent_id": "a1", "agent_type": "explorer", "agent_transcript_path": "/x.jsonl", "last_assistant_message": "Found two files.", "stop_hook_active": false }),
             ),
             None,
         ),
@@ -684,6 +689,93 @@ fn hooks_keep_out_what_is_paused_or_private() {
     vault.ok(&["pause"]);
     assert_eq!(vault.json(&["pause", "--off"])["resumed"].as_array().unwrap().len(), 1);
     assert_eq!(vault.run(&["pause", "--for", "ages"]).code, Some(2));
+}
+
+// K1: what helpers did comes from their own transcripts, beside the session they worked for, each thing once.
+#[test]
+fn hooks_keep_what_helpers_did_once() {
+    let vault = Vault::new();
+    let place = TempDir::new().unwrap();
+    let folder = repository(place.path(), "app");
+    let helpers = folder.join("s1/subagents");
+    fs::create_dir_all(&helpers).unwrap();
+    let side = |helper: &str, clock: &str, id: &str, role: &str, content: Value| {
+        let mut fields: Value = serde_json::from_str(&line("s1", &folder, clock, id, role, content)).unwrap();
+        fields["isSidechain"] = true.into();
+        fields["agentId"] = helper.into();
+        format!("{fields}\n")
+    };
+    let text = |text: &str| json!([{ "type": "text", "text": text }]);
+    let begun = |helper: &str, told: &str| {
+        side(helper, "08:31:00", &format!("{helper}1"), "user", json!(told))
+            + &side(helper, "08:31:01", &format!("{helper}2"), "assistant", text(&format!("{helper} looks around.")))
+            + &side(
+                helper,
+                "08:31:02",
+                &format!("{helper}3"),
+                "assistant",
+                json!([{ "type": "tool_use", "id": "t", "name": "Bash", "input": { "command": "noise-a" } }]),
+            )
+            + &side(
+                helper,
+                "08:31:03",
+                &format!("{helper}4"),
+                "user",
+                json!([{ "type": "tool_result", "tool_use_id": "t", "content": "noise-b" }]),
+            )
+    };
+    let file = |helper: &str| helpers.join(format!("agent-{helper}.jsonl"));
+    let stop = |helper: &str, reply: &str| {
+        let more =
+            json!({ "agent_id": helper, "agent_type": "explorer", "agent_transcript_path": file(helper), "last_assistant_message": reply });
+        hook(&vault, "subagent-stop", &told("s1", &folder, "SubagentStop", more));
+    };
+    let prompt = |text: &str| hook(&vault, "user-prompt-submit", &told("s1", &folder, "UserPromptSubmit", json!({ "prompt": text })));
+    prompt("where is the port?");
+    // The transcript is written late: its last line is not there when the helper ends.
+    fs::write(file("x9"), begun("x9", "find the port")).unwrap();
+    stop("x9", "It is in cfg.toml.");
+    stop("x9", "It is in cfg.toml.");
+    let told_of = |helper: &str| {
+        let mut found: Vec<String> = records(&vault)
+            .iter()
+            .filter(|record| record["session"] == format!("s1/agent-{helper}"))
+            .map(|record| {
+                assert_eq!((&record["parent_session"], &record["project"]), (&json!("s1"), &json!("app")), "{record}");
+                format!("{}: {}", record["role"].as_str().unwrap(), record["text"].as_str().unwrap())
+            })
+            .collect();
+        found.sort();
+        found
+    };
+    let whole = ["assistant: It is in cfg.toml.", "assistant: x9 looks around.", "system: find the port"];
+    assert_eq!(told_of("x9"), whole);
+    // One that never said that it had ended, and one whose transcript is somewhere else altogether.
+    fs::write(file("y7"), begun("y7", "count the doors") + &side("y7", "08:31:09", "y75", "assistant", text("There are four."))).unwrap();
+    let elsewhere = json!({ "agent_id": "q1", "agent_transcript_path": "/etc/passwd", "last_assistant_message": "Only this." });
+    hook(&vault, "subagent-stop", &told("s1", &folder, "SubagentStop", elsewhere));
+    fs::write(file("x9"), begun("x9", "find the port") + &side("x9", "08:31:08", "x95", "assistant", text("It is in cfg.toml."))).unwrap();
+    let talk = line("s1", &folder, "08:30:00", "u1", "user", json!("where is the port?"))
+        + &line("s1", &folder, "08:32:00", "a1", "assistant", text("In cfg.toml."));
+    fs::write(folder.join("s1.jsonl"), talk).unwrap();
+    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    settled(&vault);
+    assert_eq!(told_of("x9"), whole);
+    assert_eq!(told_of("y7"), ["assistant: There are four.", "assistant: y7 looks around.", "system: count the doors"]);
+    assert_eq!(told_of("q1"), ["assistant: Only this."]);
+    // What a helper did in a private turn stays out, also when the whole tree is imported later.
+    let kept = texts(&vault).len();
+    prompt("#private my salary, please");
+    fs::write(file("z1"), begun("z1", "canary-a").replace("looks around", "canary-b").replace("T08:31:", "T08:30:")).unwrap();
+    stop("z1", "canary-c");
+    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    settled(&vault);
+    let report = vault.json(&["import", folder.to_str().unwrap()]);
+    assert_eq!((&report["taken"]["new"], texts(&vault).len()), (&json!(0), kept), "{report}");
+    for word in ["canary-", "noise-"] {
+        let found = Command::new("grep").args(["-rl", word]).arg(&vault.root).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{word}");
+    }
 }
 
 // RELIABILITY C.1 row 2, trap 5: our own text is not taken in again, wherever it lands.

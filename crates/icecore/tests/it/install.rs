@@ -8,9 +8,10 @@ use std::process::Stdio;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::mcp::Piped;
 use crate::model::house;
 use crate::person::Person;
-use crate::program::{bare, program, said};
+use crate::program::{Vault, bare, program, said};
 
 const CLIENTS: [(&str, &[&str], &[&str]); 5] = [
     ("claude-code", &[".claude/settings.json", ".claude.json"], &[".claude/settings.json", ".mcp.json"]),
@@ -288,4 +289,53 @@ fn the_bundle_is_whole() {
     assert_eq!(mode, 0o755);
     assert_eq!(packed, fs::read(&binary).unwrap());
     assert_eq!(pack(), bytes, "the same input gives the same bundle");
+}
+
+// As Claude Desktop does with it: unpacked, its words filled in, started, spoken to
+#[test]
+fn the_program_in_the_bundle_answers() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::copy(program(), at("icecore")).unwrap();
+    // What helps to find mistakes is most of it, and takes minutes to pack.
+    assert!(bare("strip").arg(at("icecore")).status().unwrap().success());
+    let packed = said(bare(house().join("plugin/mcpb/pack")).arg(at("icecore")).arg(at("icecore.mcpb")).arg("linux").output().unwrap());
+    assert_eq!(packed.code, Some(0), "{packed:?}");
+    let mut archive = zip::ZipArchive::new(fs::File::open(at("icecore.mcpb")).unwrap()).unwrap();
+    archive.extract(at("unpacked")).unwrap();
+    let manifest: Value = serde_json::from_slice(&fs::read(at("unpacked/manifest.json")).unwrap()).unwrap();
+    let vault = Vault::new();
+    vault.remember(&["The bundle was opened in spring"]);
+    let filled = |text: &Value| {
+        let text = text.as_str().unwrap().replace("${__dirname}", at("unpacked").to_str().unwrap());
+        text.replace("${user_config.vault}", vault.root.to_str().unwrap())
+    };
+    let config = &manifest["server"]["mcp_config"];
+    let mut command = bare(filled(&config["command"]));
+    command.args(config["args"].as_array().unwrap().iter().map(filled));
+    command.envs(config["env"].as_object().unwrap().iter().map(|(name, value)| (name, filled(value))));
+    let mut piped = Piped::greeted(command);
+    let tools = piped.gets("tools/list", serde_json::json!({}));
+    assert!(tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "recall"), "{tools}");
+    let told = piped.told("recall", serde_json::json!({ "query": "when was the bundle opened?" }));
+    assert!(told.to_string().contains("opened in spring"), "{told}");
+    piped.ends();
+    // Nothing but what the form has, and everything it asks for.
+    let known = [
+        "manifest_version",
+        "name",
+        "display_name",
+        "version",
+        "description",
+        "author",
+        "license",
+        "keywords",
+        "server",
+        "user_config",
+        "compatibility",
+    ];
+    assert!(manifest.as_object().unwrap().keys().all(|field| known.contains(&field.as_str())), "{manifest}");
+    for (name, asked) in manifest["user_config"].as_object().unwrap() {
+        assert!(asked["type"].is_string() && asked["title"].is_string() && asked["description"].is_string(), "{name}: {asked}");
+    }
 }

@@ -266,6 +266,39 @@ fn what_people_wrote_on_both_is_for_a_person_to_put_together() {
     assert!(machines.two.read("memory/ledger.jsonl").starts_with(&before), "ids are as they were");
 }
 
+// A page that hands have changed on both machines: both changes are kept, as events, and the page is the same on both.
+#[test]
+fn a_page_edited_by_hand_on_both_keeps_both() {
+    let mut machines = Machines::ready();
+    let page = "knowledge/entities/api.md";
+    machines.one.ok(&["consolidate"]);
+    machines.round("2026-02-13T12:00:00+01:00");
+    assert!(machines.two.read(page).contains("- The port is 7431"), "{}", machines.two.read(page));
+    for (vault, now, changed, added) in [
+        (&mut machines.one, "2026-02-14T10:00:00+01:00", "The port is 8000", "It answers in German"),
+        (&mut machines.two, "2026-02-14T10:05:00+01:00", "The port is 9000", "It listens on every address"),
+    ] {
+        vault.at(now);
+        let text = vault.read(page);
+        vault.write(page, text.replace("- The port is 7431", &format!("- {added}\n- {changed}")));
+    }
+    machines.round("2026-02-14T11:00:00+01:00");
+    for vault in [&mut machines.one, &mut machines.two] {
+        vault.at("2026-02-15T04:00:00+01:00");
+    }
+    machines.one.ok(&["consolidate"]);
+    machines.round("2026-02-15T05:00:00+01:00");
+    machines.check("after a page was edited on both");
+    let contents = machines.one.contents();
+    for said in ["The port is 8000", "The port is 9000", "It answers in German", "It listens on every address"] {
+        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+    }
+    let (one, two) = (machines.one.read(page), machines.two.read(page));
+    assert_eq!(one, two);
+    assert!(!one.contains("<<<<") && one.contains("It answers in German") && one.contains("It listens on every address"), "{one}");
+    assert!(!machines.one.json(&["conflicts"]).to_string().is_empty());
+}
+
 fn said_init(vault: &Vault) -> Said {
     said(bare(program()).args(["init", vault.root.to_str().unwrap()]).output().unwrap())
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 mod api;
+mod browser;
 mod cli;
 mod clients;
 mod crowd;

@@ -1,4 +1,123 @@
-// Conversations: not built; it is not in the rail until this is a `View`.
+// Conversations: what was established in each, turn by turn, and what was made; it follows a chat while it runs.
+import type { JSX } from 'preact';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
+import type { Reply } from '../../lib/api.ts';
+import { useGet } from '../../lib/api.ts';
+import { ago, day, many, moment, number } from '../../lib/format.ts';
+import { useTitle } from '../../lib/hooks.ts';
+import { useKeys, useRows } from '../../lib/keys.ts';
+import { listening, useLive } from '../../lib/live.ts';
+import { go, href } from '../../lib/route.ts';
+import type { Route } from '../../lib/route.ts';
+import { session } from '../../lib/session.ts';
+import { useStore } from '../../lib/store.ts';
+import { Empty, Shown, Tag, Text, classes, say } from '../../ui/parts.tsx';
 import type { View } from '../view.ts';
+import { Artifacts } from './artifacts.tsx';
+import './conversations.css';
+import { Truth } from './truth.tsx';
+import { Turns } from './turns.tsx';
 
-export const conversations: View | undefined = undefined;
+type Line = Reply<'/api/conversations'>['conversations'][number];
+
+const NO_CHORDS: ReadonlyMap<string, () => void> = new Map();
+
+function List({ all, sought, current, today }: { all: readonly Line[]; sought: string; current: string | undefined; today: string | undefined }): JSX.Element {
+  const rows = useRows<HTMLUListElement>();
+  const wanted = sought.trim().toLowerCase();
+  const found = all.filter((one) => wanted === '' || one.conversation.toLowerCase().includes(wanted));
+  return (
+    <ul class="rows" ref={rows} aria-label="All conversations">
+      {found.length === 0 && <li class="dim">No conversation has “{sought}” in its name.</li>}
+      {found.map((one) => (
+        <li key={one.conversation}>
+          <a class="row" data-row href={href(['conversations', one.conversation], { q: sought })} aria-current={one.conversation === current ? 'true' : undefined}>
+            <span class="name">{one.conversation}{one.unsummarized > 0 && <Tag kind="warm" title="Turns that could not be summarised">{number(one.unsummarized)} raw</Tag>}</span>
+            <span class="meta"><span>{one.turns > 0 ? `${many(one.turns, 'turn')}, ${many(one.facts, 'fact')}` : many(one.messages, 'message')}</span><span class="when">{today === undefined ? day(one.last) : ago(one.last, today)}</span></span>
+          </a>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** A number of the address, if it is one. */
+function figure(text: string | null): number | undefined {
+  return text !== null && /^\d{1,7}$/.test(text) ? Number(text) : undefined;
+}
+
+function One({ name, part, route, line, mayWrite }: { name: string; part: string; route: Route; line: Line | undefined; mayWrite: boolean }): JSX.Element {
+  const whole = useGet('/api/conversations/{name}', { path: { name } });
+  const live = useStore(listening);
+  useLive(['conversation', 'messages'], (changed) => { if (changed.name === null || changed.what !== 'conversation' || changed.name === name) whole.again(); });
+  const last = whole.value?.turns.at(-1)?.turn;
+  const before = useRef(last);
+  // Somebody who listens is told that it went on; who has just opened it is not.
+  useEffect(() => {
+    if (before.current !== undefined && last !== undefined && last > before.current) say(`Turn ${last} has come`);
+    before.current = last;
+  }, [last]);
+  const tab = (id: string, said: string): JSX.Element => <a href={href(['conversations', name, ...(id === '' ? [] : [id])])} aria-current={part === id ? 'page' : undefined}>{said}</a>;
+  return (
+    <>
+      <header class="pagehead">
+        <p class="back"><a class="button small" href={href(['conversations'], { q: route.query.get('q') ?? undefined })}>All conversations</a></p>
+        <h2>{name}</h2>
+        {whole.value && whole.value.turns.length > 0 && <nav class="parts" aria-label="Parts of the conversation">{tab('', 'Base truth')}{tab('turns', `Turns ${number(whole.value.turns.length)}`)}{tab('artifacts', `Artifacts ${number(new Set(whole.value.artifacts.map((one) => one.name)).size)}`)}</nav>}
+        <span class={classes('live', live && 'on')} title={live ? 'What happens is shown at once' : 'The server is not heard at the moment'}>{live ? 'live' : 'not live'}</span>
+      </header>
+      <Shown of={whole} what="Fetching the conversation">
+        {(value) => value.turns.length === 0 && value.facts.length === 0
+          ? (
+            <Empty title="Its words are kept, but it was not held through the server.">
+              <p>Facts, turns and artifacts are kept of chats that go through <code>icecore serve</code>: point your client's base URL at it. {line && <>What was said last is in <a href={href(['core', line.last.slice(0, 10)])}>{day(line.last)}</a>, the first words are in <a href={href(['core', line.first.slice(0, 10)])}>{day(line.first)}</a>.</>}</p>
+            </Empty>
+          )
+          : part === 'turns' ? <Turns whole={value} open={figure(route.query.get('open'))} mayWrite={mayWrite} onDone={whole.again} />
+          : part === 'artifacts' ? <Artifacts whole={value} route={route} />
+          : <Truth whole={value} turn={figure(route.query.get('turn'))} against={figure(route.query.get('against'))} mayWrite={mayWrite} />}
+      </Shown>
+    </>
+  );
+}
+
+function Page({ route }: { route: Route }): JSX.Element {
+  const [name, part = ''] = route.rest;
+  const list = useGet('/api/conversations', {});
+  const status = useGet('/api/status', {});
+  useLive(['conversation', 'messages'], list.again);
+  const mayWrite = useStore(session)?.right !== 'read';
+  const today = status.value?.now.slice(0, 10);
+  const sought = route.query.get('q') ?? '';
+  useTitle(name === undefined ? 'Conversations' : `${name} · Conversations`);
+  const single = useMemo(() => new Map([['Escape', () => {
+    if (name === undefined) return;
+    go(['conversations'], { q: sought });
+    setTimeout(() => document.querySelector<HTMLElement>('.conversations [data-row]')?.focus());
+  }]]), [name, sought]);
+  useKeys(NO_CHORDS, single);
+  const latest = list.value?.conversations[0];
+  return (
+    <>
+      <div class="viewhead"><h1>Conversations</h1>{list.value && <span class="dim">{number(list.value.conversations.length)}{latest && `, the latest ${moment(latest.last)}`}</span>}</div>
+      <Shown of={list} what="Looking through the conversations">
+        {(value) => value.conversations.length === 0 && name === undefined
+          ? <Empty title="There are no conversations yet."><p>Let a chat client speak through <code>icecore serve</code> (its address is the client's base URL), or talk on the terminal with <code>icecore chat</code>. What other programs kept comes in with <code>icecore import</code>.</p></Empty>
+          : (
+            <div class={classes('conversations', name !== undefined && 'opened')}>
+              <div class="index">
+                <Text label="Find a conversation" bare type="search" placeholder="Find a conversation" value={sought} onInput={(q) => go(['conversations', ...route.rest], { q }, true)} />
+                <List all={value.conversations} sought={sought} current={name} today={today} />
+              </div>
+              {name !== undefined && <div class="shown"><One key={name} name={name} part={part} route={route} line={value.conversations.find((one) => one.conversation === name)} mayWrite={mayWrite} /></div>}
+            </div>
+          )}
+      </Shown>
+    </>
+  );
+}
+
+export const conversations: View = {
+  id: 'conversations', title: 'Conversations', key: 'v', Page,
+  icon: 'M4 5.500h11.500v8H9l-3 3v-3H4zM18 9h2v8h-2v2.500L15.500 17H11',
+};

@@ -28,6 +28,8 @@ interface Palette {
 export interface Word {
   id: string;
   role: string;
+  /** Who said it, by name if there is one. */
+  who: string;
   text: string;
   time: string;
   bytes: number;
@@ -67,6 +69,8 @@ const LABEL = 20;
 const APART = 3;
 const SLICES = 64;
 const COLUMN_GAP = 4;
+/** What lies so many pixels outside is still drawn: the ice is bent. */
+const REACH = 60;
 /** What was wrapped is kept for so many texts. */
 const MOST_WRAPPED = 4_000;
 
@@ -132,7 +136,7 @@ export class Painter {
   #coreWidth = 0;
   /** What had room for words in the last frame, and the messages that had. */
   labelled: Labelled[] = [];
-  #messages: { layer: Layer; id: string; top: number; bottom: number }[] = [];
+  #messages: { layer: Layer; word: Word; top: number; bottom: number }[] = [];
 
   constructor(canvas: HTMLCanvasElement, core: Core) {
     const context = canvas.getContext('2d');
@@ -214,7 +218,7 @@ export class Painter {
     context.clearRect(0, 0, width, height);
     this.#arrange(width, camera);
     this.#labels(camera, height, words);
-    this.#ice(camera, width, height, density, words);
+    this.#ice(camera, width, height, density);
     for (const column of this.#columns) this.#tier(column, frame);
     this.#bracket(frame);
     this.#words(frame, words);
@@ -258,7 +262,7 @@ export class Painter {
       const tall = bottom - top;
       if (layer.tier === 'session') {
         const said = words.messages(layer);
-        if (said && tall / said.length >= LABEL) this.#sharedOut(layer, said, top, bottom);
+        if (said && tall / said.length >= LABEL) this.#sharedOut(layer, said, top, bottom, height);
       } else if (tall >= LABEL * 2) {
         const below = TIERS[TIERS.indexOf(layer.tier) + 1] as Tier;
         const count = layer.tier === 'day' ? layer.sessions : core.from(below, layer.last + 1) - core.from(below, layer.first);
@@ -275,19 +279,19 @@ export class Painter {
     for (let at = layers.length - 1; at >= 0; at -= 1) visit(layers[at] as Layer);
   }
 
-  #sharedOut(layer: Layer, said: readonly Word[], top: number, bottom: number): void {
+  #sharedOut(layer: Layer, said: readonly Word[], top: number, bottom: number, height: number): void {
     const share = (word: Word): number => Math.sqrt(word.bytes + 60);
     const whole = said.reduce((sum, word) => sum + share(word), 0);
     let lower = bottom;
     for (const word of said) {
       const upper = lower - ((bottom - top) * share(word)) / whole;
-      this.#messages.push({ layer, id: word.id, top: upper, bottom: lower });
+      if (lower > -REACH && upper < height + REACH) this.#messages.push({ layer, word, top: upper, bottom: lower });
       lower = upper;
     }
   }
 
   // The column of ice: colours are gathered for every row of pixels by how much of it each layer takes.
-  #ice(camera: Camera, width: number, height: number, density: number, words: Words): void {
+  #ice(camera: Camera, width: number, height: number, density: number): void {
     const core = this.#core;
     const context = this.#context;
     const { ice, light, edge, dark } = this.#palette;
@@ -382,11 +386,10 @@ export class Painter {
       if (bottom - top < 3 * density) blend((top + bottom) / 2, 1.6 * density, light, 0.85);
     }
     // What was said, each message a fine layer.
-    for (const { layer, id, top, bottom } of this.#messages) {
-      const role = words.messages(layer)?.find((word) => word.id === id)?.role;
+    for (const { word, top, bottom } of this.#messages) {
       const y = (top + swell * 2) * density;
       const tall = (bottom - top) * density;
-      if (role === 'user') blend(y + tall / 2, tall - 2 * density, light, 0.45);
+      if (word.role === 'user') blend(y + tall / 2, tall - 2 * density, light, 0.45);
       blend((bottom + swell * 2) * density, 1 * density, seam, 0.18);
     }
     const pen = this.#strip.getContext('2d');
@@ -654,11 +657,9 @@ export class Painter {
       const lines = this.#wrap(`${layer.id} ${layer.version}`, said, room, plain, Math.min(most, 14));
       lines.forEach((text, at) => context.fillText(text, x, upper + 36 * u + at * line18));
     }
-    for (const { layer, id, top, bottom } of this.#messages) {
+    for (const { word, top, bottom } of this.#messages) {
       const [upper, lower] = [Math.max(top, 0), Math.min(bottom, height)];
       if (lower - upper < 14) continue;
-      const word = words.messages(layer)?.find((one) => one.id === id);
-      if (!word) continue;
       context.strokeStyle = line;
       context.beginPath();
       context.moveTo(this.#right + 8, bottom - 0.5);
@@ -667,7 +668,7 @@ export class Painter {
       const small = lower - upper < 42 * u;
       context.font = `600 ${small12} ${sans}`;
       context.fillStyle = word.role === 'user' ? strong : dim;
-      const who = `${word.time} ${word.role}`;
+      const who = `${word.time} ${word.who}`;
       const base = small ? upper + (lower - upper) / 2 + 4 : upper + 16 * u;
       context.fillText(who, x, base);
       context.fillStyle = ink;
@@ -762,7 +763,7 @@ export class Painter {
     }
     if (x < this.#left - 8) return undefined;
     const message = this.#messages.find((one) => one.top <= y && y <= one.bottom);
-    if (message) return { layer: message.layer, message: message.id };
+    if (message) return { layer: message.layer, message: message.word.id };
     const near = this.labelled.find((one) => one.top <= y && y <= one.bottom);
     if (!near) return undefined;
     // On the ice itself one points at days, also where they have no words of their own yet.

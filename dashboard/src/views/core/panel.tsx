@@ -5,6 +5,7 @@ import type { Reply } from '../../lib/api.ts';
 import { post, useDoing, useGet } from '../../lib/api.ts';
 import { bytes, day, label, many, moment, number, period as periodName } from '../../lib/format.ts';
 import { useRows } from '../../lib/keys.ts';
+import { useLive } from '../../lib/live.ts';
 import { href } from '../../lib/route.ts';
 import { MarkdownLine } from '../../ui/markdown.tsx';
 import { Messages } from '../../ui/messages.tsx';
@@ -110,6 +111,7 @@ function Said({ core, layer, message }: { core: Core; layer: Layer; message: str
   useEffect(() => setPages(1), [layer.id]);
   const session = layer.tier === 'session' ? { conversation: layer.conversation ?? '', session: layer.session ?? '' } : {};
   const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, MOST) } });
+  useLive(['messages'], said.again);
   // Whoever comes for one message gets as many pages as it takes.
   const missing = message !== undefined && said.value !== undefined && said.value.messages.length < Math.min(said.value.total, MOST) && !said.value.messages.some((one) => one.id === message);
   useEffect(() => {
@@ -148,6 +150,7 @@ function Mark({ layer, onMarked }: { layer: Layer; onMarked: () => void }): JSX.
 
 function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; layer: Layer } & Omit<PanelProps, 'core' | 'layer' | 'unknown'>): JSX.Element {
   const node = useGet('/api/core/{period}', layer.named && layer.tier !== 'session' || layer.version > 0 ? { path: { period: layer.id } } : undefined);
+  useLive(['summaries', 'reviews'], node.again);
   const headlines = new Map((node.value?.children ?? []).flatMap((child) => (child.period && child.headline ? [[child.period, child.headline] as const] : [])));
   return (
     <>
@@ -176,7 +179,11 @@ function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; laye
 
 export function Panel({ core, layer, message, unknown, onChoose, onMarked }: PanelProps): JSX.Element {
   const panel = useRef<HTMLElement>(null);
-  useEffect(() => panel.current?.scrollTo(0, 0), [layer?.id]);
+  // What is chosen is read from its beginning; where the list stands below the picture, the page goes there.
+  useEffect(() => {
+    panel.current?.scrollTo(0, 0);
+    if ((panel.current?.getBoundingClientRect().top ?? 0) < 0) panel.current?.scrollIntoView({ block: 'start' });
+  }, [layer?.id]);
   const tops = core.children(undefined);
   const tier = tops[0]?.tier;
   const told = useGet('/api/core/headlines', layer || tier === undefined ? undefined : { query: { tier, limit: 200 } });

@@ -84,7 +84,7 @@ export class Fetched implements Words {
     try {
       const query = { conversation: layer.conversation ?? '', session: layer.session ?? '', limit: MOST_MESSAGES, characters: CHARACTERS };
       const { messages } = await get('/api/core/{period}/messages', { path: { period: this.#core.date(layer.first) }, query }, this.#stop.signal);
-      const told = messages.map((one) => ({ id: one.id, role: one.name ?? one.role, text: one.text, time: time(one.ts), bytes: one.bytes }));
+      const told = messages.map((one) => ({ id: one.id, role: one.role, who: one.name ?? one.role, text: one.text, time: time(one.ts), bytes: one.bytes }));
       if (this.#messages.size >= MOST_SESSIONS) {
         const oldest = this.#messages.keys().next().value;
         if (oldest !== undefined) {

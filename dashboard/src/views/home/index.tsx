@@ -33,12 +33,12 @@ function Strip({ today }: { today: string }): JSX.Element | null {
   }).filter((one) => one.x >= 0);
   const messages = layer.messages.reduce((sum, one) => sum + one, 0);
   return (
-    <a class="strip" href={href(['core'])} aria-label={`The core: ${many(messages, 'message')} in the last ${STRIP_DAYS} days`}>
+    <a class="strip" href={href(['core'])}>
       <svg viewBox={`0 0 ${STRIP_DAYS} 56`} preserveAspectRatio="none" aria-hidden="true">
         {spans.map((one) => <rect key={one.date} class={`p${one.pressed}`} x={one.x} width="0.9" y={54 - one.tall} height={one.tall} />)}
         {spans.filter((one) => one.bright).map((one) => <rect key={one.date} class="bright" x={one.x} width="0.9" y="54" height="2" />)}
       </svg>
-      <span class="under"><span>{day(first)}</span><span>{many(messages, 'message')} in {STRIP_DAYS} days, marked days matter</span><span>today</span></span>
+      <span class="under"><span><span class="unseen">To the core: from </span>{day(first)}</span><span>{many(messages, 'message')} in {STRIP_DAYS} days, marked days matter</span><span>today</span></span>
     </a>
   );
 }
@@ -159,7 +159,7 @@ function Wants({ home }: { home: Home }): JSX.Element {
         {open.map((one) => (
           <li key={one.period}><a class="row" href={href(['runs'], { review: one.period })}>The draft of {period(one.period)} was refused<span class="meta">{one.complaint}</span></a></li>
         ))}
-        {waiting > 0 && <li><a class="row" href={href(['ledger'], { quarantined: true })}>{many(waiting, 'statement')} of tools and strangers {waiting === 1 ? 'waits' : 'wait'} for your word<span class="meta">They are not believed until you confirm them.</span></a></li>}
+        {waiting > 0 && <li><a class="row" href={href(['ledger', 'waiting'])}>{many(waiting, 'statement')} of tools and strangers {waiting === 1 ? 'waits' : 'wait'} for your word<span class="meta">They are not believed until you confirm them.</span></a></li>}
       </ul>
     </Section>
   );

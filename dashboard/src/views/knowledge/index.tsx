@@ -1,4 +1,150 @@
-// Knowledge: not built; it is not in the rail until this is a `View`.
+// Knowledge: what is known of people, projects and procedures, a page for each; to read, to change and to look back at.
+import type { JSX } from 'preact';
+import { useMemo, useState } from 'preact/hooks';
+import type { Reply } from '../../lib/api.ts';
+import { useGet } from '../../lib/api.ts';
+import { ago, day, many } from '../../lib/format.ts';
+import { useTitle } from '../../lib/hooks.ts';
+import { useKeys, useRows } from '../../lib/keys.ts';
+import { useLive } from '../../lib/live.ts';
+import { go, href } from '../../lib/route.ts';
+import type { Route } from '../../lib/route.ts';
+import { session } from '../../lib/session.ts';
+import { useStore } from '../../lib/store.ts';
+import { Button, Choice, Dialog, Empty, ErrorBox, Loading, Shown, Tag, Text, classes } from '../../ui/parts.tsx';
 import type { View } from '../view.ts';
+import { Editing, SavedBar, hasDraft } from './edit.tsx';
+import type { Saved } from './edit.tsx';
+import { History } from './history.tsx';
+import './knowledge.css';
+import { slug as slugOf } from './marks.ts';
+import { Fresh, Reading } from './page.tsx';
 
-export const knowledge: View | undefined = undefined;
+type Line = Reply<'/api/pages'>['pages'][number];
+type Kind = Line['kind'];
+
+const KINDS: readonly (readonly [Kind, string, string])[] = [
+  ['entities', 'People and things', 'What is known of somebody or something'], ['procedures', 'Procedures', 'How something is done'],
+  ['principles', 'Principles', 'What always holds'], ['insights', 'Insights', 'What was understood'],
+];
+const NO_CHORDS: ReadonlyMap<string, () => void> = new Map();
+
+function New({ onClose }: { onClose: () => void }): JSX.Element {
+  const [title, setTitle] = useState('');
+  const [kind, setKind] = useState<Kind>('entities');
+  const name = slugOf(title);
+  const make = (): void => {
+    if (name === '') return;
+    onClose();
+    go(['knowledge', kind, name, 'edit'], { title: title.trim() });
+  };
+  return (
+    <Dialog title="A new page" open onClose={onClose} foot={<><Button onClick={onClose}>Leave it</Button><Button kind="main" disabled={name === ''} onClick={make}>Write it</Button></>}>
+      <form class="remember" onSubmit={(event) => { event.preventDefault(); make(); }}>
+        <Text label="What is it about?" value={title} onInput={setTitle} autofocus required hint={name === '' ? 'A name in a few words' : `It will be knowledge/${kind}/${name}.md`} />
+        <Choice label="Kind" value={kind} options={KINDS.map(([one, , says]) => [one, says] as const)} onChange={(next) => setKind(next as Kind)} />
+      </form>
+    </Dialog>
+  );
+}
+
+function List({ pages, sought, current, today }: { pages: readonly Line[]; sought: string; current: string | undefined; today: string | undefined }): JSX.Element {
+  const rows = useRows<HTMLDivElement>();
+  const wanted = sought.trim().toLowerCase();
+  const found = pages.filter((page) => wanted === '' || page.title.toLowerCase().includes(wanted) || page.slug.includes(wanted));
+  return (
+    <div ref={rows} class="pages">
+      {found.length === 0 && <p class="dim">No page has “{sought}” in its name.</p>}
+      {KINDS.map(([kind, title]) => {
+        const of = found.filter((page) => page.kind === kind);
+        return of.length === 0 ? null : (
+          <section key={kind} aria-label={title}>
+            <h2>{title} <span class="dim">{of.length}</span></h2>
+            <ul class="rows">
+              {of.map((page) => (
+                <li key={page.path}>
+                  <a class="row" data-row href={href(['knowledge', page.kind, page.slug], { q: sought })} aria-current={page.path === current ? 'true' : undefined}>
+                    <span class="name">{page.title}{page.edited && <Tag kind="ice" title="Somebody changed the file; the next night takes it into the ledger">edited</Tag>}{hasDraft(page.path) && <Tag kind="warm">not saved</Tag>}</span>
+                    <Fresh fresh={page.fresh} stale={page.stale} dropped={page.dropped} words={false} />
+                    <span class="meta">{page.statements === 0 ? 'nothing in force' : many(page.statements, 'statement')}{page.stale > 0 && <span class="warm">{page.stale} stale</span>}{page.dropped > 0 && <span>{page.dropped} dropped</span>}{page.verified !== null && <span class="when">{today === undefined ? day(page.verified) : ago(page.verified, today)}</span>}</span>
+                  </a>
+                </li>
+              ))}
+            </ul>
+          </section>
+        );
+      })}
+    </div>
+  );
+}
+
+function Shell({ kind, slug, part, route, today, mayWrite }: { kind: string; slug: string; part: string; route: Route; today: string | undefined; mayWrite: boolean }): JSX.Element {
+  const page = useGet('/api/pages/{kind}/{slug}', { path: { kind, slug } });
+  const config = useGet('/api/config', {});
+  const [saved, setSaved] = useState<Saved>();
+  useLive(['knowledge', 'ledger'], page.again);
+  const missing = page.failure?.status === 404;
+  const title = page.value?.title ?? route.query.get('title') ?? slug.replaceAll('-', ' ');
+  const tab = (id: string, said: string): JSX.Element => <a href={href(['knowledge', kind, slug, ...(id === '' ? [] : [id])])} aria-current={part === id ? 'page' : undefined}>{said}</a>;
+  return (
+    <>
+      <header class="pagehead">
+        <p class="back"><a class="button small" href={href(['knowledge'], { q: route.query.get('q') ?? undefined })}>All pages</a></p>
+        <h2>{title}</h2>
+        {page.value?.edited && <Tag kind="ice" title="Somebody changed the file; the next night takes it into the ledger">edited</Tag>}
+        {(!missing || part === 'edit') && <nav class="parts" aria-label="Parts of the page">{tab('', 'Read')}{mayWrite && tab('edit', hasDraft(`knowledge/${kind}/${slug}.md`) ? 'Edit (not saved)' : 'Edit')}{tab('history', 'History')}</nav>}
+      </header>
+      {saved && part !== 'edit' && <SavedBar saved={saved} onClose={() => setSaved(undefined)} />}
+      {part === 'history' ? <History kind={kind} slug={slug} changedAt={page.value?.changed_at} route={route} mayWrite={mayWrite} />
+        : part === 'edit' && mayWrite && (page.value || missing)
+          ? <Editing key={`${kind}/${slug}`} kind={kind} slug={slug} title={title} page={page.value} onChanged={page.again} onSaved={(what) => { setSaved(what); page.again(); go(['knowledge', kind, slug]); }} />
+          : page.value ? <Reading page={page.value} ages={config.value?.decay} today={today} />
+          : missing ? <Empty title="There is no such page."><p>It may have been forgotten, or it never was. {mayWrite && <a href={href(['knowledge', kind, slug, 'edit'])}>Write it</a>}</p></Empty>
+          : page.failure ? <ErrorBox failure={page.failure} again={page.again} /> : <Loading what="Fetching the page" />}
+    </>
+  );
+}
+
+function Page({ route }: { route: Route }): JSX.Element {
+  const [kind, slug, part = ''] = route.rest;
+  const pages = useGet('/api/pages', {});
+  const status = useGet('/api/status', {});
+  useLive(['knowledge', 'ledger'], pages.again);
+  const [asking, setAsking] = useState(false);
+  const mayWrite = useStore(session)?.right !== 'read';
+  const today = status.value?.now.slice(0, 10);
+  const open = kind !== undefined && slug !== undefined;
+  const shown = pages.value?.pages.find((page) => page.kind === kind && page.slug === slug);
+  useTitle(open ? `${shown?.title ?? slug} · Knowledge` : 'Knowledge');
+  const sought = route.query.get('q') ?? '';
+  const single = useMemo(() => new Map([['n', () => { if (mayWrite) setAsking(true); }], ['Escape', () => {
+    if (!open || part === 'edit') return;
+    go(['knowledge'], { q: sought });
+    setTimeout(() => document.querySelector<HTMLElement>('.pages [data-row]')?.focus());
+  }]]), [mayWrite, open, part, sought]);
+  useKeys(NO_CHORDS, single);
+  return (
+    <>
+      <div class="viewhead"><h1>Knowledge</h1>{pages.value && <span class="dim">{many(pages.value.pages.length, 'page')}</span>}{mayWrite && <div class="aside"><Button onClick={() => setAsking(true)}>New page</Button></div>}</div>
+      {asking && <New onClose={() => setAsking(false)} />}
+      <Shown of={pages} what="Looking through the pages">
+        {(value) => value.pages.length === 0 && !open
+          ? <Empty title="There are no pages yet."><p>Pages are made of what you remember: say what something is about (<code>icecore remember "…" --entity apollo</code>) and run a night with <code>icecore consolidate</code>, or write the first page yourself.</p></Empty>
+          : (
+            <div class={classes('knowledge', open && 'opened', part === 'edit' && 'wide')}>
+              <div class="index">
+                <Text label="Find a page" bare type="search" placeholder="Find a page" value={sought} onInput={(q) => go(['knowledge', ...route.rest], { q }, true)} />
+                <List pages={value.pages} sought={sought} current={open ? `knowledge/${kind}/${slug}.md` : undefined} today={today} />
+              </div>
+              {open && <div class="shown"><Shell key={`${kind}/${slug}`} kind={kind} slug={slug} part={part} route={route} today={today} mayWrite={mayWrite} /></div>}
+            </div>
+          )}
+      </Shown>
+    </>
+  );
+}
+
+export const knowledge: View = {
+  id: 'knowledge', title: 'Knowledge', key: 'k', Page,
+  icon: 'M12 6.500c-2-1.700-4.500-2-8-2v13.500c3.500 0 6 .3 8 2 2-1.700 4.500-2 8-2V4.500c-3.500 0-6 .3-8 2zM12 6.500V20',
+};

@@ -1,4 +1,239 @@
-// Ledger: not built; it is not in the rail until this is a `View`.
+// Ledger: every statement with its standing, found by filters that stand in the address; one of them opens beside the list.
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
+import type { Reply } from '../../lib/api.ts';
+import { useGet } from '../../lib/api.ts';
+import { ago, day, label, many, number } from '../../lib/format.ts';
+import { useSettled, useTitle } from '../../lib/hooks.ts';
+import { useKeys, useRows } from '../../lib/keys.ts';
+import { useLive } from '../../lib/live.ts';
+import { go, href } from '../../lib/route.ts';
+import type { Route } from '../../lib/route.ts';
+import { session } from '../../lib/session.ts';
+import { useStore } from '../../lib/store.ts';
+import { Button, Choice, Empty, Field, Shown, Tag, Text, classes } from '../../ui/parts.tsx';
 import type { View } from '../view.ts';
+import { Asking, DoneBar } from './acts.tsx';
+import type { Asked, Done } from './acts.tsx';
+import { Event } from './event.tsx';
+import './ledger.css';
+import { Conflicts, Waiting } from './waiting.tsx';
+import { KINDS, PRIORITIES, STATUS_WORDS, Standing, Weight, countMore, kind, read, written } from './words.tsx';
+import type { Entry, Filters, Status } from './words.tsx';
 
-export const ledger: View | undefined = undefined;
+const PAGE = 50;
+const TYPING_MS = 250;
+const NO_CHORDS: ReadonlyMap<string, () => void> = new Map();
+
+type Facets = Reply<'/api/ledger'>['facets'];
+type Change = (part: Partial<Filters>) => void;
+
+/** Several of a few: each is a button that stays pressed. */
+function Several<T extends string>({ title, all, chosen, counts, said, onChange }: { title: string; all: readonly T[]; chosen: readonly T[]; counts: readonly { name: string; count: number }[] | undefined; said: (one: T) => string; onChange: (chosen: T[]) => void }): JSX.Element {
+  const id = useId();
+  return (
+    <div class="several" role="group" aria-labelledby={id}>
+      <span id={id} class="title">{title}</span>
+      {all.map((one) => {
+        const count = counts?.find((other) => other.name === one)?.count;
+        return (
+          <Button key={one} small pressed={chosen.includes(one)} onClick={() => onChange(chosen.includes(one) ? chosen.filter((other) => other !== one) : [...chosen, one])}>
+            {said(one)}{chosen.length === 0 && count !== undefined && <span class="count">{number(count)}</span>}
+          </Button>
+        );
+      })}
+    </div>
+  );
+}
+
+/** A word out of those that are known, or any other. One that `gathers` is empty again once it was taken. */
+function Known({ title, value, options, onChange, gathers = false }: { title: string; value: string; options: readonly string[]; onChange: (value: string) => void; gathers?: boolean }): JSX.Element {
+  const list = useId();
+  const [typed, setTyped] = useState(value);
+  useEffect(() => setTyped(value), [value]);
+  const take = (next: string): void => {
+    if (next.trim() === value) return;
+    onChange(next.trim());
+    if (gathers) setTyped('');
+  };
+  return (
+    <Field label={title}>
+      {(id) => (
+        <>
+          <input id={id} type="search" list={list} value={typed} autocomplete="off" spellcheck={false} placeholder="any"
+            onInput={(event) => { const next = event.currentTarget.value; setTyped(next); if (next === '' || options.includes(next)) take(next); }}
+            onChange={(event) => take(event.currentTarget.value)} />
+          <datalist id={list}>{options.map((one) => <option key={one} value={one} />)}</datalist>
+        </>
+      )}
+    </Field>
+  );
+}
+
+function Finding({ filters, facets, onChange, onClear }: { filters: Filters; facets: Facets | undefined; onChange: Change; onClear: () => void }): JSX.Element {
+  const more = countMore(filters);
+  const [open, setOpen] = useState(false);
+  const [text, setText] = useState(filters.text);
+  const settled = useSettled(text, TYPING_MS);
+  const sent = useRef(filters.text);
+  // What is typed goes into the address, and an address that somebody followed goes into the field.
+  useEffect(() => {
+    if (settled === sent.current) return;
+    sent.current = settled;
+    onChange({ text: settled });
+  }, [settled]);
+  useEffect(() => {
+    if (filters.text === sent.current) return;
+    sent.current = filters.text;
+    setText(filters.text);
+  }, [filters.text]);
+  const panel = useId();
+  return (
+    <form class={classes('finding', open && 'open')} role="search" aria-label="Find in the ledger" onSubmit={(event) => event.preventDefault()}>
+      <div class="always">
+        <Text label="Text" bare type="search" placeholder="Find in the ledger" value={text} onInput={setText} />
+        <Choice label="Status" bare value={filters.status} options={STATUS_WORDS} onChange={(status) => onChange({ status: status as Status })} />
+        <button type="button" class="button unfold" aria-expanded={open} aria-controls={panel} onClick={() => setOpen(!open)}>Filters{more > 0 && <Tag kind="ice">{more}</Tag>}</button>
+      </div>
+      <div class="more" id={panel}>
+        <Several title="Type" all={KINDS} chosen={filters.type} counts={facets?.type} said={label} onChange={(type) => onChange({ type })} />
+        <Several title="Priority" all={PRIORITIES} chosen={filters.priority} counts={facets?.priority} said={(one) => one} onChange={(priority) => onChange({ priority })} />
+        <div class="fields">
+          <Known title="About" value={filters.entity} options={facets?.entity.map((one) => one.name) ?? []} onChange={(entity) => onChange({ entity })} />
+          <Known title="Tag" gathers value="" options={facets?.tag.map((one) => one.name).filter((one) => !filters.tag.includes(one)) ?? []} onChange={(tag) => { if (tag !== '') onChange({ tag: [...filters.tag.filter((one) => one !== tag), tag] }); }} />
+          <Text label="From" type="date" value={filters.since} onInput={(since) => onChange({ since })} />
+          <Text label="To" type="date" value={filters.until} onInput={(until) => onChange({ until })} />
+        </div>
+        {filters.tag.length > 0 && <p class="chosen">{filters.tag.map((tag) => <Button key={tag} small pressed label={`Without the tag ${tag}`} onClick={() => onChange({ tag: filters.tag.filter((one) => one !== tag) })}>{tag} ✕</Button>)}</p>}
+        <label class="check"><input type="checkbox" checked={filters.acts} onChange={(event) => onChange({ acts: event.currentTarget.checked })} /> Also closings, confirmations and retractions</label>
+        {(more > 0 || filters.text !== '' || filters.status !== 'active') && <p><Button small onClick={onClear}>Clear all filters</Button></p>}
+      </div>
+    </form>
+  );
+}
+
+function Row({ entry, filters, today, open, waits }: { entry: Entry; filters: Filters; today: string | undefined; open: boolean; waits: boolean }): JSX.Element {
+  const late = entry.due !== undefined && entry.standing === 'active' && today !== undefined && entry.due.slice(0, 10) < today;
+  return (
+    <li>
+      <a class={classes('row', entry.standing !== 'active' && 'over')} data-row data-event={entry.id} href={href(['ledger', entry.id], written(filters))} aria-current={open ? 'true' : undefined}>
+        <span class="content">{entry.content}</span>
+        <span class="meta">
+          <Weight priority={entry.priority} /><span>{label(kind(entry))}</span><Standing entry={entry} />
+          {waits && <Tag kind="warm">waits</Tag>}
+          {entry.due !== undefined && entry.standing === 'active' && <Tag kind={late ? 'warm' : 'plain'}>due {today === undefined ? day(entry.due) : ago(entry.due, today)}</Tag>}
+          {entry.waiting_on !== undefined && entry.standing === 'active' && <span>waits for {entry.waiting_on}</span>}
+          {entry.entity !== undefined && <span>{entry.entity}</span>}
+          {(entry.tags ?? []).map((tag) => <span key={tag}>#{tag}</span>)}
+          <span class="when">{day(entry.ts)}</span>
+        </span>
+      </a>
+    </li>
+  );
+}
+
+function Pager({ name, page, total, onPage }: { name: string; page: number; total: number; onPage: (page: number) => void }): JSX.Element {
+  const pages = Math.max(Math.ceil(total / PAGE), 1);
+  const first = Math.min((page - 1) * PAGE + 1, total);
+  return (
+    <nav class="pager" aria-label={name}>
+      <p class="dim">{total <= PAGE ? many(total, 'event') : `${number(first)} to ${number(Math.min(page * PAGE, total))} of ${many(total, 'event')}`}</p>
+      {pages > 1 && <><Button small disabled={page <= 1} onClick={() => onPage(page - 1)}>Newer</Button><Button small disabled={page >= pages} onClick={() => onPage(page + 1)}>Older</Button></>}
+    </nav>
+  );
+}
+
+function Tabs({ current, waiting }: { current: string; waiting: number | undefined }): JSX.Element {
+  const tab = (id: string, to: string, children: ComponentChildren): JSX.Element => <a href={to} aria-current={current === id ? 'page' : undefined}>{children}</a>;
+  return (
+    <nav class="parts" aria-label="Parts of the ledger">
+      {tab('list', href(['ledger']), 'Statements')}
+      {tab('waiting', href(['ledger', 'waiting']), <>Waiting{waiting !== undefined && waiting > 0 && <Tag kind="warm">{number(waiting)}</Tag>}</>)}
+      {tab('conflicts', href(['ledger', 'conflicts']), 'Conflicts')}
+    </nav>
+  );
+}
+
+function Page({ route }: { route: Route }): JSX.Element {
+  const [first] = route.rest;
+  const part = first === 'waiting' || first === 'conflicts' ? first : 'list';
+  const id = part === 'list' ? first : undefined;
+  const filters = useMemo(() => read(route.query), [route.query.toString()]);
+  const { page, ...rest } = filters;
+  const list = useGet('/api/ledger', part === 'list' ? { query: { ...rest, offset: (page - 1) * PAGE, limit: PAGE } } : undefined);
+  const quarantine = useGet('/api/quarantine', {});
+  const status = useGet('/api/status', {});
+  useLive(['ledger'], () => { list.again(); quarantine.again(); });
+  const [asked, setAsked] = useState<Asked>();
+  const [done, setDone] = useState<Done>();
+  const rows = useRows<HTMLDivElement>();
+  const today = status.value?.now.slice(0, 10);
+  const mayWrite = useStore(session)?.right !== 'read';
+  const waiting = useMemo(() => new Set(quarantine.value?.quarantined.map((one) => one.id)), [quarantine.value]);
+  useTitle(id ?? { list: 'Ledger', waiting: 'Waiting · Ledger', conflicts: 'Conflicts · Ledger' }[part]);
+
+  const change: Change = (changed) => go(id === undefined ? ['ledger'] : ['ledger', id], written({ ...filters, page: 1, ...changed }), true);
+  const close = (): void => {
+    if (id === undefined) return;
+    go(['ledger'], written(filters));
+    // The list is drawn first where the event stood alone.
+    setTimeout(() => document.querySelector<HTMLElement>(`[data-event="${CSS.escape(id)}"]`)?.focus());
+  };
+  const single = useMemo(() => new Map([['n', () => { if (mayWrite) setAsked({ act: 'remember' }); }], ['Escape', close]]), [id, filters, mayWrite]);
+  useKeys(NO_CHORDS, single);
+  const finished = (what: Done): void => {
+    setAsked(undefined);
+    setDone(what);
+    list.again();
+    quarantine.again();
+  };
+  const entities = list.value?.facets.entity.map((one) => one.name) ?? [];
+  return (
+    <>
+      <div class="viewhead">
+        <h1>Ledger</h1>
+        <Tabs current={part} waiting={quarantine.value?.quarantined.length} />
+        {mayWrite && <div class="aside"><Button kind="main" onClick={() => setAsked({ act: 'remember' })}>Remember something</Button></div>}
+      </div>
+      {done && <DoneBar key={done.by} done={done} onDone={finished} onClose={() => setDone(undefined)} />}
+      {asked && <Asking asked={asked} entities={entities} onDone={finished} onClose={() => setAsked(undefined)} />}
+      {part === 'waiting' && <Waiting of={quarantine} mayWrite={mayWrite} onAsk={setAsked} />}
+      {part === 'conflicts' && <Conflicts mayWrite={mayWrite} onAsk={setAsked} />}
+      {part === 'list' && (
+        <div class={classes('ledger', id !== undefined && 'opened')} ref={rows}>
+          <div class="found">
+            <Finding filters={filters} facets={list.value?.facets} onChange={change} onClear={() => change(read(new URLSearchParams()))} />
+            <div class="list">
+              <Shown of={list} what="Reading the ledger">
+                {(value) => value.total === 0 ? <Nothing mayWrite={mayWrite} filtered={countMore(filters) > 0 || filters.text !== '' || filters.status !== 'active'} onClear={() => change(read(new URLSearchParams()))} /> : (
+                  <>
+                    <Pager name="Pages" page={page} total={value.total} onPage={(next) => change({ page: next })} />
+                    <ul class="rows">{value.events.map((entry) => <Row key={entry.id} entry={entry} filters={filters} today={today} open={entry.id === id} waits={waiting.has(entry.id)} />)}</ul>
+                    {value.total > PAGE && <Pager name="Pages, once more" page={page} total={value.total} onPage={(next) => { change({ page: next }); scrollTo(0, 0); }} />}
+                  </>
+                )}
+              </Shown>
+            </div>
+          </div>
+          {id !== undefined && (
+            <aside class="event section" aria-label="The event">
+              <p class="back"><Button small onClick={close}>Back to the list</Button></p>
+              <Event key={id} id={id} query={written(filters)} today={today} waits={waiting.has(id)} mayWrite={mayWrite} after={done?.by} onAsk={setAsked} />
+            </aside>
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+function Nothing({ mayWrite, filtered, onClear }: { mayWrite: boolean; filtered: boolean; onClear: () => void }): JSX.Element {
+  return filtered
+    ? <Empty title="Nothing in the ledger is like this."><p>Take a filter away, or <button type="button" class="link" onClick={onClear}>clear all filters</button>.</p></Empty>
+    : <Empty title="The ledger is empty."><p>{mayWrite ? 'Write down the first thing with “Remember something”, or on the command line: ' : 'Write down the first thing on the command line: '}<code>icecore remember "Never deploy on Fridays" --priority P0</code>. What your assistants hear comes in at night, with <code>icecore consolidate</code>.</p></Empty>;
+}
+
+export const ledger: View = {
+  id: 'ledger', title: 'Ledger', key: 'l', Page,
+  icon: 'M6 3.500h9.500L19 7v13.500H6zM15 3.500V7.500h4M9 11.500h7M9 14.500h7M9 17.500h4',
+};

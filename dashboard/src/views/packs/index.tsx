@@ -121,7 +121,7 @@ function Line({ text, top }: { text: string; top: number }): JSX.Element | null 
     <li class={classes(item ? 'item' : 'words', open && 'open')}>
       <div class="packline">
         <span class="packwords"><MarkdownLine text={words} /></span>
-        {!none && <button type="button" class="whybutton" data-row aria-expanded={open} aria-label={`Where does this come from: ${words.slice(0, 80)}`} title="Where does this come from?" onClick={() => setOpen(!open)}>why?</button>}
+        {!none && <button type="button" class="whybutton" data-row aria-expanded={open} aria-label={`why? Where this comes from: ${words.slice(0, 80)}`} title="Where does this come from?" onClick={() => setOpen(!open)}>why?</button>}
       </div>
       {open && <div class="because">{at !== undefined && <p>Said on <a href={href(['core', at])}>{dayName(at)}</a>.</p>}<Why of={words} /></div>}
     </li>

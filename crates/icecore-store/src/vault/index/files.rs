@@ -162,11 +162,11 @@ impl Index {
 
     /// Days that have events, and how many.
     pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
-        // What was put into an archive was told on its day all the same.
+        // What was put into an archive was told on its day all the same. The ledger is the shorter of the two, so it goes first.
         let mut query = self.connection.prepare_cached(
             "SELECT told, sum(many) FROM (SELECT told, count(*) AS many FROM event GROUP BY told
              UNION ALL SELECT told, count(*) FROM archive GROUP BY told
-             UNION ALL SELECT archive.told, -count(*) FROM event JOIN archive USING (id) GROUP BY archive.told)
+             UNION ALL SELECT archive.told, -count(*) FROM event CROSS JOIN archive USING (id) GROUP BY archive.told)
              GROUP BY told HAVING sum(many) > 0",
         )?;
         query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()

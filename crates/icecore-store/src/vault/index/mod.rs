@@ -427,6 +427,14 @@ impl Index {
         Ok(known.into_iter().collect())
     }
 
+    /// Where the lines of these events are in the ledger, in its order: offset and length.
+    pub fn lines_of(&self, ids: &[EventId]) -> Outcome<Vec<(u64, usize)>> {
+        let mut query = self
+            .connection
+            .prepare_cached("SELECT line_offset, line_length FROM event WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY seq")?;
+        query.query_map([id_list(ids)], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    }
+
     /// The things that events are about, those in archives included, by name.
     pub fn entities(&self) -> Outcome<Vec<String>> {
         let mut query = self.connection.prepare(

@@ -108,7 +108,7 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         assert_eq!(seen["server"]["name"], "icecore", "{about}");
         assert!(seen["instructions"].as_str().unwrap().contains("`recall`"), "{about}");
     }
-    for offered in ["tools", "resources", "prompts"].iter().filter(|_| asks) {
+    for offered in ["tools", "resources", "prompts", "completions"].iter().filter(|_| asks) {
         assert!(seen["capabilities"][offered].is_object(), "{about}: {seen}");
     }
     let steps = seen["steps"].as_array().unwrap();
@@ -141,6 +141,9 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         { "do": "prompt", "name": "session_start" },
         { "do": "prompt", "name": "session_end" },
         { "do": "many", "name": "recall", "arguments": { "query": "harbour office" }, "times": 10 },
+        { "do": "complete", "template": "icecore://day/{date}", "argument": "date", "value": "2026-02-1" },
+        { "do": "complete", "template": "icecore://pack/{kind}", "argument": "kind", "value": "RE" },
+        { "do": "complete", "prompt": "session_start", "argument": "project", "value": "" },
     ]));
     let steps = seen["steps"].as_array().unwrap();
     assert_eq!(well_told("close", &steps[0])["closed"][0]["id"], promised, "{about}");
@@ -156,6 +159,9 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
     assert_eq!(steps[10]["messages"][1]["content"]["type"], "resource", "{about}");
     assert_eq!(steps[11]["messages"].as_array().unwrap().len(), 1, "{about}");
     assert_eq!(steps[12]["results"].as_array().unwrap().len(), 10, "{about}");
+    assert_eq!(steps[13]["completion"]["values"], json!(["2026-02-12"]), "{about}: {}", steps[13]);
+    assert_eq!(steps[14]["completion"]["values"], json!(["recall"]), "{about}: {}", steps[14]);
+    assert_eq!(steps[15]["completion"]["values"], json!([]), "{about}: {}", steps[15]);
 
     // Mistakes.
     let seen = begin(json!([
@@ -164,6 +170,8 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         { "do": "read", "uri": "icecore://day/1999-01-01" },
         { "do": "prompt", "name": "nothing" },
         call("commitments", json!({})),
+        { "do": "complete", "template": "icecore://year/{year}", "argument": "year", "value": "" },
+        { "do": "complete", "prompt": "session_start", "argument": "nothing", "value": "" },
     ]));
     let steps = seen["steps"].as_array().unwrap();
     assert_eq!(steps[0]["error"]["code"], -32602, "{about}: {seen}");
@@ -174,6 +182,7 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
     assert_eq!(steps[2]["error"]["code"], if version == MODERN { -32602 } else { -32002 }, "{about}: {seen}");
     assert_eq!(steps[3]["error"]["code"], -32602, "{about}: {seen}");
     well_told("commitments", &steps[4]);
+    assert_eq!((&steps[5]["error"]["code"], &steps[6]["error"]["code"]), (&json!(-32602), &json!(-32602)), "{about}: {seen}");
 }
 
 fn over_stdio(package: Package) {
@@ -184,6 +193,10 @@ fn over_stdio(package: Package) {
     let mut client = package.start();
     for (mode, version) in package.modes() {
         whole_walk(&mut client, &connection, mode, version);
+        // Somebody writes a page while the client is connected.
+        let page = vault.path(&format!("knowledge/topics/{}.md", mode.replace('-', "_")));
+        let seen = client.does(&connection, mode, json!([{ "do": "changes", "file": page, "text": "# A page\n" }]));
+        assert!(!seen["steps"][0]["heard"].is_null(), "{package:?} {mode}: {seen}");
     }
     // One that may only look.
     let mut reading = connection;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{LEGACY, MODERN, Piped, message, meta, tools, vault};
-use crate::program::Vault;
+use super::{LEGACY, MODERN, Piped, message, meta, request, tools, vault};
+use crate::program::{NOW, Vault, bare, program, said};
 
 // The version that the client asks for is the version that is spoken, if it is known; else the newest one with a handshake.
 #[test]
@@ -20,7 +20,7 @@ fn the_older_era_begins_with_a_handshake() {
         assert_eq!(result["serverInfo"]["name"], "icecore");
         assert_eq!(result["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
         let offers: BTreeSet<&String> = result["capabilities"].as_object().unwrap().keys().collect();
-        assert_eq!(offers.into_iter().collect::<Vec<_>>(), ["prompts", "resources", "tools"]);
+        assert_eq!(offers.into_iter().collect::<Vec<_>>(), ["completions", "prompts", "resources", "tools"]);
         piped.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
         assert_eq!(piped.gets("ping", json!({})), json!({}));
         let listed = piped.gets("tools/list", json!({}));
@@ -513,14 +513,150 @@ fn many_calls_at_once_are_all_answered_and_nothing_is_lost() {
     assert_eq!(kept.len(), 50);
 }
 
-// What another process writes is found by one that was started before.
+// What another process writes is found by one that was started before, however often that one has looked and found nothing new.
 #[test]
 fn what_others_write_is_found() {
     let vault = vault();
+    let mut server = Piped::modern(&vault, &[]);
+    let found = |server: &mut Piped, word: &str| {
+        // What stands beside it in the same conversation may be a hit as well.
+        let hits = |server: &mut Piped| {
+            let told = server.told("recall", json!({ "query": word }));
+            told["hits"].as_array().unwrap().iter().filter(|hit| hit["text"].as_str().is_some_and(|text| text.contains(word))).count()
+        };
+        // Whoever looks again and again is not told anything else.
+        let first = hits(server);
+        assert_eq!([hits(server), hits(server)], [first, first], "{word}");
+        first
+    };
+    let words = ["lighthouse", "zeppelin", "marzipan", "quicksand", "periwinkle"];
+    for word in words {
+        assert_eq!(found(&mut server, word), 0, "{word}");
+    }
+    vault.remember(&["The lighthouse keeper is called Otto"]);
+    assert_eq!(found(&mut server, "lighthouse"), 1);
+    // A line that is appended to a file, a new file, a new page, all by hand.
+    let append = |name: &str, line: &str| {
+        use std::io::Write as _;
+        std::fs::create_dir_all(vault.path(name).parent().unwrap()).unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(vault.path(name)).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    };
+    append("memory/messages/2026-02-12.jsonl", &message("2026-02-12T11:00:00+01:00", "m9", "user", "The zeppelin lands at noon"));
+    assert_eq!(found(&mut server, "zeppelin"), 1);
+    append("memory/messages/2026-02-11.jsonl", &message("2026-02-11T11:00:00+01:00", "n1", "user", "We ordered marzipan"));
+    assert_eq!(found(&mut server, "marzipan"), 1);
+    append("knowledge/entities/beach.md", "# Beach\n\nThere is quicksand at the beach.\n");
+    assert_eq!(found(&mut server, "quicksand"), 1);
+    append("memory/2026-02-10.md", "# 2026-02-10\n\nA periwinkle was found.\n");
+    assert_eq!(found(&mut server, "periwinkle"), 1);
+    // What another process takes away is gone.
+    std::fs::remove_file(vault.path("memory/messages/2026-02-11.jsonl")).unwrap();
+    assert_eq!(found(&mut server, "marzipan"), 0);
+    // Another process makes the index anew.
+    vault.ok(&["reindex"]);
+    assert_eq!(words.map(|word| found(&mut server, word)), [1, 1, 0, 1, 1]);
+    server.ends();
+}
+
+// RELIABILITY C.1 row 4: a folder that somebody cloned does not choose what is remembered, nor where.
+#[test]
+fn a_vault_in_the_folder_of_the_client_is_not_used() {
+    let (theirs, own) = (vault(), Vault::new());
+    own.remember(&["The harbour office is mine alone"]);
+    let home = own.root.parent().unwrap();
+    std::fs::rename(&own.root, home.join("icecore")).unwrap();
+    let mut command = bare(program());
+    command.args(["--now", NOW, "mcp"]).env("XDG_DATA_HOME", home).env("HOME", home).current_dir(&theirs.root);
+    let mut piped = Piped::greeted(command);
+    let told = piped.told("recall", json!({ "query": "harbour office" })).to_string();
+    assert!(told.contains("mine alone") && !told.contains("Anna"), "{told}");
+    piped.told("remember", json!({ "text": "The lamp is in the cellar" }));
+    assert!(!theirs.read("memory/ledger.jsonl").contains("cellar"));
+    piped.ends();
+    // Where there is none of their own, that is said, and the stranger's is not taken instead.
+    let nobody = tempfile::TempDir::new().unwrap();
+    let mut command = bare(program());
+    command.arg("mcp").env("XDG_DATA_HOME", nobody.path()).env("HOME", nobody.path()).current_dir(&theirs.root);
+    let said = said(command.output().unwrap());
+    assert!(said.code == Some(3) && said.err.contains("there is no vault yet") && said.err.contains("icecore init"), "{said:?}");
+}
+
+// Whoever listens is told when there is something else to read, and listening keeps nobody from ending.
+#[test]
+fn changes_are_told_in_both_eras() {
+    let vault = vault();
+    let page = |name: &str| {
+        std::fs::create_dir_all(vault.path("knowledge/topics")).unwrap();
+        vault.write(&format!("knowledge/topics/{name}.md"), "# A page\n");
+    };
+    // The newest era: on request.
     let mut piped = Piped::modern(&vault, &[]);
-    assert!(piped.told("recall", json!({ "query": "zeppelin" }))["hits"].as_array().unwrap().is_empty());
-    vault.remember(&["The zeppelin lands on monday"]);
-    assert_eq!(piped.told("recall", json!({ "query": "zeppelin" }))["hits"].as_array().unwrap().len(), 1);
+    let offered = piped.gets("server/discover", json!({}));
+    assert_eq!(offered["capabilities"]["resources"], json!({ "listChanged": true }), "{offered}");
+    assert_eq!((&offered["capabilities"]["tools"], &offered["capabilities"]["prompts"]), (&json!({}), &json!({})), "{offered}");
+    piped.gets("resources/list", json!({}));
+    let wanted = json!({ "notifications": { "toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["icecore://pack/recall"] } });
+    piped.say(request(77, "subscriptions/listen", wanted, true).to_string());
+    let heard = piped.hear();
+    assert_eq!(heard["method"], "notifications/subscriptions/acknowledged", "{heard}");
+    assert_eq!(heard["params"]["notifications"], json!({ "resourcesListChanged": true }), "{heard}");
+    page("one");
+    let heard = piped.hear();
+    assert_eq!(heard["method"], "notifications/resources/list_changed", "{heard}");
+    assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 77, "{heard}");
+    assert!(piped.ends() < Duration::from_secs(4), "who listens does not hold it up");
+    // The ones before: by itself, once somebody has said hello.
+    let mut piped = Piped::legacy(&vault, &[]);
+    let listed = piped.gets("resources/list", json!({}))["resources"].as_array().unwrap().len();
+    assert_eq!(piped.fails("subscriptions/listen", json!({ "notifications": {} })), -32601);
+    page("two");
+    let heard = piped.hear();
+    assert_eq!((&heard["method"], &heard["id"]), (&json!("notifications/resources/list_changed"), &Value::Null), "{heard}");
+    assert_eq!(piped.gets("resources/list", json!({}))["resources"].as_array().unwrap().len(), listed + 1);
+    assert!(piped.ends() < Duration::from_secs(4));
+}
+
+#[test]
+fn what_is_begun_is_completed() {
+    let vault = vault();
+    for n in 0..120 {
+        std::fs::create_dir_all(vault.path("knowledge/topics")).unwrap();
+        vault.write(&format!("knowledge/topics/boat {n}.md"), "# A page\n");
+    }
+    vault.remember(&["We use tabs here", "--scope", "project:apollo"]);
+    vault.remember(&["We use spaces here", "--scope", "project:zeus"]);
+    let mut piped = Piped::modern(&vault, &[]);
+    let mut completed = |reference: Value, name: &str, value: &str| {
+        piped.gets("completion/complete", json!({ "ref": reference, "argument": { "name": name, "value": value } }))["completion"].clone()
+    };
+    let template = |uri: &str| json!({ "type": "ref/resource", "uri": uri });
+    let prompt = json!({ "type": "ref/prompt", "name": "session_start" });
+    for (reference, name, value, expected) in [
+        (template("icecore://pack/{kind}"), "kind", "", json!(["recall", "session-start"])),
+        (template("icecore://pack/{kind}"), "kind", "Sess", json!(["session-start"])),
+        (template("icecore://day/{date}"), "date", "2026-02-1", json!(["2026-02-12"])),
+        (template("icecore://day/{date}"), "date", "1999", json!([])),
+        (template("icecore://page/{+path}"), "path", "boat 117", json!(["topics/boat 117.md"])),
+        (prompt.clone(), "project", "", json!(["apollo", "zeus"])),
+        (prompt.clone(), "project", "Z", json!(["zeus"])),
+        (prompt.clone(), "project", &"x".repeat(100_000), json!([])),
+    ] {
+        let got = completed(reference, name, value);
+        assert_eq!((&got["values"], &got["hasMore"]), (&expected, &json!(false)), "{name} {:.20}: {got}", value);
+    }
+    let many = completed(template("icecore://page/{+path}"), "path", "topics");
+    assert_eq!((many["values"].as_array().unwrap().len(), &many["total"], &many["hasMore"]), (100, &json!(120), &json!(true)));
+    for (reference, name) in [
+        (template("icecore://year/{year}"), "year"),
+        (template("icecore://day/{date}"), "week"),
+        (json!({ "type": "ref/prompt", "name": "nothing" }), "project"),
+        (prompt, "nothing"),
+        (json!({ "type": "ref/other" }), "x"),
+    ] {
+        let code = piped.fails("completion/complete", json!({ "ref": reference, "argument": { "name": name, "value": "" } }));
+        assert_eq!(code, -32602, "{name}");
+    }
 }
 
 // Our own text, and keys, are not written down again.

@@ -1,0 +1,90 @@
+// The ledger's words: how types, priorities and standings are said, and the filters as they stand in the address.
+import type { JSX } from 'preact';
+import type { Schema } from '../../lib/api.ts';
+import type { Query } from '../../lib/route.ts';
+import { Tag } from '../../ui/parts.tsx';
+
+export type Entry = Schema['Entry'];
+export type Kind = Entry['type'];
+export type Priority = Entry['priority'];
+
+export const KINDS: readonly Kind[] = ['fact', 'decision', 'preference', 'commitment', 'constraint', 'procedure', 'relationship'];
+export const PRIORITIES: readonly Priority[] = ['P0', 'P1', 'P2', 'P3'];
+export const LASTS: Record<Priority, string> = { P0: 'for good', P1: 'until something replaces it', P2: 'for 90 days', P3: 'for 30 days' };
+
+const STATUSES = ['active', 'superseded', 'closed', 'retracted', 'quarantined', 'any'] as const;
+export type Status = (typeof STATUSES)[number];
+export const STATUS_WORDS: readonly (readonly [Status, string])[] = [
+  ['active', 'In force'], ['superseded', 'Superseded'], ['closed', 'Closed'], ['retracted', 'Retracted'], ['quarantined', 'Waiting for a word'], ['any', 'All'],
+];
+
+/** What of the ledger is wanted. */
+export interface Filters {
+  text: string;
+  status: Status;
+  type: Kind[];
+  priority: Priority[];
+  entity: string;
+  tag: string[];
+  since: string;
+  until: string;
+  acts: boolean;
+  /** The page, from 1. */
+  page: number;
+}
+
+function among<T extends string>(all: readonly T[], found: readonly string[]): T[] {
+  return all.filter((one) => found.includes(one));
+}
+
+/** The filters of an address; what makes no sense there is left out. */
+export function read(query: URLSearchParams): Filters {
+  const page = Number(query.get('page') ?? 1);
+  return {
+    text: query.get('text') ?? '',
+    status: among(STATUSES, [query.get('status') ?? ''])[0] ?? 'active',
+    type: among(KINDS, query.getAll('type')),
+    priority: among(PRIORITIES, query.getAll('priority')),
+    entity: query.get('entity') ?? '',
+    tag: query.getAll('tag'),
+    since: query.get('since') ?? '',
+    until: query.get('until') ?? '',
+    acts: query.get('acts') === 'true',
+    page: Number.isInteger(page) && page > 0 ? page : 1,
+  };
+}
+
+/** The filters for an address; what is usual is left out. */
+export function written(filters: Filters): Query {
+  return { ...filters, status: filters.status === 'active' ? '' : filters.status, page: filters.page === 1 ? '' : filters.page };
+}
+
+/** How many filters are set beside text and status, which always show. */
+export function countMore(filters: Filters): number {
+  return filters.type.length + filters.priority.length + filters.tag.length + [filters.entity, filters.since, filters.until].filter((one) => one !== '').length + (filters.acts ? 1 : 0);
+}
+
+const ACTS: Record<string, string> = { close: 'closing', confirm: 'confirmation', retract: 'retraction', promote: 'promotion' };
+
+/** What an event is, in a word. */
+export function kind(entry: Entry): string {
+  return entry.act === undefined || entry.act === 'assert' ? entry.type : ACTS[entry.act] ?? entry.act;
+}
+
+/** Whether it states something, rather than acting upon something that was stated. */
+export function states(entry: Entry): boolean {
+  return entry.act === undefined || entry.act === 'assert';
+}
+
+export function Weight({ priority }: { priority: Priority }): JSX.Element {
+  return <Tag kind={priority === 'P0' ? 'strong' : priority === 'P1' ? 'ice' : 'plain'} title={`Kept ${LASTS[priority]}`}>{priority}</Tag>;
+}
+
+export function Standing({ entry }: { entry: Entry }): JSX.Element | null {
+  return entry.standing === 'active' ? null : <Tag>{entry.standing}</Tag>;
+}
+
+/** The events that an event replaces. */
+export function replaced(entry: Entry): readonly string[] {
+  return entry.supersedes === undefined ? [] : typeof entry.supersedes === 'string' ? [entry.supersedes] : entry.supersedes;
+}

@@ -1,0 +1,53 @@
+// What views work out for themselves: filters of an address, marks of a page, edges of a chain.
+import { strict as assert } from 'node:assert';
+import { test } from 'node:test';
+import { edges } from '../src/views/ledger/edges.ts';
+import type { Told } from '../src/views/ledger/edges.ts';
+import { countMore, read as filters, written } from '../src/views/ledger/words.tsx';
+import { freshness, read as marks, slug } from '../src/views/knowledge/marks.ts';
+
+test('filters come out of an address as they went in, without what makes no sense', () => {
+  const usual = filters(new URLSearchParams());
+  assert.equal(usual.status, 'active');
+  assert.equal(usual.page, 1);
+  assert.equal(countMore(usual), 0);
+  assert.deepEqual(Object.entries(written(usual)).filter(([, value]) => value !== '' && value !== false && !(Array.isArray(value) && value.length === 0)), []);
+  const set = filters(new URLSearchParams('type=fact&type=nonsense&type=decision&priority=P9&tag=a&tag=b&status=all&page=-3&since=2026-02-01&acts=true'));
+  assert.deepEqual(set.type, ['fact', 'decision']);
+  assert.deepEqual(set.priority, []);
+  assert.equal(set.status, 'active');
+  assert.equal(set.page, 1);
+  assert.equal(countMore(set), 6);
+  assert.deepEqual(filters(new URLSearchParams('page=3&status=any')).page, 3);
+});
+
+test('marks are taken out of lines that have a place for them, and no line moves', () => {
+  const page = '# Shop\n\n## Summary\nIt is blue. [EVT-20260202-001] [EVT-20260203-002]\n\n## Key Facts\n- Never on Fridays [source: live] [verified: 2026-02-02] [EVT-20260202-001]\n- A person wrote this\n\ntwo lines [EVT-20260101-001]\nof one paragraph\n';
+  const { text, marks: found } = marks(page);
+  assert.equal(text.split('\n').length, page.split('\n').length);
+  assert.equal(text.split('\n')[6], '- Never on Fridays');
+  assert.deepEqual(found.get(7), { events: ['EVT-20260202-001'], source: 'live', verified: '2026-02-02' });
+  assert.deepEqual(found.get(4)?.events, ['EVT-20260202-001', 'EVT-20260203-002']);
+  assert.equal(text.split('\n')[9], 'two lines [EVT-20260101-001]');
+  assert.deepEqual([...found.keys()], [4, 7]);
+});
+
+test('facts and decisions age, others do not', () => {
+  const ages = { stale_days: 30, dropped_days: 60 };
+  const one = { type: 'fact', priority: 'P2', verified: '2026-01-01T09:00:00+01:00', standing: 'active' } as const;
+  assert.deepEqual(['2026-01-30', '2026-01-31', '2026-03-02', '2026-03-03'].map((today) => freshness(one, today, ages)), ['fresh', 'stale', 'stale', 'dropped']);
+  for (const lasting of [{ ...one, priority: 'P0' as const }, { ...one, type: 'preference' as const }, { ...one, tags: ['identity'] }]) assert.equal(freshness(lasting, '2027-01-01', ages), 'fresh');
+});
+
+test('a title becomes the name of a file', () => {
+  assert.deepEqual(['Überseering Büro', '  A & B: 3 ', '…'].map(slug), ['uberseering-buro', 'a-b-3', '']);
+});
+
+test('edges that archived events tell of themselves are drawn once', () => {
+  const told = {
+    id: 'EVT-1', left_out: 0,
+    nodes: [{ id: 'EVT-1' }, { id: 'EVT-2', act: 'close', related: ['EVT-1', 'EVT-9'] }, { id: 'EVT-3', act: 'confirm', related: ['EVT-1'] }],
+    edges: [{ from: 'EVT-3', to: 'EVT-1', kind: 'confirms' }],
+  } as unknown as Told;
+  assert.deepEqual(edges(told), [{ from: 'EVT-3', to: 'EVT-1', kind: 'confirms' }, { from: 'EVT-2', to: 'EVT-1', kind: 'closes' }]);
+});

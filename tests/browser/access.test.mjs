@@ -1,0 +1,134 @@
+// For those who do not see, or have no mouse: axe finds nothing serious in any view in either theme, and the keyboard reaches everything.
+
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { axe, chat, rail, sample, settled, to, visit } from './house.mjs';
+
+let server, deep;
+before(async () => {
+  const home = await sample();
+  server = await home.serve();
+  await chat(home, server);
+  const event = (await home.json('commitments')).commitments?.[0]?.id ?? [...(await home.ledger()).keys()].at(-1);
+  // Places within the views, where there is more to hear than in their lists.
+  deep = ['#/core/2026-04', '#/core/2026-05-08', `#/ledger/${event}`, '#/knowledge/entities/client-x', '#/conversations/apple-crates', '#/search?q=shop&explain=true', '#/nowhere'];
+});
+
+for (const theme of ['light', 'dark']) {
+  test(`axe finds nothing serious, ${theme}`, async (t) => {
+    const { page, wrongs, url } = await visit(server, { theme });
+    await page.goto(url);
+    await settled(page);
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
+    await page.evaluate(axe);
+    const [views, serious] = [await rail(page), []];
+    const shown = new Set(views.map((view) => view.address.split('/')[1]));
+    for (const address of [...views.map((view) => view.address), ...deep.filter((one) => shown.has(one.split('/')[1].split('?')[0]) || one === '#/nowhere')]) {
+      await to(page, address);
+      const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
+      const told = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.slice(0, 3).map((node) => `${node.target.join(' ')} ${node.any[0]?.message ?? node.failureSummary}`).join(' | ')}`);
+      const [bad, mild] = [told.filter((one) => /^(serious|critical)/.test(one)), told.filter((one) => !/^(serious|critical)/.test(one))];
+      if (mild.length > 0) t.diagnostic(`${address}: ${mild.join('\n')}`);
+      serious.push(...bad.map((one) => `${address}: ${one}`));
+    }
+    assert.deepEqual(serious, []);
+    wrongs.none();
+  });
+}
+
+test('the login can be heard', async () => {
+  const { page, wrongs, url } = await visit(server, { login: false });
+  wrongs.expected = ['401'];
+  await page.goto(url);
+  await page.getByLabel("The server's token").waitFor();
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document));
+  assert.deepEqual(violations.filter((one) => ['serious', 'critical'].includes(one.impact)).map((one) => one.id), []);
+});
+
+test('keys reach every view, the search and the help', async () => {
+  const { page, wrongs, url } = await visit(server);
+  await page.goto(url);
+  await settled(page);
+  const views = await rail(page);
+  for (const view of [...views].reverse()) {
+    // Whoever writes in a field of the last view leaves it first.
+    await page.evaluate(() => document.activeElement?.blur());
+    await page.keyboard.press('g');
+    await page.keyboard.press(view.key);
+    await page.waitForFunction((title) => document.querySelector('.rail [aria-current=page]')?.textContent === title, view.title);
+    await settled(page);
+  }
+  await page.evaluate(() => document.activeElement?.blur());
+  await page.keyboard.press('/');
+  await page.waitForFunction(() => document.activeElement?.id === 'search-words');
+  // Letters are text while somebody writes.
+  await page.keyboard.type('g?t/');
+  assert.equal(await page.inputValue('#search-words'), 'g?t/');
+  assert.equal(await page.locator('dialog[open]').count(), 0);
+  await page.evaluate(() => document.activeElement?.blur());
+
+  const was = await page.evaluate(() => document.documentElement.dataset.theme);
+  await page.keyboard.press('t');
+  assert.notEqual(await page.evaluate(() => document.documentElement.dataset.theme), was);
+
+  await page.keyboard.press('?');
+  const dialog = page.getByRole('dialog', { name: 'Keys' });
+  await dialog.waitFor();
+  const told = await dialog.innerText();
+  for (const view of views) assert.ok(told.includes(view.title), `${view.title} is not in the list of keys`);
+  assert.ok(await page.evaluate(() => document.querySelector('dialog[open]').contains(document.activeElement)), 'the focus is in the dialog');
+  // A dialog has the keyboard to itself.
+  const before = page.url();
+  await page.keyboard.press('g');
+  await page.keyboard.press(views[1].key);
+  assert.equal(page.url(), before);
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'hidden' });
+  wrongs.none();
+});
+
+test('the tab key goes from the top down and shows where it is', async () => {
+  const { page, wrongs, url } = await visit(server);
+  await page.goto(url);
+  await settled(page);
+  for (const view of await rail(page)) {
+    await to(page, view.address);
+    await page.evaluate(() => { document.activeElement?.blur(); window.getSelection()?.removeAllRanges(); scrollTo(0, 0); });
+    await page.evaluate(() => { document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex'); });
+    const stops = [];
+    for (let at = 0; at < 40; at += 1) {
+      await page.keyboard.press('Tab');
+      const stop = await page.evaluate(() => {
+        const on = document.activeElement;
+        if (!on || on === document.body) return undefined;
+        const style = getComputedStyle(on);
+        const within = on.closest('.rail') ? 'rail' : on.closest('main') ? 'main' : 'other';
+        const { x, y, width, height } = on.getBoundingClientRect();
+        // Within a date, the browser itself marks the part that is written in.
+        const ring = on.type === 'date' || (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== 'none';
+        const name = (on.getAttribute('aria-label') ?? on.labels?.[0]?.textContent ?? on.textContent ?? on.title ?? '').trim().slice(0, 60) || on.getAttribute('aria-labelledby') || '';
+        return { within, ring, seen: width > 0 && height > 0 && y + height > 0 && y < innerHeight && x + width > 0 && x < innerWidth, name, what: `${on.tagName}.${on.className}#${on.id}` };
+      });
+      // After the last one it begins anew.
+      if (!stop || (stops.length > 0 && stop.within === 'other' && stop.what === stops[0].what)) break;
+      stops.push(stop);
+    }
+    assert.ok(stops.length > 2, `${view.title}: ${stops.length} stops`);
+    for (const stop of stops) {
+      assert.ok(stop.ring, `${view.title}: the focus is not to be seen on ${stop.what} "${stop.name}"`);
+      assert.ok(stop.seen, `${view.title}: ${stop.what} "${stop.name}" has the focus out of sight`);
+      assert.ok(stop.name !== '', `${view.title}: ${stop.what} has no name`);
+    }
+    // The skip link, then the rail, then what is shown, without going back.
+    const order = stops.map((stop) => stop.within);
+    assert.equal(order[0], 'other', `${view.title}: ${stops[0].what}`);
+    assert.ok(order.lastIndexOf('rail') < order.indexOf('main') || !order.includes('main'), `${view.title}: ${order.join(' ')}`);
+  }
+  // The first stop leads past the rail.
+  await page.evaluate(() => { document.body.tabIndex = -1; document.body.focus(); });
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement?.id), 'main');
+  wrongs.none();
+});
