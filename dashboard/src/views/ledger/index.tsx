@@ -38,7 +38,7 @@ function Several<T extends string>({ title, all, chosen, counts, said, onChange 
         const count = counts?.find((other) => other.name === one)?.count;
         return (
           <Button key={one} small pressed={chosen.includes(one)} onClick={() => onChange(chosen.includes(one) ? chosen.filter((other) => other !== one) : [...chosen, one])}>
-            {said(one)}{chosen.length === 0 && count !== undefined && <span class="count">{number(count)}</span>}
+            {said(one)}{count !== undefined && <span class="count">{number(count)}</span>}
           </Button>
         );
       })}
