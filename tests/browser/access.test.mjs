@@ -9,9 +9,9 @@ before(async () => {
   const home = await sample();
   server = await home.serve();
   await chat(home, server);
-  const event = (await home.json('commitments')).commitments?.[0]?.id ?? [...(await home.ledger()).keys()].at(-1);
+  const event = (await home.json('commitments')).commitments[0].id;
   // Places within the views, where there is more to hear than in their lists.
-  deep = ['#/core/2026-04', '#/core/2026-05-08', `#/ledger/${event}`, '#/knowledge/entities/client-x', '#/conversations/apple-crates', '#/search?q=shop&explain=true', '#/nowhere'];
+  deep = ['#/core/2026-04', '#/core/2026-05-08', `#/ledger/${event}`, '#/knowledge/entities/client-x', '#/knowledge/entities/client-x/edit', '#/knowledge/entities/client-x/history', '#/conversations/apple-crates', '#/conversations/apple-crates/turns?open=1', '#/conversations/apple-crates/artifacts', '#/ledger/conflicts', '#/packs/recall?as=compare', '#/runs/log', '#/search?q=shop&explain=true', '#/nowhere'];
 });
 
 for (const theme of ['light', 'dark']) {
@@ -22,8 +22,7 @@ for (const theme of ['light', 'dark']) {
     assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
     await page.evaluate(axe);
     const [views, serious] = [await rail(page), []];
-    const shown = new Set(views.map((view) => view.address.split('/')[1]));
-    for (const address of [...views.map((view) => view.address), ...deep.filter((one) => shown.has(one.split('/')[1].split('?')[0]) || one === '#/nowhere')]) {
+    for (const address of [...views.map((view) => view.address), ...deep]) {
       await to(page, address);
       const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
       const told = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.slice(0, 3).map((node) => `${node.target.join(' ')} ${node.any[0]?.message ?? node.failureSummary}`).join(' | ')}`);

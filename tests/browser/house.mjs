@@ -256,7 +256,7 @@ export async function browser() {
 export async function visit(server, { width = 1280, height = 800, theme = 'light', login = true, border = true, init } = {}) {
   const { opened } = await browser();
   const context = await opened.newContext({ viewport: { width, height }, colorScheme: theme, locale: 'en-GB', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
-  context.setDefaultTimeout(PATIENCE);
+  context.setDefaultTimeout(PATIENCE / 2);
   // Called within a test, this ends with it.
   after(() => context.close().catch(() => {}));
   const wrongs = new Wrongs();

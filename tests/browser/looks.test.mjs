@@ -88,7 +88,7 @@ function misplaced() {
     scrollTo(0, before);
   }
   // Words that are cut off without a sign of it, and controls that lie over each other.
-  const controls = [...document.querySelectorAll('main :is(button, input, select, textarea, a.button)')].filter((one) => one.getClientRects().length > 0 && getComputedStyle(one).visibility !== 'hidden' && one.type !== 'checkbox');
+  const controls = [...document.querySelectorAll('main :is(button, input, select, textarea, a.button)')].filter((one) => one.checkVisibility({ visibilityProperty: true, contentVisibilityAuto: true }) && one.type !== 'checkbox');
   for (const [at, one] of controls.entries()) {
     const box = one.getBoundingClientRect();
     if (box.right > innerWidth + 1 && !one.closest('.tablebox, pre, [role=tablist], .scrolls')) found.push(`${one.tagName} "${one.textContent.slice(0, 30)}" sticks out to ${box.right}`);

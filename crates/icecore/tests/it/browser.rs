@@ -20,6 +20,8 @@ fn suite(name: &str, least: usize) {
             there.display()
         );
     }
+    let out = house().join("target/browser");
+    std::fs::create_dir_all(&out).unwrap();
     let file = house().join(format!("tests/browser/{name}.test.mjs"));
     let mut command = bare("node");
     command
@@ -27,7 +29,7 @@ fn suite(name: &str, least: usize) {
         .arg(&file)
         .env("ICECORE_PROGRAM", program())
         .env("ICECORE_BROWSER_NPM", &npm)
-        .env("ICECORE_BROWSER_OUT", house().join("target/browser"))
+        .env("ICECORE_BROWSER_OUT", &out)
         .env("HOME", std::env::temp_dir())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -37,6 +39,8 @@ fn suite(name: &str, least: usize) {
         }
     }
     let seen = said(command.output().unwrap());
+    // With its figures, for whoever wants to read them.
+    std::fs::write(out.join(format!("{name}.txt")), &seen.out).unwrap();
     assert_eq!(seen.code, Some(0), "{name}:\n{}\n{}", seen.out, seen.err);
     // `# pass 12`, at the end of what it says.
     let count = |what: &str| -> usize {
