@@ -257,21 +257,24 @@ impl Finder<'_> {
         }
         // A word or two that stand nowhere and mean nothing near were looked up in vain.
         let is_near = |packed: &Packed| vector.as_ref().is_some_and(|vector| vector::dot(vector, packed) >= FAR);
-        if sought.is_empty() && question.asked.len() <= 2 && !vectors.values().any(is_near) {
+        if sought.is_empty() && question.is_bare && question.asked.len() <= 2 && !vectors.values().any(is_near) {
             return Ok(Answer { hits: Vec::new(), question, unknown, by_meaning: vector.is_some() });
         }
         let weights = if vector.is_some() { BY_MEANING } else { BY_WORDS };
         let mut ranked = pool.ranked(corpus, &weights);
         score::liken(&mut ranked, &vectors);
         let ranked = score::spread(ranked, corpus, &weights, !question.for_fact);
+        let has_phrases = |text: &str| {
+            let said = question::sameness(text);
+            question.phrases.iter().all(|phrase| said.contains(phrase.as_str()))
+        };
         let mut hits: Vec<(Candidate, Hit)> = Vec::new();
         for chunk in ranked.chunks(looking.limit + SPARE) {
             let numbers: Vec<u32> = chunk.iter().map(|(_, candidate)| candidate.passage).collect();
             let placed = memory.store.passages(&numbers).await?;
             for ((score, candidate), placed) in chunk.iter().zip(placed) {
                 let Some(placed) = placed else { continue };
-                let said = question::sameness(&placed.passage.text);
-                if question.phrases.iter().all(|phrase| said.contains(phrase.as_str())) {
+                if !question.is_exact || has_phrases(&placed.passage.text) {
                     hits.push((
                         *candidate,
                         Hit {
@@ -287,9 +290,13 @@ impl Finder<'_> {
                     ));
                 }
             }
-            if hits.len() >= looking.limit || question.phrases.is_empty() {
+            if hits.len() >= looking.limit || question.phrases.is_empty() || !question.is_exact {
                 break;
             }
+        }
+        if !question.is_exact && !question.phrases.is_empty() {
+            // What has the title in it stands first.
+            hits.sort_by_key(|(_, hit)| !has_phrases(&hit.placed.passage.text));
         }
         if question.for_newest {
             hits = self.newest_first(hits, &vectors);

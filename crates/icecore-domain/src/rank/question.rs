@@ -125,6 +125,8 @@ const PAST: &[&str] = &[
     "waren",
     "zuerst",
 ];
+/// Words that look like the past and tell how things are.
+const LASTING: &[&str] = &["based", "called", "located", "married", "named", "need", "supposed"];
 /// Words that name a time only together with others.
 const NO_TIME_ALONE: &[&str] =
     &["may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week", "month", "year", "spring", "fall"];
@@ -193,8 +195,12 @@ pub struct Asked {
 pub struct Question {
     /// The words that are looked for.
     pub asked: Vec<Asked>,
-    /// What must stand there word for word, in lower case.
+    /// What stands in quotes, in lower case.
     pub phrases: Vec<String>,
+    /// Whether that must stand there word for word. In a question it may as well be the title of something.
+    pub is_exact: bool,
+    /// Whether it is nothing but words to be looked up.
+    pub is_bare: bool,
     /// The voices it names.
     pub voices: Vec<u16>,
     /// The times it names.
@@ -235,6 +241,8 @@ impl Question {
             vec![true; lower.len()],
         ];
         let chosen = telling.into_iter().find(|chosen| chosen.contains(&true)).unwrap_or_default();
+        question.is_exact = !text.trim_end().ends_with('?');
+        question.is_bare = question.is_exact && chosen.iter().all(|chosen| *chosen);
         let mut asked: BTreeMap<Vec<String>, Asked> = BTreeMap::new();
         for (word, _) in all.iter().zip(chosen).filter(|(_, chosen)| *chosen) {
             for terms in meant(word, language, reader) {
@@ -270,7 +278,7 @@ impl Question {
             && (lower.iter().take(6).any(|word| PRESENT.contains(word))
                 || all.first().is_some_and(|first| first.lower.ends_with("'s"))
                 || lower.first().is_some_and(|first| ["how", "what", "where", "which", "who", "whom", "whose"].contains(first)))
-            && !lower.iter().any(|word| PAST.contains(word) || word.len() > 4 && word.ends_with("ed"))
+            && !lower.iter().any(|word| PAST.contains(word) || word.len() > 4 && word.ends_with("ed") && !LASTING.contains(word))
             && question.times.is_empty();
         question.for_newest =
             asks_state || lower.iter().any(|word| NEWEST.contains(word)) || says(&["right", "now"]) || says(&["these", "days"]);
@@ -469,7 +477,10 @@ mod tests {
         assert!(read("Can you remind me which hotel you recommended?").of_assistant);
         assert!(!read("Okay, let's go on with the plan. I finished the first part and it was fine. What is next?").for_fact);
         assert!(read("Where do I currently live?").for_newest);
+        assert!(read("What is the guest network called?").for_newest);
         assert!(!read("Where did I live?").for_newest);
+        assert!(read("zyzzyva").is_bare && !read("zyzzyva?").is_bare && !read("where is the zyzzyva").is_bare);
+        assert!(read("the \"Four Seasons\"").is_exact && !read("Do I like \"The Four Seasons\"?").is_exact);
         assert_eq!(read("where does it say \"Exact Words, here\" and \"more").phrases, ["exact words here"]);
     }
 
