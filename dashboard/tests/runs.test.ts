@@ -1,8 +1,8 @@
-// Parts of views that can be proven without a browser.
+// Parts of runs and health that can be proven without a browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { commands } from '../src/views/health/commands.ts';
-import { DAY_SECS, around, clock, joined, smooth, spread } from '../src/views/runs/days.ts';
+import { DAY_SECS, around, byMonth, clock, joined, smooth, spread } from '../src/views/runs/days.ts';
 import { cutAt, invented } from '../src/views/runs/invented.ts';
 
 test('days on which nothing ran are gaps, and long gaps break a line', () => {
@@ -25,6 +25,14 @@ test('a lone day stands in the middle of a week', () => {
 test('days together weigh by what they had', () => {
   assert.deepEqual(smooth([100, 10], [10, 10]), [5.5, 5.5]);
   assert.deepEqual(smooth([0], [0]), [null]);
+});
+
+test('years are told by month, also those in which nothing ran', () => {
+  const ones = [1, 2, 4];
+  const months = byMonth({ day: ['2025-12-30', '2025-12-31', '2026-02-01'], ratio: [null, null, null], bytes_in: [10, 30, 8], bytes_out: [10, 10, 2], millis: ones, tokens_in: ones, tokens_out: ones, asked: ones });
+  assert.deepEqual(months.day, ['2025-12-01', '2026-01-01', '2026-02-01']);
+  assert.deepEqual(months.ratio, [2, null, 4]);
+  assert.deepEqual(months.asked, [3, 0, 4]);
 });
 
 test('an axis of time does not round', () => {

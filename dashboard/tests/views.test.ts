@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { edges } from '../src/views/ledger/edges.ts';
 import type { Told } from '../src/views/ledger/edges.ts';
 import { countMore, read as filters, written } from '../src/views/ledger/words.tsx';
-import { freshness, read as marks, slug } from '../src/views/knowledge/marks.ts';
+import { read as marks, slug } from '../src/views/knowledge/marks.ts';
 
 test('filters come out of an address as they went in, without what makes no sense', () => {
   const usual = filters(new URLSearchParams());
@@ -30,13 +30,6 @@ test('marks are taken out of lines that have a place for them, and no line moves
   assert.deepEqual(found.get(4)?.events, ['EVT-20260202-001', 'EVT-20260203-002']);
   assert.equal(text.split('\n')[9], 'two lines [EVT-20260101-001]');
   assert.deepEqual([...found.keys()], [4, 7]);
-});
-
-test('facts and decisions age, others do not', () => {
-  const ages = { stale_days: 30, dropped_days: 60 };
-  const one = { type: 'fact', priority: 'P2', verified: '2026-01-01T09:00:00+01:00', standing: 'active' } as const;
-  assert.deepEqual(['2026-01-30', '2026-01-31', '2026-03-02', '2026-03-03'].map((today) => freshness(one, today, ages)), ['fresh', 'stale', 'stale', 'dropped']);
-  for (const lasting of [{ ...one, priority: 'P0' as const }, { ...one, type: 'preference' as const }, { ...one, tags: ['identity'] }]) assert.equal(freshness(lasting, '2027-01-01', ages), 'fresh');
 });
 
 test('a title becomes the name of a file', () => {

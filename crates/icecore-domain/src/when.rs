@@ -10,6 +10,7 @@
 //!   begins in; `last winter` is the latest that is over.
 //! - `last 7 days` and `past two weeks` end today and count it; `last week` is the week before this one.
 //! - `two weeks ago` is that whole week, `three months ago` that whole month.
+//! - A few of them are three, a couple are two.
 //! - `this week last year` is the week that holds the day a year ago.
 
 use std::fmt;
@@ -207,8 +208,8 @@ fn common_word(word: &str) -> &str {
         "frühling" | "frühjahr" => "spring",
         "sommer" => "summer",
         "a" | "an" | "one" => "1",
-        "two" | "zwei" => "2",
-        "three" | "drei" => "3",
+        "two" | "couple" | "zwei" => "2",
+        "three" | "few" | "drei" => "3",
         "four" => "4",
         "five" => "5",
         "six" => "6",

@@ -9,7 +9,7 @@ use icecore_domain::ledger::{Entry, Ledger, Standing};
 use icecore_domain::rank::corpus::{Corpus, Row};
 use icecore_domain::rank::passage::{Passage, PassageKind};
 use icecore_domain::rank::question::{self, Question};
-use icecore_domain::rank::score::{self, BY_MEANING, BY_WORDS, Candidate, Side, Sought};
+use icecore_domain::rank::score::{self, BY_MEANING, BY_WORDS, Candidate, Side, Sought, Times};
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::update::{self, Told};
 use icecore_domain::rank::vector::{self, Packed, Signs};
@@ -21,12 +21,10 @@ use jiff::Timestamp;
 use crate::embed::Embed;
 use crate::{Memory, Result};
 
-/// So many of the nearest by signs are compared in full.
-const NEAR: usize = 400;
-/// So many of the nearest are candidates whatever their words.
-const NEAREST: usize = 50;
-/// So many of the best by their words are compared in full.
-const COMPARED: usize = 200;
+/// So many of the nearest by signs are candidates whatever their words.
+const NEAREST: usize = 100;
+/// So many of the best are compared in full.
+const COMPARED: usize = 300;
 /// So many of the best candidates are embedded on demand.
 const ON_DEMAND: usize = 100;
 /// So many more than asked for are looked at, as some may fall away.
@@ -206,15 +204,17 @@ impl Finder<'_> {
         // What was not yet said cannot be found by somebody who asks as of then.
         let as_of = memory.horizon().map(|horizon| horizon.as_second().saturating_add(1));
         let before = looking.before.map(Timestamp::as_second);
-        let when = looking.when.map(|days| {
+        let seconds = |days: Days| {
             let end = days.last.tomorrow().unwrap_or(days.last);
-            (memory.zone.start_of(days.first).as_second(), memory.zone.start_of(end).as_second())
-        });
+            memory.zone.start_of(days.first).as_second()..memory.zone.start_of(end).as_second()
+        };
+        let when = looking.when.map(seconds);
+        let times = Times { now: now.at().as_second(), named: question.times.iter().copied().map(seconds).collect() };
         let admits = |_: u32, row: &Row| {
             row.kind.is_some_and(|kind| looking.kinds.is_empty() || looking.kinds.contains(&kind))
                 && as_of.is_none_or(|as_of| row.at < as_of)
                 && before.is_none_or(|before| row.at != i64::MIN && row.at < before)
-                && when.is_none_or(|(first, end)| first <= row.at && row.at < end)
+                && when.as_ref().is_none_or(|when| when.contains(&row.at))
                 && groups.as_ref().is_none_or(|groups| groups.contains(&row.group))
         };
         let (sought, unknown) = self.sought(&question).await?;
@@ -224,57 +224,57 @@ impl Finder<'_> {
             }
             _ => None,
         };
-        let mut nearness: HashMap<u32, f32> = HashMap::new();
         let mut near = Vec::new();
         if let Some(vector) = &vector {
-            near = score::nearest(&self.signs, &vector.signs(), corpus, &admits, NEAR);
-            nearness.extend(self.compared(vector, &near).await?);
-            near.sort_by(|a, b| {
-                let of = |number: &u32| nearness.get(number).copied().unwrap_or(0.0);
-                of(b).total_cmp(&of(a))
-            });
-            near.truncate(NEAREST);
+            let distances = icecore_kernels::differing(self.signs.iter().map(|signs| signs.0), &vector.signs().0);
+            near = score::nearest(&distances, corpus, &admits, NEAREST);
         }
-        let mut pool = score::candidates(corpus, &question, &sought, &admits, now.at().as_second(), &near);
+        let mut pool = score::candidates(corpus, &question, &sought, &admits, &times, &near);
+        let mut vectors: HashMap<u32, Packed> = HashMap::new();
         if let Some(vector) = &vector {
-            let best: Vec<u32> = pool.clone().ranked(corpus, &BY_WORDS).into_iter().map(|(_, candidate)| candidate.passage).collect();
-            let (first, others) = best.split_at(best.len().min(COMPARED));
-            let unknown: Vec<u32> = first.iter().copied().filter(|number| !nearness.contains_key(number)).collect();
-            nearness.extend(self.compared(vector, &unknown).await?);
-            let mut made = HashMap::new();
             if let (true, Some(embed)) = (looking.rerank, self.embed) {
-                let missing: Vec<u32> = best.iter().copied().take(ON_DEMAND).filter(|number| !nearness.contains_key(number)).collect();
-                for (number, packed) in memory.embed_these(embed, &missing).await? {
-                    nearness.insert(number, vector::dot(vector, &packed));
-                    made.insert(number, packed.signs());
-                }
+                let best = pool.clone().ranked(corpus, &BY_WORDS);
+                let best: Vec<u32> = best.into_iter().take(ON_DEMAND).map(|(_, candidate)| candidate.passage).collect();
+                vectors = memory.embed_these(embed, &best).await?;
             }
+            // First by their signs, which are at hand; that is enough to say which are worth a closer look.
+            let made: HashMap<u32, Signs> = vectors.iter().map(|(&number, packed)| (number, packed.signs())).collect();
             let signs =
                 |number: u32| made.get(&number).or_else(|| self.signs.get(number as usize)).copied().filter(|signs| !signs.is_none());
-            // What is unlikely to be an answer is judged by its signs: they are at hand.
             let asked = vector.signs();
-            for &number in others {
-                if let Some(signs) = signs(number) {
-                    nearness.entry(number).or_insert_with(|| signs.nearness(&asked));
-                }
-            }
-            let groups = score::group_nearness(&best, corpus, vector, &signs);
+            let all: Vec<u32> = pool.candidates.iter().map(|candidate| candidate.passage).collect();
+            let mut nearness: HashMap<u32, f32> =
+                all.iter().filter_map(|&number| Some((number, signs(number)?.nearness(&asked)))).collect();
+            let groups = score::group_nearness(&all, corpus, vector, &signs);
+            pool.compare(corpus, &nearness, &groups);
+            let best = pool.clone().ranked(corpus, &BY_MEANING);
+            let best: Vec<u32> = best.into_iter().take(COMPARED).map(|(_, candidate)| candidate.passage).collect();
+            let unread: Vec<u32> = best.into_iter().filter(|number| !vectors.contains_key(number)).collect();
+            let read = memory.store.vectors(&unread).await?;
+            vectors.extend(unread.into_iter().zip(read).filter_map(|(number, packed)| Some((number, packed?))));
+            nearness.extend(vectors.iter().map(|(&number, packed)| (number, vector::dot(vector, packed))));
             pool.compare(corpus, &nearness, &groups);
         }
         // A word or two that stand nowhere and mean nothing near were looked up in vain.
-        if sought.is_empty() && question.asked.len() <= 2 && nearness.values().all(|near| *near < FAR) {
+        let is_near = |packed: &Packed| vector.as_ref().is_some_and(|vector| vector::dot(vector, packed) >= FAR);
+        if sought.is_empty() && question.is_bare && question.asked.len() <= 2 && !vectors.values().any(is_near) {
             return Ok(Answer { hits: Vec::new(), question, unknown, by_meaning: vector.is_some() });
         }
         let weights = if vector.is_some() { BY_MEANING } else { BY_WORDS };
-        let ranked = score::spread(pool.ranked(corpus, &weights), corpus);
+        let mut ranked = pool.ranked(corpus, &weights);
+        score::liken(&mut ranked, &vectors);
+        let ranked = score::spread(ranked, corpus, &weights, !question.for_fact);
+        let has_phrases = |text: &str| {
+            let said = question::sameness(text);
+            question.phrases.iter().all(|phrase| said.contains(phrase.as_str()))
+        };
         let mut hits: Vec<(Candidate, Hit)> = Vec::new();
         for chunk in ranked.chunks(looking.limit + SPARE) {
             let numbers: Vec<u32> = chunk.iter().map(|(_, candidate)| candidate.passage).collect();
             let placed = memory.store.passages(&numbers).await?;
             for ((score, candidate), placed) in chunk.iter().zip(placed) {
                 let Some(placed) = placed else { continue };
-                let said = question::sameness(&placed.passage.text);
-                if question.phrases.iter().all(|phrase| said.contains(phrase.as_str())) {
+                if !question.is_exact || has_phrases(&placed.passage.text) {
                     hits.push((
                         *candidate,
                         Hit {
@@ -290,12 +290,16 @@ impl Finder<'_> {
                     ));
                 }
             }
-            if hits.len() >= looking.limit || question.phrases.is_empty() {
+            if hits.len() >= looking.limit || question.phrases.is_empty() || !question.is_exact {
                 break;
             }
         }
+        if !question.is_exact && !question.phrases.is_empty() {
+            // What has the title in it stands first.
+            hits.sort_by_key(|(_, hit)| !has_phrases(&hit.placed.passage.text));
+        }
         if question.for_newest {
-            hits = self.newest_first(hits, vector.is_some()).await?;
+            hits = self.newest_first(hits, &vectors);
         }
         let mut hits = folded(self.settled(hits).await?);
         hits.truncate(looking.limit);
@@ -337,20 +341,11 @@ impl Finder<'_> {
         Ok((sought, unknown))
     }
 
-    async fn compared(&self, to: &Packed, numbers: &[u32]) -> Result<Vec<(u32, f32)>> {
-        let vectors = self.memory.store.vectors(numbers).await?;
-        Ok(numbers.iter().zip(vectors).filter_map(|(&number, packed)| Some((number, vector::dot(to, &packed?)))).collect())
-    }
-
     /// What was said later above what it changed.
-    async fn newest_first(&self, hits: Vec<(Candidate, Hit)>, by_meaning: bool) -> Result<Vec<(Candidate, Hit)>> {
-        let numbers: Vec<u32> = hits.iter().take(update::AMONG).map(|(candidate, _)| candidate.passage).collect();
-        let mut vectors = if by_meaning { self.memory.store.vectors(&numbers).await? } else { Vec::new() };
-        vectors.resize(hits.len(), None);
+    fn newest_first(&self, hits: Vec<(Candidate, Hit)>, vectors: &HashMap<u32, Packed>) -> Vec<(Candidate, Hit)> {
         let told: Vec<Told<'_>> = hits
             .iter()
-            .zip(vectors)
-            .map(|((candidate, hit), vector)| {
+            .map(|(candidate, hit)| {
                 let row = self.corpus.row(candidate.passage);
                 let text = hit.placed.passage.text.as_str();
                 Told {
@@ -360,13 +355,13 @@ impl Finder<'_> {
                     asks: row.asks,
                     matched: candidate.matched,
                     text,
-                    vector,
+                    vector: vectors.get(&candidate.passage).copied(),
                 }
             })
             .collect();
         let order = update::order(&told);
         let mut hits: Vec<Option<(Candidate, Hit)>> = hits.into_iter().map(Some).collect();
-        Ok(order.into_iter().filter_map(|at| hits[at].take()).collect())
+        order.into_iter().filter_map(|at| hits[at].take()).collect()
     }
 
     /// Events as the ledger has them: none that was taken back, and what replaces another above it.

@@ -343,7 +343,10 @@ impl Memory {
     pub async fn graph(&self, id: EventId, most: usize) -> Result<Graph> {
         let ledger = self.around(id).await?;
         let root = ledger.get(id).ok_or(Refusal::Unknown(id))?;
-        let related = self.anywhere(&root.event.related).await?;
+        let mut related = self.anywhere(&root.event.related).await?;
+        // Those that name it in their turn: nobody but they knows of it.
+        let all = self.store.events(&EventQuery::everything()).await?.entries;
+        related.extend(all.into_iter().filter(|entry| entry.event.is_statement() && entry.event.related.contains(&id)));
         let mut edges: BTreeSet<Edge> = ledger.entries().iter().chain(&related).flat_map(|entry| edges_of(&entry.event)).collect();
         let mut far: Vec<EventId> = vec![id];
         // The nearest first, so that what is left out is what is farthest.

@@ -2,99 +2,20 @@
 //!
 //! It is a crate of its own so that it can be compiled with all its optimisations while everything around it is not.
 //!
-//! Rows lie one after the other; a matrix of weights has one row for each output, as it lies in the file, so nothing
-//! is turned around when a model is opened. The shapes are those of one model, checked when it is opened; nothing that
+//! A matrix of weights has one row for each output, as it lies in the file, so nothing is turned around when a model is
+//! opened. What goes through them stands upright, a column for each token: then many tokens meet one weight at once, and
+//! nothing has to be added up across a vector. The shapes are those of one model, checked when it is opened; nothing that
 //! comes from outside reaches an index here, and a shape that does not fit is a mistake in our own code, and panics.
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// How many bytes of weights are gone through with all rows before the next ones are: they stay in the second cache.
+/// How many bytes of the matrix on the left are gone through with all columns before the next ones are: they stay in the
+/// second cache.
 const BLOCK_BYTES: usize = 160 << 10;
-/// How much of a row is multiplied at once, so that four rows and three of weights fit the first cache.
-const PART: usize = 768;
-
-/// `out = x · weightsᵀ + bias`, where `x` has rows of 384 numbers and `out` rows of as many as `bias` has, which must be a
-/// multiple of three.
-pub fn dense_384(x: &[f32], weights: &[f32], bias: &[f32], out: &mut [f32]) {
-    dense::<384>(x, weights, bias, out);
-}
-
-/// The same for rows of 1536 numbers.
-pub fn dense_1536(x: &[f32], weights: &[f32], bias: &[f32], out: &mut [f32]) {
-    dense::<1536>(x, weights, bias, out);
-}
-
-fn dense<const DEPTH: usize>(x: &[f32], weights: &[f32], bias: &[f32], out: &mut [f32]) {
-    struct Work<'a, const DEPTH: usize> {
-        x: &'a [[f32; DEPTH]],
-        weights: &'a [[f32; DEPTH]],
-        bias: &'a [f32],
-        out: &'a mut [f32],
-    }
-    impl<const DEPTH: usize> WithSimd for Work<'_, DEPTH> {
-        type Output = ();
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) {
-            let Self { x, weights, bias, out } = self;
-            let width = bias.len();
-            for row in out.chunks_exact_mut(width) {
-                row.copy_from_slice(bias);
-            }
-            for from in (0..DEPTH).step_by(PART) {
-                let block = (BLOCK_BYTES / (4 * PART.min(DEPTH))).next_multiple_of(3);
-                for (at, weights) in weights.chunks(block).enumerate() {
-                    let mut outs = out.chunks_exact_mut(4 * width);
-                    for (x, out) in x.as_chunks::<4>().0.iter().zip(outs.by_ref()) {
-                        rows::<S, 4, DEPTH>(simd, x, weights, from, out, width, at * block);
-                    }
-                    let out = outs.into_remainder();
-                    match x.as_chunks::<4>().1 {
-                        [a] => rows(simd, &[*a], weights, from, out, width, at * block),
-                        [a, b] => rows(simd, &[*a, *b], weights, from, out, width, at * block),
-                        [a, b, c] => rows(simd, &[*a, *b, *c], weights, from, out, width, at * block),
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-    Arch::new().dispatch(Work { x: x.as_chunks::<DEPTH>().0, weights: weights.as_chunks::<DEPTH>().0, bias, out });
-}
-
-/// `R` rows with a block of weights, three of its rows at a time: so many sums as there are registers.
-#[inline(always)]
-fn rows<S: Simd, const R: usize, const DEPTH: usize>(
-    simd: S,
-    x: &[[f32; DEPTH]; R],
-    weights: &[[f32; DEPTH]],
-    from: usize,
-    out: &mut [f32],
-    width: usize,
-    first: usize,
-) {
-    // The lengths are known when this is compiled, so that all rows are reached from one address.
-    let (from, steps) = (from / S::F32_LANES, PART.min(DEPTH) / S::F32_LANES);
-    let x: [&[S::f32s]; R] = std::array::from_fn(|r| &S::as_simd_f32s(&x[r]).0[from..from + steps]);
-    for (triple, weights) in weights.as_chunks::<3>().0.iter().enumerate() {
-        let w: [&[S::f32s]; 3] = std::array::from_fn(|c| &S::as_simd_f32s(&weights[c]).0[from..from + steps]);
-        let mut sums = [[simd.splat_f32s(0.0); 3]; R];
-        for step in 0..steps {
-            let w = [w[0][step], w[1][step], w[2][step]];
-            for r in 0..R {
-                let x = x[r][step];
-                for c in 0..3 {
-                    sums[r][c] = simd.mul_add_e_f32s(x, w[c], sums[r][c]);
-                }
-            }
-        }
-        for r in 0..R {
-            for c in 0..3 {
-                out[r * width + first + 3 * triple + c] += simd.reduce_sum_f32s(sums[r][c]);
-            }
-        }
-    }
-}
+/// So many rows are computed at once: with two vectors of columns, as many sums as the fewest registers have room for.
+const ROWS: usize = 6;
+/// The widest vector of any processor, in numbers.
+pub const LANES: usize = 16;
 
 /// A matrix inside a longer slice.
 #[derive(Clone, Copy)]
@@ -111,6 +32,8 @@ pub struct Product<'a> {
     pub a: Window<'a>,
     /// The one on the right.
     pub b: Window<'a>,
+    /// What is added to every number of a row, for each row; nothing if it is empty.
+    pub bias: &'a [f32],
     /// Where the product goes.
     pub out: &'a mut [f32],
     /// From one row of it to the next.
@@ -124,58 +47,77 @@ pub struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Computes it.
-    pub fn compute(self) {
-        Arch::new().dispatch(self);
+    /// Computes it; `room` is room for numbers on the way, used again each time.
+    pub fn compute(self, room: &mut Vec<f32>) {
+        Arch::new().dispatch(Work { product: self, room });
     }
 }
 
-impl WithSimd for Product<'_> {
+struct Work<'a, 'r> {
+    product: Product<'a>,
+    room: &'r mut Vec<f32>,
+}
+
+impl WithSimd for Work<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { a, b, out, out_stride, rows, depth, width } = self;
+        let Self { product: Product { a, b, bias, out, out_stride, rows, depth, width }, room } = self;
         let two = 2 * S::F32_LANES;
-        let mut column = 0;
-        while column < width {
-            let wide = column + two <= width;
-            for row in (0..rows).step_by(4) {
-                let a = Window { numbers: &a.numbers[row * a.stride..], ..a };
-                let out = &mut out[row * out_stride..];
-                match (wide, rows - row) {
-                    (true, 1) => tile::<S, 1, 2>(simd, a, b, out, out_stride, depth, column),
-                    (true, 2) => tile::<S, 2, 2>(simd, a, b, out, out_stride, depth, column),
-                    (true, 3) => tile::<S, 3, 2>(simd, a, b, out, out_stride, depth, column),
-                    (true, _) => tile::<S, 4, 2>(simd, a, b, out, out_stride, depth, column),
-                    (false, 1) => tile::<S, 1, 1>(simd, a, b, out, out_stride, depth, column),
-                    (false, 2) => tile::<S, 2, 1>(simd, a, b, out, out_stride, depth, column),
-                    (false, 3) => tile::<S, 3, 1>(simd, a, b, out, out_stride, depth, column),
-                    (false, _) => tile::<S, 4, 1>(simd, a, b, out, out_stride, depth, column),
+        // Two vectors of columns stand together, one row after the other: so they are read in the order they lie in.
+        room.clear();
+        for column in (0..width).step_by(two) {
+            let wide = two.min(width - column);
+            for row in b.numbers.chunks(b.stride).take(depth) {
+                room.extend_from_slice(&row[column..column + wide]);
+            }
+        }
+        let block = (BLOCK_BYTES / (4 * depth.max(1))).next_multiple_of(ROWS);
+        for first in (0..rows).step_by(block) {
+            let last = rows.min(first + block);
+            for (column, panel) in (0..width).step_by(two).zip(room.chunks(two * depth)) {
+                let panel = S::as_simd_f32s(panel).0;
+                for row in (first..last).step_by(ROWS) {
+                    let a = Window { numbers: &a.numbers[row * a.stride..], ..a };
+                    let bias = bias.get(row..).unwrap_or_default();
+                    let out = &mut out[row * out_stride + column..];
+                    match (column + two <= width, last - row) {
+                        (true, 1) => tile::<S, 1, 2>(simd, a, panel, bias, out, out_stride, depth),
+                        (true, 2) => tile::<S, 2, 2>(simd, a, panel, bias, out, out_stride, depth),
+                        (true, 3) => tile::<S, 3, 2>(simd, a, panel, bias, out, out_stride, depth),
+                        (true, 4) => tile::<S, 4, 2>(simd, a, panel, bias, out, out_stride, depth),
+                        (true, 5) => tile::<S, 5, 2>(simd, a, panel, bias, out, out_stride, depth),
+                        (true, _) => tile::<S, ROWS, 2>(simd, a, panel, bias, out, out_stride, depth),
+                        (false, 1) => tile::<S, 1, 1>(simd, a, panel, bias, out, out_stride, depth),
+                        (false, 2) => tile::<S, 2, 1>(simd, a, panel, bias, out, out_stride, depth),
+                        (false, 3) => tile::<S, 3, 1>(simd, a, panel, bias, out, out_stride, depth),
+                        (false, 4) => tile::<S, 4, 1>(simd, a, panel, bias, out, out_stride, depth),
+                        (false, 5) => tile::<S, 5, 1>(simd, a, panel, bias, out, out_stride, depth),
+                        (false, _) => tile::<S, ROWS, 1>(simd, a, panel, bias, out, out_stride, depth),
+                    }
                 }
             }
-            column += if wide { two } else { S::F32_LANES };
         }
     }
 }
 
-/// The widest vector of any processor, in numbers.
-pub const LANES: usize = 16;
-
+/// `R` rows with `C` vectors of columns.
 #[inline(always)]
 fn tile<S: Simd, const R: usize, const C: usize>(
     simd: S,
     a: Window,
-    b: Window,
+    panel: &[S::f32s],
+    bias: &[f32],
     out: &mut [f32],
     out_stride: usize,
     depth: usize,
-    column: usize,
 ) {
     let a: [&[f32]; R] = std::array::from_fn(|r| &a.numbers[r * a.stride..][..depth]);
-    let mut sums = [[simd.splat_f32s(0.0); C]; R];
+    let panel = &panel.as_chunks::<C>().0[..depth];
+    let mut sums: [[S::f32s; C]; R] = std::array::from_fn(|r| [simd.splat_f32s(bias.get(r).copied().unwrap_or(0.0)); C]);
     for step in 0..depth {
-        let b = S::as_simd_f32s(&b.numbers[step * b.stride + column..][..C * S::F32_LANES]).0;
+        let b = panel[step];
         for r in 0..R {
             let a = simd.splat_f32s(a[r][step]);
             for c in 0..C {
@@ -184,34 +126,28 @@ fn tile<S: Simd, const R: usize, const C: usize>(
         }
     }
     for r in 0..R {
-        S::as_mut_simd_f32s(&mut out[r * out_stride + column..][..C * S::F32_LANES]).0.copy_from_slice(&sums[r]);
+        S::as_mut_simd_f32s(&mut out[r * out_stride..][..C * S::F32_LANES]).0.copy_from_slice(&sums[r]);
     }
 }
 
-/// Makes each row of `stride` numbers a distribution over its first `width` numbers, after multiplying with `scale`.
-pub fn softmax(rows: &mut [f32], stride: usize, width: usize, scale: f32) {
+/// Makes each column a distribution, after multiplying with `scale`; rows have `stride` numbers.
+pub fn softmax(rows: &mut [f32], stride: usize, scale: f32) {
+    let (mut tops, mut sums) = (vec![f32::NEG_INFINITY; stride], vec![0.0; stride]);
     Arch::new().dispatch(
         #[inline(always)]
         || {
+            for row in rows.chunks_exact(stride) {
+                tops.iter_mut().zip(row).for_each(|(top, &x)| *top = if x > *top { x } else { *top });
+            }
             for row in rows.chunks_exact_mut(stride) {
-                let (row, rest) = row.split_at_mut(width);
-                rest.fill(0.0);
-                let top = row.iter().fold(f32::NEG_INFINITY, |top, &x| if x > top { x } else { top });
-                for x in row.iter_mut() {
+                for ((x, top), sum) in row.iter_mut().zip(&tops).zip(&mut sums) {
                     *x = exp((*x - top) * scale);
+                    *sum += *x;
                 }
-                let mut sums = [0.0; 8];
-                let mut parts = row.chunks_exact(8);
-                for part in parts.by_ref() {
-                    for (sum, x) in sums.iter_mut().zip(part) {
-                        *sum += x;
-                    }
-                }
-                let sum = sums.iter().sum::<f32>() + parts.remainder().iter().sum::<f32>();
-                let share = 1.0 / sum;
-                for x in row.iter_mut() {
-                    *x *= share;
-                }
+            }
+            sums.iter_mut().for_each(|sum| *sum = 1.0 / *sum);
+            for row in rows.chunks_exact_mut(stride) {
+                row.iter_mut().zip(&sums).for_each(|(x, share)| *x *= share);
             }
         },
     );
@@ -229,45 +165,54 @@ pub fn gelu(xs: &mut [f32]) {
     );
 }
 
-/// Adds `more` to `x` and brings each row to mean 0 and variance 1, then to the learned scale and shift.
+/// Adds `more` to `x` and brings each column to mean 0 and variance 1, then to the learned scale and shift of each row. There
+/// are as many rows as scales.
 pub fn add_and_norm(x: &mut [f32], more: Option<&[f32]>, scale: &[f32], shift: &[f32]) {
-    struct Norm<'a> {
-        x: &'a mut [f32],
-        more: Option<&'a [f32]>,
-        scale: &'a [f32],
-        shift: &'a [f32],
-    }
-    impl WithSimd for Norm<'_> {
-        type Output = ();
-
+    let stride = x.len() / scale.len();
+    let share = 1.0 / scale.len() as f32;
+    let (mut means, mut spreads) = (vec![0.0; stride], vec![0.0; stride]);
+    Arch::new().dispatch(
         #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) {
-            let Self { x, more, scale, shift } = self;
-            let width = scale.len();
-            let (scale, shift) = (S::as_simd_f32s(scale).0, S::as_simd_f32s(shift).0);
-            for (at, row) in x.chunks_exact_mut(width).enumerate() {
-                let row = S::as_mut_simd_f32s(row).0;
-                if let Some(more) = more.and_then(|more| more.get(at * width..(at + 1) * width)) {
-                    for (x, more) in row.iter_mut().zip(S::as_simd_f32s(more).0) {
-                        *x = simd.add_f32s(*x, *more);
-                    }
-                }
-                let share = 1.0 / width as f32;
-                let sum = row.iter().fold(simd.splat_f32s(0.0), |sum, x| simd.add_f32s(sum, *x));
-                let mean = simd.splat_f32s(simd.reduce_sum_f32s(sum) * share);
-                let mut squares = simd.splat_f32s(0.0);
-                for x in row.iter_mut() {
-                    *x = simd.sub_f32s(*x, mean);
-                    squares = simd.mul_add_e_f32s(*x, *x, squares);
-                }
-                let spread = simd.splat_f32s(1.0 / (simd.reduce_sum_f32s(squares) * share + 1e-12).sqrt());
-                for ((x, scale), shift) in row.iter_mut().zip(scale).zip(shift) {
-                    *x = simd.mul_add_e_f32s(simd.mul_f32s(*x, spread), *scale, *shift);
+        || {
+            if let Some(more) = more {
+                x.iter_mut().zip(more).for_each(|(x, more)| *x += more);
+            }
+            for row in x.chunks_exact(stride) {
+                means.iter_mut().zip(row).for_each(|(mean, x)| *mean += x);
+            }
+            means.iter_mut().for_each(|mean| *mean *= share);
+            for row in x.chunks_exact_mut(stride) {
+                for ((x, mean), spread) in row.iter_mut().zip(&means).zip(&mut spreads) {
+                    *x -= mean;
+                    *spread += *x * *x;
                 }
             }
-        }
-    }
-    Arch::new().dispatch(Norm { x, more, scale, shift });
+            spreads.iter_mut().for_each(|spread| *spread = 1.0 / (*spread * share + 1e-12).sqrt());
+            for ((row, scale), shift) in x.chunks_exact_mut(stride).zip(scale).zip(shift) {
+                row.iter_mut().zip(&spreads).for_each(|(x, spread)| *x = *x * spread * scale + shift);
+            }
+        },
+    );
+}
+
+/// In how many bits each of these rows differs from `to`; [`u32::MAX`] for a row of nothing but zeros.
+pub fn differing<const N: usize>(rows: impl Iterator<Item = [u64; N]>, to: &[u64; N]) -> Vec<u32> {
+    let mut found = Vec::with_capacity(rows.size_hint().0);
+    // Processors of the last ten years count bits at once, but not every one there is.
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for row in rows {
+                let (mut bits, mut any) = (0, 0);
+                for (a, b) in row.iter().zip(to) {
+                    bits += (a ^ b).count_ones();
+                    any |= a;
+                }
+                found.push(if any == 0 { u32::MAX } else { bits });
+            }
+        },
+    );
+    found
 }
 
 /// e to the `x`, for `x` up to 0, within a few parts in ten million. Everything in it is done in vectors.
@@ -330,6 +275,12 @@ mod tests {
         assert!((erf(1e30) - 1.0).abs() <= 1e-6 && (erf(-1e30) + 1.0).abs() <= 1e-6);
     }
 
+    #[test]
+    fn bits_that_differ_are_counted() {
+        let rows = [[0b1011, u64::MAX], [0, 0], [1, 0], [0b1000, u64::MAX >> 1]];
+        assert_eq!(differing(rows.into_iter(), &[0b1010, u64::MAX]), [1, u32::MAX, 67, 2]);
+    }
+
     fn numbers(count: usize) -> impl Strategy<Value = Vec<f32>> {
         prop::collection::vec(-1.0_f32..1.0, count)
     }
@@ -339,60 +290,51 @@ mod tests {
 
         #[test]
         fn products_are_those_of_the_school(
-            (rows, a, b) in (1_usize..10).prop_flat_map(|rows| (Just(rows), numbers(rows * 1536), numbers(48 * 1536))),
-            bias in numbers(48),
+            (rows, a) in (1_usize..20).prop_flat_map(|rows| (Just(rows), numbers(rows * 1536))),
+            b in numbers(48 * 1536),
+            bias in numbers(20),
         ) {
-            for depth in [16, 32, 384, 1536] {
-                let school = |r: usize, c: usize, at: fn(usize, usize, usize) -> usize| -> f64 {
-                    (0..depth).map(|k| f64::from(a[r * depth + k]) * f64::from(b[at(c, k, depth)])).sum()
-                };
+            let mut room = Vec::new();
+            for (depth, width, bias) in [(1, 16, &bias[..0]), (32, 48, &bias[..]), (384, 32, &bias[..]), (1536, 48, &bias[..0])] {
                 let mut out = vec![7.0; rows * 48];
-                match depth {
-                    16 => dense::<16>(&a[..rows * depth], &b[..48 * depth], &bias, &mut out),
-                    32 => dense::<32>(&a[..rows * depth], &b[..48 * depth], &bias, &mut out),
-                    384 => dense::<384>(&a[..rows * depth], &b[..48 * depth], &bias, &mut out),
-                    _ => dense::<1536>(&a[..rows * depth], &b[..48 * depth], &bias, &mut out),
-                }
-                let mut straight = vec![7.0; rows * 48];
-                let windows = (Window { numbers: &a, stride: depth }, Window { numbers: &b, stride: 48 });
-                Product { a: windows.0, b: windows.1, out: &mut straight, out_stride: 48, rows, depth, width: 48 }.compute();
+                let windows = (Window { numbers: &a, stride: 1536 }, Window { numbers: &b, stride: 48 });
+                Product { a: windows.0, b: windows.1, bias, out: &mut out, out_stride: 48, rows, depth, width }.compute(&mut room);
                 for r in 0..rows {
                     for c in 0..48 {
-                        let right = school(r, c, |c, k, depth| c * depth + k) + f64::from(bias[c]);
-                        prop_assert!((f64::from(out[r * 48 + c]) - right).abs() < 1e-4, "dense {depth} {r} {c}");
-                        let right = school(r, c, |c, k, _| k * 48 + c);
-                        prop_assert!((f64::from(straight[r * 48 + c]) - right).abs() < 1e-4, "product {depth} {r} {c}");
+                        let school: f64 = (0..depth).map(|k| f64::from(a[r * 1536 + k]) * f64::from(b[k * 48 + c])).sum();
+                        let right = if c < width { school + bias.get(r).map_or(0.0, |bias| f64::from(*bias)) } else { 7.0 };
+                        prop_assert!((f64::from(out[r * 48 + c]) - right).abs() < 1e-4, "{depth} {r} {c}");
                     }
                 }
             }
         }
 
         #[test]
-        fn a_softmax_row_is_a_distribution(row in prop::collection::vec(-50.0_f32..50.0, 1..40)) {
-            let (width, stride) = (row.len(), row.len().next_multiple_of(LANES));
-            let mut rows = vec![9.0; 2 * stride];
-            rows[..width].copy_from_slice(&row);
-            rows[stride..][..width].copy_from_slice(&row);
-            softmax(&mut rows, stride, width, 0.5);
-            let top = row.iter().copied().fold(f32::MIN, f32::max);
-            let sum: f64 = row.iter().map(|x| f64::from((x - top) * 0.5).exp()).sum();
-            for (at, x) in rows.iter().enumerate() {
-                let right = row.get(at % stride).map_or(0.0, |x| f64::from((x - top) * 0.5).exp() / sum);
-                prop_assert!((f64::from(*x) - right).abs() < 1e-6, "{at}");
+        fn a_softmax_column_is_a_distribution(column in prop::collection::vec(-50.0_f32..50.0, 1..40)) {
+            let mut rows: Vec<f32> = column.iter().flat_map(|&x| [x, 9.0, -x]).collect();
+            softmax(&mut rows, 3, 0.5);
+            let top = column.iter().copied().fold(f32::MIN, f32::max);
+            let sum: f64 = column.iter().map(|x| f64::from((x - top) * 0.5).exp()).sum();
+            for (row, x) in rows.chunks(3).zip(&column) {
+                let right = f64::from((x - top) * 0.5).exp() / sum;
+                prop_assert!((f64::from(row[0]) - right).abs() < 1e-6 && (row[1] * column.len() as f32 - 1.0).abs() < 1e-5, "{row:?}");
             }
         }
 
         #[test]
-        fn a_normed_row_has_mean_0_and_variance_1(x in numbers(3 * 384), more in numbers(3 * 384)) {
+        fn a_normed_column_has_mean_0_and_variance_1(x in numbers(3 * 384), more in numbers(3 * 384)) {
             let mut out = x.clone();
             add_and_norm(&mut out, Some(&more), &[1.0; 384], &[0.0; 384]);
-            for (at, row) in out.chunks(384).enumerate() {
-                let mean = row.iter().sum::<f32>() / 384.0;
-                let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 384.0;
+            for at in 0..3 {
+                let column: Vec<f32> = out.iter().copied().skip(at).step_by(3).collect();
+                let mean = column.iter().sum::<f32>() / 384.0;
+                let variance = column.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 384.0;
                 prop_assert!(mean.abs() < 1e-4 && (variance - 1.0).abs() < 1e-3, "{at}: {mean} {variance}");
-                let same = (x[at * 384] + more[at * 384]) < (x[at * 384 + 1] + more[at * 384 + 1]);
-                prop_assert_eq!(same, row[0] < row[1]);
+                prop_assert_eq!((x[at] + more[at]) < (x[at + 3] + more[at + 3]), column[0] < column[1]);
             }
+            add_and_norm(&mut out, None, &[2.0; 384], &[3.0; 384]);
+            let mean = out.iter().sum::<f32>() / out.len() as f32;
+            prop_assert!((mean - 3.0).abs() < 1e-3, "{mean}");
         }
     }
 }

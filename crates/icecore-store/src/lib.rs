@@ -184,7 +184,7 @@ pub struct Looked {
 /// How much room a part of a home takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weight {
-    /// The part: a name of the top level, or of the level below `memory`.
+    /// The part: a folder of the top level, something in `memory`, the logs in it, or the settings.
     pub part: String,
     /// How many files.
     pub files: u64,

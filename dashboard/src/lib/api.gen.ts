@@ -2508,7 +2508,7 @@ export interface components {
             readonly dropped: number;
             /** @description Whether somebody has changed it since it was last taken into the ledger. */
             readonly edited: boolean;
-            readonly events: readonly components["schemas"]["Entry"][];
+            readonly events: readonly components["schemas"]["PageEvent"][];
             readonly fresh: number;
             readonly hash: string;
             /** @enum {string} */
@@ -2521,6 +2521,39 @@ export interface components {
             readonly title: string;
             /** @description When something on it was last said to hold. */
             readonly verified: string | null;
+        };
+        /** @description An event that stands on a page. */
+        readonly PageEvent: {
+            readonly act?: string;
+            readonly content: string;
+            readonly due?: string;
+            readonly ended_by?: string;
+            readonly entity?: string;
+            readonly entity_kind?: string;
+            /** @enum {string} */
+            readonly freshness: "fresh" | "stale" | "dropped";
+            readonly id: string;
+            readonly line: number;
+            readonly note?: string;
+            readonly origin?: string;
+            /** @enum {string} */
+            readonly priority: "P0" | "P1" | "P2" | "P3";
+            readonly quote?: string;
+            readonly related?: readonly string[];
+            readonly said?: string;
+            readonly scope?: string;
+            readonly session?: string;
+            readonly source?: string;
+            /** @enum {string} */
+            readonly standing: "active" | "superseded" | "closed" | "retracted";
+            readonly status?: string;
+            readonly supersedes?: string | readonly string[];
+            readonly tags?: readonly string[];
+            readonly ts: string;
+            /** @enum {string} */
+            readonly type: "fact" | "decision" | "commitment" | "preference" | "constraint" | "procedure" | "relationship";
+            readonly verified: string;
+            readonly waiting_on?: string;
         };
         readonly PageLine: {
             readonly bytes: number;

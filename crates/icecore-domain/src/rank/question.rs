@@ -125,9 +125,59 @@ const PAST: &[&str] = &[
     "waren",
     "zuerst",
 ];
+/// Words that look like the past and tell how things are.
+const LASTING: &[&str] = &["based", "called", "located", "married", "named", "need", "supposed"];
 /// Words that name a time only together with others.
 const NO_TIME_ALONE: &[&str] =
     &["may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week", "month", "year", "spring", "fall"];
+/// Names of months and seasons, which come again every year.
+const NAMES_OF_TIMES: &[&str] = &[
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "sept",
+    "oct",
+    "nov",
+    "dec",
+    "spring",
+    "summer",
+    "autumn",
+    "fall",
+    "winter",
+    "januar",
+    "februar",
+    "märz",
+    "mai",
+    "juni",
+    "juli",
+    "oktober",
+    "dezember",
+    "frühling",
+    "frühjahr",
+    "sommer",
+    "herbst",
+];
+/// What stands before the name of a time.
+const BEFORE_TIMES: &[&str] = &["in", "during", "since", "until", "till", "by", "of", "early", "late", "mid", "im", "seit", "bis"];
+/// So many years back a month without a year is looked for.
+const ANY_YEAR: i16 = 10;
 
 /// A word that is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +195,12 @@ pub struct Asked {
 pub struct Question {
     /// The words that are looked for.
     pub asked: Vec<Asked>,
-    /// What must stand there word for word, in lower case.
+    /// What stands in quotes, in lower case.
     pub phrases: Vec<String>,
+    /// Whether that must stand there word for word. In a question it may as well be the title of something.
+    pub is_exact: bool,
+    /// Whether it is nothing but words to be looked up.
+    pub is_bare: bool,
     /// The voices it names.
     pub voices: Vec<u16>,
     /// The times it names.
@@ -187,6 +241,8 @@ impl Question {
             vec![true; lower.len()],
         ];
         let chosen = telling.into_iter().find(|chosen| chosen.contains(&true)).unwrap_or_default();
+        question.is_exact = !text.trim_end().ends_with('?');
+        question.is_bare = question.is_exact && chosen.iter().all(|chosen| *chosen);
         let mut asked: BTreeMap<Vec<String>, Asked> = BTreeMap::new();
         for (word, _) in all.iter().zip(chosen).filter(|(_, chosen)| *chosen) {
             for terms in meant(word, language, reader) {
@@ -222,7 +278,7 @@ impl Question {
             && (lower.iter().take(6).any(|word| PRESENT.contains(word))
                 || all.first().is_some_and(|first| first.lower.ends_with("'s"))
                 || lower.first().is_some_and(|first| ["how", "what", "where", "which", "who", "whom", "whose"].contains(first)))
-            && !lower.iter().any(|word| PAST.contains(word) || word.len() > 4 && word.ends_with("ed"))
+            && !lower.iter().any(|word| PAST.contains(word) || word.len() > 4 && word.ends_with("ed") && !LASTING.contains(word))
             && question.times.is_empty();
         question.for_newest =
             asks_state || lower.iter().any(|word| NEWEST.contains(word)) || says(&["right", "now"]) || says(&["these", "days"]);
@@ -302,10 +358,10 @@ fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
     let mut at = 0;
     while at < all.len() {
         let longest = MOST_TIME_WORDS.min(all.len() - at);
-        let read = (1..=longest).rev().find_map(|many| Some((many, time(text, &all[at..at + many], today)?)));
+        let read = (1..=longest).rev().find_map(|many| Some((many, time(text, &all[..at], &all[at..at + many], today)?)));
         match read {
             Some((many, days)) => {
-                found.push(days);
+                found.extend(days);
                 at += many;
             }
             None => at += 1,
@@ -314,36 +370,50 @@ fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
     found
 }
 
-fn time(text: &str, window: &[Word<'_>], today: Date) -> Option<Days> {
+/// The days that these words name, if they name any. A month or a season without a year may be that of any year.
+fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Option<Vec<Days>> {
     let (first, last) = (window.first()?, window.last()?);
     let written = &text[first.at..last.at + last.text.len()];
     let lower: Vec<&str> = window.iter().map(|word| bare(&word.lower)).collect();
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
     let is_year = |word: &str| word.len() == 4 && is_number(word) && (word.starts_with("19") || word.starts_with("20"));
-    // Its first and last words must belong to it, or a shorter window is meant.
-    let dangles = |word: &str| Language::English.is_function_word(word) && word != "before";
-    if let [word] = lower[..]
-        && (NO_TIME_ALONE.contains(&word) || is_number(word) && !is_year(word))
-    {
-        return None;
+    let begins_with = |word: &str| lower.first() == Some(&word);
+    if let [word] = lower[..] {
+        let mut before = before.iter().rev().map(|word| word.lower.as_str()).filter(|word| *word != "the");
+        // `in may` and `since march` name a month, `you may march` does not.
+        let is_placed = before.next().is_some_and(|word| BEFORE_TIMES.contains(&word));
+        let is_part = NO_TIME_ALONE.contains(&word) && !(is_placed && NAMES_OF_TIMES.contains(&word));
+        let is_ordinal = word.starts_with(|c: char| c.is_ascii_digit()) && !is_year(word);
+        if is_part || is_ordinal {
+            return None;
+        }
     }
-    if lower.first().is_some_and(|word| dangles(word)) || lower.last().is_some_and(|word| dangles(word)) {
+    // Its first and last words must belong to it, or a shorter window is meant.
+    let dangles = |word: &str| Language::English.is_function_word(word) && !["before", "may"].contains(&word);
+    let opens = begins_with("this") || (begins_with("a") || begins_with("an")) && lower.last() == Some(&"ago");
+    if !opens && lower.first().is_some_and(|word| dangles(word)) || lower.last().is_some_and(|word| dangles(word)) {
         return None;
     }
     // Numbers make a date only if they are written as one.
     if lower.len() > 1 && lower.iter().all(|word| is_number(word)) && (lower.len() > 3 || written.contains([' ', ':', ','])) {
         return None;
     }
-    let when = when::read(written, today).ok()?;
-    let around = match when {
-        When::Day(_) => 1,
-        When::Week(_) => 4,
-        When::Month(_) => 3,
-        When::Year(_) | When::Days(_) => 0,
-    };
-    let span = when.span();
-    let around = jiff::Span::new().days(around);
-    Some(Days { first: span.first.checked_sub(around).ok()?, last: span.last.checked_add(around).ok()? })
+    let of_any_year = lower.iter().any(|word| NAMES_OF_TIMES.contains(word))
+        && !lower.iter().any(|word| is_year(word) || ["last", "next", "this", "past", "previous"].contains(word));
+    let years = if of_any_year { ANY_YEAR } else { 1 };
+    let found = (0..years).map_while(|ago| {
+        let when = when::read(written, today.saturating_sub(jiff::Span::new().years(ago))).ok()?;
+        let around = match when {
+            When::Day(_) => 1,
+            When::Week(_) => 4,
+            When::Month(_) => 3,
+            When::Year(_) | When::Days(_) => 0,
+        };
+        let span = when.span();
+        let around = jiff::Span::new().days(around);
+        Some(Days { first: span.first.checked_sub(around).ok()?, last: span.last.checked_add(around).ok()? })
+    });
+    Some(found.collect::<Vec<_>>()).filter(|found| !found.is_empty())
 }
 
 /// A question about somebody in their own words: what they said, they said of themselves.
@@ -407,7 +477,10 @@ mod tests {
         assert!(read("Can you remind me which hotel you recommended?").of_assistant);
         assert!(!read("Okay, let's go on with the plan. I finished the first part and it was fine. What is next?").for_fact);
         assert!(read("Where do I currently live?").for_newest);
+        assert!(read("What is the guest network called?").for_newest);
         assert!(!read("Where did I live?").for_newest);
+        assert!(read("zyzzyva").is_bare && !read("zyzzyva?").is_bare && !read("where is the zyzzyva").is_bare);
+        assert!(read("the \"Four Seasons\"").is_exact && !read("Do I like \"The Four Seasons\"?").is_exact);
         assert_eq!(read("where does it say \"Exact Words, here\" and \"more").phrases, ["exact words here"]);
     }
 
@@ -438,9 +511,20 @@ mod tests {
             ("Who won in 2025?", &["2025-01-01..2025-12-31"]),
             ("on 7 May 2023 and on 2023-06-01", &["2023-05-06..2023-05-08", "2023-05-31..2023-06-02"]),
             ("when did we meet?", &[]),
+            ("Who came on May 3, 2025?", &["2025-05-02..2025-05-04"]),
+            ("How much did I earn this month?", &["2026-01-29..2026-03-03"]),
+            ("What did I take part in a week ago?", &["2026-01-29..2026-02-12"]),
+            ("Who moved in the last few months?", &["2025-11-14..2026-02-13"]),
+            ("How was my 18th birthday?", &[]),
         ] {
             let found: Vec<String> = read(text).times.iter().map(|days| format!("{}..{}", days.first, days.last)).collect();
             assert_eq!(found, spans, "{text}");
+        }
+        // Which year is meant is for the memory to say.
+        for text in ["Where was I in May?", "what did I plant since march", "Who came in the spring?"] {
+            let times = read(text).times;
+            assert_eq!(times.len(), usize::try_from(ANY_YEAR).unwrap(), "{text}: {times:?}");
+            assert!(times.windows(2).all(|pair| pair[1].last < pair[0].first || text.contains("since")), "{text}: {times:?}");
         }
     }
 

@@ -5,11 +5,12 @@
 //! around them, who speaks, when, and what they mean.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::corpus::{ALONE, Corpus, NAMELESS, Row};
 use super::posting::Posting;
 use super::question::Question;
-use super::vector::{DIMENSIONS, Packed, Signs};
+use super::vector::{DIMENSIONS, Packed, Signs, dot, pack};
 use crate::record::Role;
 
 /// How quickly more of the same word stops to count, and how much long passages are held back: the usual values.
@@ -21,9 +22,13 @@ const FIRST_LOOK: usize = 400;
 const BESIDE: i32 = 2;
 /// After so many days a word weighs half as recent.
 const HALF_LIFE_DAYS: f32 = 10.0;
-/// So many hits stand by their score alone; from then on up to so many each brings another group.
-const BY_SCORE: usize = 10;
+/// So many hits stand by their score alone, and so many are the best whatever their order; from then on up to so many each
+/// brings another group.
+const BY_SCORE: usize = 5;
+const BEST: usize = 10;
 const SPREAD: usize = 20;
+/// So many of the best tell what the others should be like.
+const ALIKE: usize = 3;
 const DAY_SECONDS: f32 = 86_400.0;
 
 /// What speaks for a passage, each from 0 to about 1.
@@ -51,8 +56,10 @@ pub struct Features {
     pub recent: f32,
     /// How near it is in meaning.
     pub meaning: f32,
-    /// How near the nearest of its group is.
+    /// How near what its group means as a whole is.
     pub group_meaning: f32,
+    /// How like the best ones it is; where it has its place because of that.
+    pub likeness: f32,
 }
 
 /// A passage that may be an answer.
@@ -147,14 +154,23 @@ pub struct Pool {
     pub candidates: Vec<Candidate>,
 }
 
-/// Finds the candidates for a question. `admits` says which passages may be answers; `now` is when it is asked, in seconds
-/// since 1970; `extra` are passages that are candidates whatever their words.
+/// When a question is asked, and the times it asks about, in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Times {
+    /// When it is asked.
+    pub now: i64,
+    /// The times it names.
+    pub named: Vec<Range<i64>>,
+}
+
+/// Finds the candidates for a question. `admits` says which passages may be answers; `extra` are passages that are candidates
+/// whatever their words.
 pub fn candidates(
     corpus: &Corpus,
     question: &Question,
     sought: &[Sought],
     admits: &dyn Fn(u32, &Row) -> bool,
-    now: i64,
+    times: &Times,
     extra: &[u32],
 ) -> Pool {
     let all = corpus.passages as f32;
@@ -252,13 +268,13 @@ pub fn candidates(
         features.group /= best_group;
         features.window /= best_window;
         features.answers /= best_answer;
-        see(features, &row, question, now);
+        see(features, &row, question, times);
     }
     pool
 }
 
 /// Who speaks, and when.
-fn see(features: &mut Features, row: &Row, question: &Question, now: i64) {
+fn see(features: &mut Features, row: &Row, question: &Question, times: &Times) {
     let flag = |is: bool| f32::from(u8::from(is));
     features.voice = flag(row.voice != NAMELESS && question.voices.contains(&row.voice));
     // Where people speak by their names, roles say nothing.
@@ -267,10 +283,9 @@ fn see(features: &mut Features, row: &Row, question: &Question, now: i64) {
     features.assistant = flag(is(Role::Assistant) && question.of_assistant);
     features.fullness = (f32::from(row.length).ln_1p() / 4.0).min(1.2);
     if row.at != i64::MIN {
-        let age = (now.saturating_sub(row.at).max(0)) as f32 / DAY_SECONDS;
+        let age = (times.now.saturating_sub(row.at).max(0)) as f32 / DAY_SECONDS;
         features.recent = 0.5_f32.powf(age / HALF_LIFE_DAYS);
-        let day = jiff::Timestamp::from_second(row.at).ok().map(|at| at.to_zoned(jiff::tz::TimeZone::UTC).date());
-        features.time = flag(day.is_some_and(|day| question.times.iter().any(|days| days.first <= day && day <= days.last)));
+        features.time = flag(times.named.iter().any(|time| time.contains(&row.at)));
     }
 }
 
@@ -292,6 +307,7 @@ pub const BY_WORDS: Weights = Weights(Features {
     recent: 1.0,
     meaning: 0.0,
     group_meaning: 0.0,
+    likeness: 0.0,
 });
 
 /// Where they can: what is known of a passage besides its words counts half as much again.
@@ -304,6 +320,7 @@ pub const BY_MEANING: Weights = Weights(Features {
     recent: 1.5,
     meaning: 2.5,
     group_meaning: 0.7,
+    likeness: 2.0,
     ..BY_WORDS.0
 });
 
@@ -319,7 +336,7 @@ pub struct Side {
 }
 
 impl Features {
-    fn sides(&self) -> [(&'static str, f32); 12] {
+    fn sides(&self) -> [(&'static str, f32); 13] {
         [
             ("its words", self.words),
             ("words around it", self.window),
@@ -333,6 +350,7 @@ impl Features {
             ("recent", self.recent),
             ("meaning", self.meaning),
             ("meaning of its session", self.group_meaning),
+            ("like the best, which its place goes by", self.likeness),
         ]
     }
 
@@ -403,18 +421,15 @@ pub fn group_nearness(passages: &[u32], corpus: &Corpus, to: &Packed, signs: &dy
     near
 }
 
-/// The passages whose signs are nearest to these, at most so many, nearest first.
-pub fn nearest(signs: &[Signs], to: &Signs, corpus: &Corpus, admits: &dyn Fn(u32, &Row) -> bool, most: usize) -> Vec<u32> {
+/// The passages that are nearest by these distances, at most so many, nearest first. `distances` are those of the signs of
+/// every passage's vector, by number; one without a vector is farther than any.
+pub fn nearest(distances: &[u32], corpus: &Corpus, admits: &dyn Fn(u32, &Row) -> bool, most: usize) -> Vec<u32> {
     // Few distances are possible, so one look counts them and another takes what is near enough.
     let mut counts = [0_usize; DIMENSIONS + 1];
     let mut near: Vec<(u32, u32)> = Vec::new();
     let mut limit = DIMENSIONS as u32 / 2;
-    for (number, one) in (0..).zip(signs) {
-        let distance = one.hamming(to);
-        if distance >= limit || one.0.iter().all(|&word| word == 0) {
-            continue;
-        }
-        if !admits(number, &corpus.row(number)) {
+    for (number, &distance) in (0..).zip(distances) {
+        if distance >= limit || !admits(number, &corpus.row(number)) {
             continue;
         }
         near.push((distance, number));
@@ -444,24 +459,69 @@ pub fn nearest(signs: &[Signs], to: &Signs, corpus: &Corpus, admits: &dyn Fn(u32
     near.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Puts the best passages into the order in which they are shown: some by their score alone, and after them the best of each
-/// group that is not there yet, so that no long session crowds out the others.
-pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus) -> Vec<(f32, Candidate)> {
+/// Tells of each how like the best few it is. What answers a question in other words than it was asked in is often found by
+/// what was found already.
+pub fn liken(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, Packed>) {
+    let mut best = [0.0_f32; DIMENSIONS];
+    for vector in ranked.iter().take(ALIKE).filter_map(|(_, candidate)| vectors.get(&candidate.passage)) {
+        best.iter_mut().zip(vector.unpack()).for_each(|(best, x)| *best += x);
+    }
+    let best = pack(&best);
+    let like = |candidate: &Candidate| vectors.get(&candidate.passage).map_or(0.0, |vector| dot(vector, &best).max(0.0));
+    let most = ranked.iter().map(|(_, candidate)| like(candidate)).fold(f32::EPSILON, f32::max);
+    for (_, candidate) in ranked {
+        candidate.features.likeness = like(candidate) / most;
+    }
+}
+
+/// Puts the best passages into the order in which they are shown. Some stand by their score alone. Of the next few those stand
+/// first that bring another group, and after them the best of each group that is not there yet follows, so that no long session
+/// crowds out the others; among these counts, too, how like the best they are. Who goes on with some work wants what belongs
+/// to it, so there that counts for the last ones as well.
+pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus, weights: &Weights, goes_on: bool) -> Vec<(f32, Candidate)> {
     let group = |(_, candidate): &(f32, Candidate)| match corpus.row(candidate.passage).group {
         // What stands alone is a group of its own.
         ALONE => (ALONE, candidate.passage),
         group => (group, 0),
     };
+    let mut standing: HashMap<(u32, u32), f32> = HashMap::new();
+    for one in &ranked {
+        let placed = one.0 + weights.0.likeness * one.1.features.likeness;
+        let best = standing.entry(group(one)).or_insert(placed);
+        *best = best.max(placed);
+    }
     let mut shown: HashSet<(u32, u32)> = ranked.iter().take(BY_SCORE).map(group).collect();
-    let (mut early, mut late) = (Vec::new(), Vec::new());
-    for (at, one) in ranked.into_iter().enumerate() {
-        if at < BY_SCORE || early.len() < SPREAD && shown.insert(group(&one)) {
-            early.push(one);
-        } else {
-            late.push(one);
+    let (mut early, mut middle, mut beside, mut late, mut rest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (at, mut one) in ranked.into_iter().enumerate() {
+        let is_new = at >= BY_SCORE && shown.insert(group(&one));
+        if !is_new || at >= BEST && !goes_on {
+            // Its place has nothing to do with it.
+            one.1.features.likeness = 0.0;
+        }
+        match (at < BY_SCORE, at < BEST, is_new) {
+            (true, ..) => early.push(one),
+            (_, true, true) => middle.push(one),
+            (_, true, false) => beside.push(one),
+            (_, false, true) => late.push(one),
+            (_, false, false) => rest.push(one),
         }
     }
-    early.extend(late);
+    let by_standing = |some: &mut Vec<(f32, Candidate)>| {
+        let of = |one: &(f32, Candidate)| standing.get(&group(one)).copied().unwrap_or(0.0);
+        some.sort_by(|a, b| of(b).total_cmp(&of(a)));
+    };
+    by_standing(&mut middle);
+    if goes_on {
+        by_standing(&mut late);
+    }
+    early.append(&mut middle);
+    early.append(&mut beside);
+    let after = late.split_off(late.len().min(SPREAD.saturating_sub(early.len())));
+    early.append(&mut late);
+    // The others by their score again.
+    rest.extend(after);
+    rest.sort_by(|a, b| b.0.total_cmp(&a.0));
+    early.append(&mut rest);
     early
 }
 
@@ -469,7 +529,6 @@ pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus) -> Vec<(f32, Candi
 mod tests {
     use super::*;
     use crate::rank::passage::PassageKind;
-    use crate::rank::vector::pack;
 
     // Y9
     #[test]
@@ -490,5 +549,50 @@ mod tests {
         groups.sort_unstable();
         assert_eq!(groups, [1, 2], "what stands alone, and what has no vector, is no group that means something");
         assert!((near[&1] - 0.707 * 0.98).abs() < 0.03 && near[&2].abs() < 0.01, "{near:?}");
+    }
+
+    // Y9
+    #[test]
+    fn what_is_like_the_best_brings_its_session_forward() {
+        let row = |group, at| Row { at, group, kind: Some(PassageKind::Message), ..Row::GONE };
+        // Passages 1 to 12 by their score: ten of the first session and of others, then a session for each.
+        let groups = [1, 1, 1, 1, 1, 1, 2, 3, 1, 1, 4, 5];
+        let rows: Vec<Row> = std::iter::once(Row::GONE).chain(groups.iter().map(|&group| row(group, 1))).collect();
+        let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
+        let ranked: Vec<(f32, Candidate)> = (1..=12_u32)
+            .map(|passage| (10.0 - 0.1 * passage as f32, Candidate { passage, features: Features::default(), matched: 0 }))
+            .collect();
+        let near: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < 9 { 0.3 } else { 0.0 });
+        let far: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < 9 { 0.0 } else { 0.05 });
+        let vectors: HashMap<u32, Packed> =
+            (1..=12).map(|passage| (passage, pack(if [7, 11].contains(&passage) { &far } else { &near }))).collect();
+        let order = |goes_on: bool| -> Vec<u32> {
+            let mut ranked = ranked.clone();
+            liken(&mut ranked, &vectors);
+            assert!((ranked[0].1.features.likeness - 1.0).abs() < 0.01 && ranked[6].1.features.likeness < 0.01);
+            spread(ranked, &corpus, &BY_MEANING, goes_on).into_iter().map(|(_, candidate)| candidate.passage).collect()
+        };
+        assert_eq!(order(false), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 11, 12]);
+        assert_eq!(order(true), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 12, 11]);
+        // Without vectors only other sessions come forward.
+        let plain: Vec<u32> =
+            spread(ranked.clone(), &corpus, &BY_WORDS, true).into_iter().map(|(_, candidate)| candidate.passage).collect();
+        assert_eq!(plain, [1, 2, 3, 4, 5, 7, 8, 6, 9, 10, 11, 12]);
+    }
+
+    #[test]
+    fn the_nearest_are_taken() {
+        let row = Row { at: 1, group: 1, kind: Some(PassageKind::Message), ..Row::GONE };
+        let distances: Vec<u32> = (0..2_000).map(|at| if at == 0 { u32::MAX } else { (at * 7919) % 300 }).collect();
+        let rows: Vec<Row> = distances.iter().map(|_| row).collect();
+        let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
+        let admits = |number: u32, _: &Row| !number.is_multiple_of(3);
+        let mut right: Vec<(u32, u32)> =
+            (0..).zip(&distances).filter(|(number, _)| admits(*number, &row)).map(|(number, &far)| (far, number)).collect();
+        right.sort_unstable();
+        for most in [1, 10, 100, 400] {
+            let right: Vec<u32> = right.iter().take(most).map(|(_, number)| *number).collect();
+            assert_eq!(nearest(&distances, &corpus, &admits, most), right, "{most}");
+        }
     }
 }

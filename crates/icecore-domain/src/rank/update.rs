@@ -5,7 +5,7 @@ use super::vector::{Packed, dot};
 use crate::record::Role;
 
 /// Among so many of the best an update is looked for.
-pub const AMONG: usize = 10;
+const AMONG: usize = 10;
 /// An update has to be so good an answer in comparison with the best.
 const GOOD_ENOUGH: f32 = 0.5;
 /// From so near on two passages speak of the same thing: a long one, which may speak of several things, and a short one.

@@ -1,7 +1,8 @@
 //! From tokens to what the model makes of them: six layers of attention and thought.
 //!
-//! Several texts go through together. What is done to each token alone is done to the rows of all of them at once;
-//! where the tokens of a text look at each other, each text is by itself, so none is padded to another's length.
+//! Several texts go through together, a column for each token. What is done to each token alone is done to the columns of all
+//! of them at once; where the tokens of a text look at each other, each text is by itself, so none is padded to another's
+//! length.
 //!
 //! Somebody waits for the vector of a question, and a single short text leaves nothing else to share out: then a second
 //! thread computes one half of every product (see [`Hand`]).
@@ -10,12 +11,12 @@ use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::Scope;
 
-use icecore_kernels::{LANES, Product, Window, add_and_norm, dense_384, dense_1536, gelu, softmax};
+use icecore_kernels::{LANES, Product, Window, add_and_norm, gelu, softmax};
 
 use super::weights::{Dense, HEAD, HEADS, INNER, Weights};
 use super::{DIMENSIONS, EmbedError};
 
-/// The numbers of a row that holds queries, keys and values.
+/// The rows that hold queries, keys and values.
 const ASKED: usize = 3 * DIMENSIONS;
 
 /// Room for the numbers on their way, used again for every batch.
@@ -26,14 +27,16 @@ pub(super) struct Scratch {
     inner: Vec<f32>,
     keys: Vec<f32>,
     scores: Vec<f32>,
+    room: Vec<f32>,
 }
 
 /// So often it is looked for the other thread's next word before sleeping: waking up takes longer than most products.
 const LOOKS: u32 = 2_000;
 
-/// One half of a product to be computed: these rows with the second half of a matrix.
+/// One half of a product to be computed: these columns with the second half of a matrix.
 struct Half<'a> {
     x: Vec<f32>,
+    columns: usize,
     with: &'a Dense,
 }
 
@@ -52,10 +55,11 @@ impl<'a> Hand<'a> {
         let (asks, asked) = mpsc::channel::<Half<'a>>();
         let (tells, told) = mpsc::channel();
         scope.spawn(move || {
-            while let Some(Half { x, with }) = next(&asked) {
+            let mut room = Vec::new();
+            while let Some(Half { x, columns, with }) = next(&asked) {
                 let (weights, bias) = with.second_half();
-                let mut out = vec![0.0; x.len() / with.depth() * bias.len()];
-                multiply(&x, weights, bias, &mut out);
+                let mut out = vec![0.0; bias.len() * columns];
+                multiply(&x, columns, (weights, bias), &mut out, &mut room);
                 if tells.send(out).is_err() {
                     break;
                 }
@@ -77,110 +81,138 @@ fn next<T>(from: &Receiver<T>) -> Option<T> {
     from.recv().ok()
 }
 
-fn multiply(x: &[f32], weights: &[f32], bias: &[f32], out: &mut [f32]) {
-    if weights.len() == INNER * bias.len() { dense_1536(x, weights, bias, out) } else { dense_384(x, weights, bias, out) }
+fn multiply(x: &[f32], columns: usize, (weights, bias): (&[f32], &[f32]), out: &mut [f32], room: &mut Vec<f32>) {
+    let depth = x.len() / columns;
+    let (a, b) = (Window { numbers: weights, stride: depth }, Window { numbers: x, stride: columns });
+    Product { a, b, bias, out, out_stride: columns, rows: bias.len(), depth, width: columns }.compute(room);
 }
 
-/// `out = x · weightsᵀ + bias`, with both hands if there are two.
-fn through<'a>(x: &[f32], with: &'a Dense, out: &mut [f32], hand: Option<&Hand<'a>>) {
-    let Some(hand) = hand.filter(|hand| hand.asks.send(Half { x: x.to_vec(), with }).is_ok()) else {
-        return multiply(x, &with.weights, &with.bias, out);
+/// `out = weights · x + bias`, with both hands if there are two.
+fn through<'a>(x: &[f32], columns: usize, with: &'a Dense, out: &mut [f32], room: &mut Vec<f32>, hand: Option<&Hand<'a>>) {
+    let Some(hand) = hand.filter(|hand| hand.asks.send(Half { x: x.to_vec(), columns, with }).is_ok()) else {
+        return multiply(x, columns, (&with.weights, &with.bias), out, room);
     };
     let (weights, bias) = with.first_half();
-    let mut first = vec![0.0; x.len() / with.depth() * bias.len()];
-    multiply(x, weights, bias, &mut first);
+    let (first, second) = out.split_at_mut(bias.len() * columns);
+    multiply(x, columns, (weights, bias), first, room);
     match next(&hand.told) {
-        Some(second) => {
-            let halves = first.chunks_exact(bias.len()).zip(second.chunks_exact(with.bias.len() - bias.len()));
-            for (row, (first, second)) in out.chunks_exact_mut(with.bias.len()).zip(halves) {
-                row[..first.len()].copy_from_slice(first);
-                row[first.len()..].copy_from_slice(second);
-            }
-        }
+        Some(told) => second.copy_from_slice(&told),
         // It died; what it would have said is said without it.
-        None => multiply(x, &with.weights, &with.bias, out),
+        None => multiply(x, columns, with.second_half(), second, room),
     }
 }
 
-/// What the last layer says of every token of these texts, one row of [`DIMENSIONS`] numbers each, in their order.
+/// What the last layer says of every token of these texts.
+pub(super) struct States {
+    /// [`DIMENSIONS`] rows with a column for each token, in their order.
+    numbers: Vec<f32>,
+    columns: usize,
+}
+
+impl States {
+    /// The sum of the columns of some tokens.
+    pub(super) fn sum(&self, tokens: Range<usize>) -> [f32; DIMENSIONS] {
+        let mut rows = self.numbers.chunks_exact(self.columns);
+        std::array::from_fn(|_| rows.next().and_then(|row| row.get(tokens.clone())).map_or(0.0, |row| row.iter().sum()))
+    }
+}
+
+/// Sends texts through all layers.
 pub(super) fn states<'a>(
     weights: &'a Weights,
     texts: &[&[u32]],
     scratch: &mut Scratch,
     hand: Option<&Hand<'a>>,
-) -> Result<Vec<f32>, EmbedError> {
-    let rows: usize = texts.iter().map(|text| text.len()).sum();
-    let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0).next_multiple_of(LANES);
-    let mut x = vec![0.0; rows * DIMENSIONS];
+) -> Result<States, EmbedError> {
+    // A text is computed in whole vectors, so that behind the last token there is room for some that nobody looks at.
+    let mut columns = LANES;
+    let mut longest = 0;
+    let mut first = 0;
+    for text in texts {
+        columns = columns.max((first + text.len().next_multiple_of(LANES)).next_multiple_of(LANES));
+        longest = longest.max(text.len().next_multiple_of(LANES));
+        first += text.len();
+    }
+    let mut x = vec![0.0; DIMENSIONS * columns];
     let places = texts.iter().flat_map(|text| text.iter().zip(weights.places.as_chunks::<DIMENSIONS>().0));
-    for (row, (id, place)) in x.as_chunks_mut::<DIMENSIONS>().0.iter_mut().zip(places) {
-        weights.word(*id, row)?;
-        row.iter_mut().zip(place).for_each(|(x, place)| *x += place);
+    let mut word = [0.0; DIMENSIONS];
+    for (at, (id, place)) in places.enumerate() {
+        weights.word(*id, &mut word)?;
+        for (row, (word, place)) in x.chunks_exact_mut(columns).zip(word.iter().zip(place)) {
+            row[at] = word + place;
+        }
     }
     add_and_norm(&mut x, None, &weights.norm.scale, &weights.norm.shift);
 
-    let Scratch { asked, told, inner, keys, scores } = scratch;
-    asked.resize(rows * ASKED, 0.0);
-    told.resize(rows * DIMENSIONS, 0.0);
-    inner.resize(rows * INNER, 0.0);
+    let Scratch { asked, told, inner, keys, scores, room } = scratch;
+    asked.resize(ASKED * columns, 0.0);
+    told.resize(DIMENSIONS * columns, 0.0);
+    inner.resize(INNER * columns, 0.0);
     keys.resize(HEAD * longest, 0.0);
     scores.resize(longest * longest, 0.0);
     for layer in &weights.layers {
-        through(&x, &layer.asked, asked, hand);
+        through(&x, columns, &layer.asked, asked, room, hand);
         let mut first = 0;
         for text in texts {
-            attend(asked, first..first + text.len(), told, keys, scores);
+            attend(asked, columns, first..first + text.len(), told, (keys, scores, room));
             first += text.len();
         }
         // The queries are not needed any more, and are long enough for what is told.
-        let answer = &mut asked[..rows * DIMENSIONS];
-        through(told, &layer.told, answer, hand);
+        let answer = &mut asked[..DIMENSIONS * columns];
+        through(told, columns, &layer.told, answer, room, hand);
         add_and_norm(&mut x, Some(answer), &layer.told_norm.scale, &layer.told_norm.shift);
-        through(&x, &layer.up, inner, hand);
+        through(&x, columns, &layer.up, inner, room, hand);
         gelu(inner);
-        through(inner, &layer.down, told, hand);
+        through(inner, columns, &layer.down, told, room, hand);
         add_and_norm(&mut x, Some(told), &layer.down_norm.scale, &layer.down_norm.shift);
     }
-    Ok(x)
+    Ok(States { numbers: x, columns })
 }
 
 /// Lets the tokens of one text look at each other, head by head.
-fn attend(asked: &[f32], rows: Range<usize>, told: &mut [f32], keys: &mut [f32], scores: &mut [f32]) {
-    let count = rows.len();
-    let stride = count.next_multiple_of(LANES);
-    let asked = &asked[rows.start * ASKED..rows.end * ASKED];
-    let told = &mut told[rows.start * DIMENSIONS..rows.end * DIMENSIONS];
+fn attend(
+    asked: &[f32],
+    columns: usize,
+    tokens: Range<usize>,
+    told: &mut [f32],
+    (keys, scores, room): (&mut [f32], &mut [f32], &mut Vec<f32>),
+) {
+    let count = tokens.len();
+    let width = count.next_multiple_of(LANES);
     let scale = 1.0 / (HEAD as f32).sqrt();
     for head in 0..HEADS {
-        let [queries, head_keys, values] = [0, 1, 2].map(|part| &asked[part * DIMENSIONS + head * HEAD..]);
-        // The keys stand upright, so that a query meets many of them at once.
-        let keys = &mut keys[..HEAD * stride];
-        for (at, key) in head_keys.chunks(ASKED).enumerate() {
-            for (number, row) in key[..HEAD].iter().zip(keys.chunks_exact_mut(stride)) {
-                row[at] = *number;
+        let [queries, head_keys, values] = [0, 1, 2].map(|part| &asked[(part * DIMENSIONS + head * HEAD) * columns + tokens.start..]);
+        // The keys lie down, so that each meets many queries at once.
+        let keys = &mut keys[..HEAD * count];
+        for (at, row) in head_keys.chunks(columns).take(HEAD).enumerate() {
+            for (number, key) in row.iter().zip(keys.chunks_exact_mut(HEAD)) {
+                key[at] = *number;
             }
         }
-        let scores = &mut scores[..count * stride];
+        let scores = &mut scores[..count * width];
         Product {
-            a: Window { numbers: queries, stride: ASKED },
-            b: Window { numbers: keys, stride },
+            a: Window { numbers: keys, stride: HEAD },
+            b: Window { numbers: queries, stride: columns },
+            bias: &[],
             out: scores,
-            out_stride: stride,
+            out_stride: width,
             rows: count,
             depth: HEAD,
-            width: stride,
+            width,
         }
-        .compute();
-        softmax(scores, stride, count, scale);
+        .compute(room);
+        softmax(scores, width, scale);
+        // The columns behind the last token belong to the next text, which is yet to come.
         Product {
-            a: Window { numbers: scores, stride },
-            b: Window { numbers: values, stride: ASKED },
-            out: &mut told[head * HEAD..],
-            out_stride: DIMENSIONS,
-            rows: count,
+            a: Window { numbers: values, stride: columns },
+            b: Window { numbers: scores, stride: width },
+            bias: &[],
+            out: &mut told[head * HEAD * columns + tokens.start..],
+            out_stride: columns,
+            rows: HEAD,
             depth: count,
-            width: HEAD,
+            width,
         }
-        .compute();
+        .compute(room);
     }
 }

@@ -169,13 +169,11 @@ impl MiniLm {
     /// The mean of each text's states.
     fn pooled<'a>(&'a self, texts: &[&[u32]], scratch: &mut Scratch, hand: Option<&Hand<'a>>) -> Result<Vec<Vector>, EmbedError> {
         let states = forward::states(&self.weights, texts, scratch, hand)?;
-        let mut states = states.as_chunks::<DIMENSIONS>().0.iter();
+        let mut first = 0;
         let pool = |text: &&[u32]| {
             // The length does not matter, only the direction, so the sum does as well as the mean.
-            let mut sum = [0.0; DIMENSIONS];
-            for state in states.by_ref().take(text.len()) {
-                sum.iter_mut().zip(state).for_each(|(sum, x)| *sum += x);
-            }
+            let sum = states.sum(first..first + text.len());
+            first += text.len();
             self.vector(&sum)
         };
         texts.iter().map(pool).collect()

@@ -302,19 +302,21 @@ impl Door {
             let Ok(entries) = fs::read_dir(&folder) else { continue };
             for entry in entries.flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                // What is in `memory` is told one by one: most of a vault is there.
+                let Ok(found) = entry.metadata() else { continue };
+                // What is in `memory` is told one by one: most of a vault is there. Its logs are one a day, and one part.
                 let part = match part.as_str() {
-                    "" => name,
+                    "" if found.is_dir() => name,
+                    "" => "settings".to_owned(),
+                    "memory" if name.ends_with(".md") => "memory/logs".to_owned(),
                     "memory" => format!("memory/{name}"),
                     known => known.to_owned(),
                 };
-                match entry.metadata() {
-                    Ok(found) if found.is_dir() => folders.push((entry.path(), part)),
-                    Ok(found) => {
+                match found.is_dir() {
+                    true => folders.push((entry.path(), part)),
+                    false => {
                         let (files, bytes) = parts.entry(part).or_default();
                         (*files, *bytes) = (*files + 1, *bytes + found.len());
                     }
-                    Err(_) => {}
                 }
             }
         }

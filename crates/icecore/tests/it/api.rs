@@ -754,11 +754,16 @@ fn the_api_says_what_the_command_line_says() {
         ("/api/conversations/trip/export", vec!["conversation", "export", "trip"]),
     ];
     for (target, words) in cases {
-        let mut command = bare(program());
-        command.env("HOME", home.folder.path()).args(["--vault", home.root().to_str().unwrap(), "--json"]).args(&words);
-        let printed = crate::program::said(command.output().unwrap());
-        assert_eq!(printed.code, Some(0), "{words:?}: {printed:?}");
-        assert_eq!(server.get(target).text, printed.out.trim_end(), "{target} and {words:?}");
+        // Some answers tell the time; if a second passed between the two, they are asked again.
+        let both = || {
+            let mut command = bare(program());
+            command.env("HOME", home.folder.path()).args(["--vault", home.root().to_str().unwrap(), "--json"]).args(&words);
+            let printed = crate::program::said(command.output().unwrap());
+            assert_eq!(printed.code, Some(0), "{words:?}: {printed:?}");
+            (server.get(target).text, printed.out.trim_end().to_owned())
+        };
+        let (answered, printed) = (0..5).map(|_| both()).find(|(answered, printed)| answered == printed).unwrap_or_else(both);
+        assert_eq!(answered, printed, "{target} and {words:?}");
     }
 }
 

@@ -314,6 +314,14 @@ fn the_core_goes_from_years_to_words() {
     let again = server.send("GET", "/api/core", &[("Authorization", &bearer), ("If-None-Match", &tag(&first))], "");
     assert_eq!((again.status, again.text.as_str()), (304, ""));
     server.remember(None, "today");
+    // A time without an end is no longer than the memory.
+    for target in ["/api/core?from=2026-02-01", "/api/core?to=2026-02-01&tier=day"] {
+        let part = server.ok(None, "GET", target, "");
+        assert!(part["layers"]["day"]["period"].as_array().unwrap().len() < 4, "{part}");
+    }
+    let parts = server.ok(None, "GET", "/api/health", "")["disk"]["parts"].clone();
+    let parts: Vec<&str> = parts.as_array().unwrap().iter().map(|part| part["part"].as_str().unwrap()).collect();
+    assert!(parts.contains(&"memory/messages") && parts.contains(&"settings") && !parts.contains(&"icecore.toml"), "{parts:?}");
     assert_eq!(server.send("GET", "/api/core", &[("Authorization", &bearer), ("If-None-Match", &tag(&first))], "").status, 200);
 }
 
@@ -346,6 +354,14 @@ fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
     assert_eq!(story["entry"]["standing"], "superseded");
     let graph = server.ok(None, "GET", &format!("/api/events/{id}/graph"), "");
     assert!(graph["edges"].as_array().unwrap().iter().any(|edge| edge["kind"] == "supersedes" && edge["to"] == json!(id)), "{graph}");
+    // What names it stands beside it, whichever of the two is asked about.
+    let naming = json!({ "text": "Tell everybody about the port", "type": "commitment", "related": [id] }).to_string();
+    let named = server.ok(None, "POST", "/api/events", &naming)["event"]["id"].clone();
+    let graph = server.ok(None, "GET", &format!("/api/events/{id}/graph"), "");
+    let related = json!({ "from": named, "to": id, "kind": "related" });
+    assert!(graph["edges"].as_array().unwrap().contains(&related), "{graph}");
+    let line = graph["nodes"].as_array().unwrap().iter().find(|node| node["id"] == named).unwrap()["line"].clone();
+    assert_eq!(line, server.ok(None, "GET", &format!("/api/events/{}", named.as_str().unwrap()), "")["entry"]["line"]);
     let now = server.ok(None, "GET", "/api/pages/entities/apollo", "");
     assert_eq!((&now["hash"], &now["edited"]), (&saved["hash"], &json!(false)));
     assert!(now["text"].as_str().unwrap().contains("port 7431") && now["text"].as_str().unwrap().contains("begun in March"));

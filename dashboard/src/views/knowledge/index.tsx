@@ -80,7 +80,6 @@ function List({ pages, sought, current, today }: { pages: readonly Line[]; sough
 
 function Shell({ kind, slug, part, route, today, mayWrite }: { kind: string; slug: string; part: string; route: Route; today: string | undefined; mayWrite: boolean }): JSX.Element {
   const page = useGet('/api/pages/{kind}/{slug}', { path: { kind, slug } });
-  const config = useGet('/api/config', {});
   const [saved, setSaved] = useState<Saved>();
   useLive(['knowledge', 'ledger'], page.again);
   const missing = page.failure?.status === 404;
@@ -98,7 +97,7 @@ function Shell({ kind, slug, part, route, today, mayWrite }: { kind: string; slu
       {part === 'history' ? <History kind={kind} slug={slug} changedAt={page.value?.changed_at} route={route} mayWrite={mayWrite} />
         : part === 'edit' && mayWrite && (page.value || missing)
           ? <Editing key={`${kind}/${slug}`} kind={kind} slug={slug} title={title} page={page.value} onChanged={page.again} onSaved={(what) => { setSaved(what); page.again(); go(['knowledge', kind, slug]); }} />
-          : page.value ? <Reading page={page.value} ages={config.value?.decay} today={today} />
+          : page.value ? <Reading page={page.value} today={today} />
           : missing ? <Empty title="There is no such page."><p>It may have been forgotten, or it never was. {mayWrite && <a href={href(['knowledge', kind, slug, 'edit'])}>Write it</a>}</p></Empty>
           : page.failure ? <ErrorBox failure={page.failure} again={page.again} /> : <Loading what="Fetching the page" />}
     </>

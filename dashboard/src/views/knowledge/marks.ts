@@ -1,10 +1,9 @@
 // What stands at the end of a page's lines: where a statement comes from, when it was last confirmed, which event it is. It is taken
 // out of the text and shown as a small link, so that one reads the page and not its bookkeeping.
 import type { Schema } from '../../lib/api.ts';
-import { daysBetween } from '../../lib/format.ts';
 
-type Entry = Schema['Entry'];
-export type Freshness = 'fresh' | 'stale' | 'dropped';
+/** How far a statement can be relied on. */
+export type Freshness = Schema['PageEvent']['freshness'];
 
 export interface Mark {
   events: string[];
@@ -40,22 +39,6 @@ export function read(page: string): Read {
     return line.slice(0, found.index);
   });
   return { text: text.join('\n'), marks };
-}
-
-/** The vault's own figures for how long something is relied on. */
-export interface Ages {
-  stale_days: number;
-  dropped_days: number;
-}
-
-const LASTING = ['identity', 'principle', 'mantra', 'account'];
-
-/** How far a statement can be relied on: facts and decisions age, unless they are P0 or say who somebody is. */
-export function freshness(entry: Pick<Entry, 'type' | 'priority' | 'tags' | 'verified' | 'standing'>, today: string, ages: Ages): Freshness {
-  const ageing = (entry.type === 'fact' || entry.type === 'decision') && entry.priority !== 'P0' && !(entry.tags ?? []).some((tag) => LASTING.includes(tag));
-  const age = daysBetween(entry.verified, today);
-  if (!ageing || entry.standing !== 'active' || age < ages.stale_days) return 'fresh';
-  return age <= ages.dropped_days ? 'stale' : 'dropped';
 }
 
 /** The name of a page's file for a title. */

@@ -7,8 +7,8 @@ import { useRows } from '../../lib/keys.ts';
 import { href } from '../../lib/route.ts';
 import { Markdown } from '../../ui/markdown.tsx';
 import { Copy, Section, Tag } from '../../ui/parts.tsx';
-import { freshness, read } from './marks.ts';
-import type { Ages, Freshness } from './marks.ts';
+import { read } from './marks.ts';
+import type { Freshness } from './marks.ts';
 
 type Page = Reply<'/api/pages/{kind}/{slug}'>;
 
@@ -54,9 +54,9 @@ export function Text({ text, standing }: { text: string; standing: (event: strin
   return <Markdown text={plain} beside={beside} />;
 }
 
-export function Reading({ page, ages, today }: { page: Page; ages: Ages | undefined; today: string | undefined }): JSX.Element {
+export function Reading({ page, today }: { page: Page; today: string | undefined }): JSX.Element {
   const rows = useRows<HTMLUListElement>();
-  const known = useMemo(() => new Map(page.events.map((event) => [event.id, ages && today !== undefined && event.standing === 'active' ? freshness(event, today, ages) : undefined])), [page, ages, today]);
+  const known = useMemo(() => new Map(page.events.map((event) => [event.id, event.standing === 'active' ? event.freshness : undefined])), [page]);
   const standing = useCallback((event: string) => known.get(event), [known]);
   const old = page.events.filter((event) => known.get(event.id) === 'stale' || known.get(event.id) === 'dropped');
   return (

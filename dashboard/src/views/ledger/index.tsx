@@ -201,7 +201,7 @@ function Page({ route }: { route: Route }): JSX.Element {
       {part === 'conflicts' && <Conflicts mayWrite={mayWrite} onAsk={setAsked} />}
       {part === 'list' && (
         <div class={classes('ledger', id !== undefined && 'opened')} ref={rows}>
-          <div class="found">
+          <div class="browse">
             <Finding filters={filters} facets={list.value?.facets} onChange={change} onClear={() => change(read(new URLSearchParams()))} />
             <div class="list">
               <Shown of={list} what="Reading the ledger">

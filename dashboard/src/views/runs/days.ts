@@ -13,6 +13,11 @@ function seconds(day: string): number {
   return Date.parse(`${day}T00:00:00Z`) / 1_000;
 }
 
+/** The days as they are, in seconds, each list with its values. */
+export function aligned(days: readonly string[], lists: readonly (readonly (number | null)[])[]): [number[], ...Value[][]] {
+  return [days.map(seconds), ...lists.map((values) => [...values])];
+}
+
 /** Every day from the first to the last, in seconds; and each list of values with one for each of them. */
 export function spread(days: readonly string[], lists: readonly (readonly (number | null)[])[]): [number[], ...Value[][]] {
   const first = seconds(days[0] ?? '');
@@ -35,10 +40,39 @@ export function joined(values: readonly (number | null)[]): Value[] {
   return told;
 }
 
-/** From the first to the last day, with half a day at each side; a lone day is not as wide as the plot. */
-export function around(days: ArrayLike<number>): [number, number] {
+/** From the first to the last day or month, with half of one at each side; a lone day is not as wide as the plot. */
+export function around(days: ArrayLike<number>, step = DAY_SECS): [number, number] {
   const missing = Math.max(0, LEAST_DAYS - days.length) / 2 + 0.5;
-  return [(days[0] ?? 0) - missing * DAY_SECS, (days[days.length - 1] ?? 0) + missing * DAY_SECS];
+  return [(days[0] ?? 0) - missing * step, (days[days.length - 1] ?? 0) + missing * step];
+}
+
+/** The figures of days, each a column. */
+export interface Columns {
+  readonly day: readonly string[];
+  readonly ratio: readonly (number | null)[];
+  readonly bytes_in: readonly number[];
+  readonly bytes_out: readonly number[];
+  readonly millis: readonly number[];
+  readonly tokens_in: readonly number[];
+  readonly tokens_out: readonly number[];
+  readonly asked: readonly number[];
+}
+
+/** The same by month, named by its first day; months in which nothing ran are there as well. */
+export function byMonth(days: Columns): Columns {
+  const begun = (day: string | undefined): number => (day === undefined ? 0 : Number(day.slice(0, 4)) * 12 + Number(day.slice(5, 7)) - 1);
+  const [first, last] = [begun(days.day[0]), begun(days.day.at(-1))];
+  const months = Array.from({ length: last - first + 1 }, (_, at) => `${String(Math.floor((first + at) / 12)).padStart(4, '0')}-${String((first + at) % 12 + 1).padStart(2, '0')}-01`);
+  const added = (values: readonly number[]): number[] => {
+    const sums = months.map(() => 0);
+    days.day.forEach((day, at) => { sums[begun(day) - first] = (sums[begun(day) - first] ?? 0) + (values[at] ?? 0); });
+    return sums;
+  };
+  const [from, to] = [added(days.bytes_in), added(days.bytes_out)];
+  return {
+    day: months, ratio: from.map((one, at) => (to[at] ?? 0) === 0 ? null : one / (to[at] ?? 1)), bytes_in: from, bytes_out: to,
+    millis: added(days.millis), tokens_in: added(days.tokens_in), tokens_out: added(days.tokens_out), asked: added(days.asked),
+  };
 }
 
 /** How much shorter the days around each day were together. */

@@ -3,12 +3,12 @@ import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
 import { useGet } from '../../lib/api.ts';
-import { bytes, compact, day, duration, label, many, number, percent, plusDays } from '../../lib/format.ts';
+import { bytes, compact, day, daysBetween, duration, label, many, number, percent, plusDays } from '../../lib/format.ts';
 import { useLive } from '../../lib/live.ts';
 import { href } from '../../lib/route.ts';
 import { Bar } from '../../ui/bar.tsx';
 import { Choice, Empty, Section, Shown, Table, Text } from '../../ui/parts.tsx';
-import { clock, smooth } from './days.ts';
+import { byMonth, clock, smooth } from './days.ts';
 import { MOST_POINTS, Plot } from './plot.tsx';
 import type { Series } from './plot.tsx';
 
@@ -24,6 +24,8 @@ interface Price {
 
 const KEPT = 'icecore.price';
 const MILLION = 1_000_000;
+/** Beyond so many days the plots are by month. */
+const MOST_DAYS = 400;
 const RANGES = [['30', '30 days'], ['90', '90 days'], ['365', 'a year'], ['all', 'all there is']] as const;
 export type Range = (typeof RANGES)[number][0];
 
@@ -121,8 +123,11 @@ function rows(days: Days): Row[] {
   })).reverse();
 }
 
-function Plots({ days, price, onPrice }: { days: Days; price: Price; onPrice: (price: Price) => void }): JSX.Element {
-  const ratio = useMemo((): Series[] => days.day.length <= MOST_POINTS
+function Plots({ days: each, price, onPrice }: { days: Days; price: Price; onPrice: (price: Price) => void }): JSX.Element {
+  // Years of days are a block of colour; by month they can be read.
+  const unit = daysBetween(each.day[0] ?? '', each.day.at(-1) ?? '') > MOST_DAYS ? 'month' as const : 'day' as const;
+  const days = useMemo(() => unit === 'month' ? byMonth(each) : each, [each, unit]);
+  const ratio = useMemo((): Series[] => unit === 'month' || days.day.length <= MOST_POINTS
     ? [{ label: 'shorter by', values: days.ratio, colour: '--glacier', kind: 'line' }]
     // So many days are a scribble; what they come to week by week can be read.
     : [{ label: 'that day', values: days.ratio, colour: '--ice-week', kind: 'faint' }, { label: 'over seven days', values: smooth(days.bytes_in, days.bytes_out), colour: '--glacier', kind: 'line' }], [days]);
@@ -136,11 +141,14 @@ function Plots({ days, price, onPrice }: { days: Days; price: Price; onPrice: (p
   const questions = useMemo((): Series[] => [{ label: 'asked', values: days.asked, colour: '--glacier', kind: 'bars' }], [days]);
   const [from, to] = [sum(days.bytes_in), sum(days.bytes_out)];
   const spent = cost(price, sum(days.tokens_in), sum(days.tokens_out));
-  const refused = sum(days.refused);
+  const refused = sum(each.refused);
+  const by = unit === 'month' ? ', by month' : '';
+  // Ten years are thousands of rows: they are made for who wants them.
+  const [table, setTable] = useState(false);
   return (
     <>
       <div class="figuresrow runsfigures">
-        <Figure value={number(sum(days.runs))} of={sum(days.runs) === 1 ? 'summary was made' : 'summaries were made'} />
+        <Figure value={number(sum(each.runs))} of={sum(each.runs) === 1 ? 'summary was made' : 'summaries were made'} />
         <Figure value={to === 0 ? 'none' : times(from / to)} of={`shorter: ${bytes(from)} became ${bytes(to)}`} />
         <Figure value={duration(sum(days.millis))} of="it took" />
         <Figure value={compact(sum(days.tokens_in) + sum(days.tokens_out))} of={`tokens, in ${many(sum(days.asked), 'question')}`} />
@@ -148,16 +156,16 @@ function Plots({ days, price, onPrice }: { days: Days; price: Price; onPrice: (p
         <Figure value={number(refused)} of={refused === 1 ? 'draft was refused' : 'drafts were refused'} />
       </div>
       <div class="plots">
-        <Plot title="How many times shorter" days={days.day} series={ratio} write={times} note="What is made of short sources can be longer than they are: it is then below 1×." />
-        <Plot title="Time" days={days.day} series={time} write={clock} steps={TIME_STEPS} />
-        <Plot title="Tokens" days={days.day} series={tokens} write={compact} limit={{ value: days.ceiling, label: `ceiling ${compact(days.ceiling)}` }} note={`The ceiling is ${many(days.ceiling, 'token')} a day.`} />
+        <Plot title={`How many times shorter${by}`} unit={unit} days={days.day} series={ratio} write={times} note="What is made of short sources can be longer than they are: it is then below 1×." />
+        <Plot title={`Time${by}`} unit={unit} days={days.day} series={time} write={clock} steps={TIME_STEPS} />
+        <Plot title={`Tokens${by}`} unit={unit} days={days.day} series={tokens} write={compact} limit={unit === 'day' ? { value: each.ceiling, label: `ceiling ${compact(each.ceiling)}` } : undefined} note={`The ceiling is ${many(each.ceiling, 'token')} a day.`} />
         {known
-          ? <Plot title="Cost" days={days.day} series={costs} write={(value) => money(value, price.currency)}><Prices price={price} onPrice={onPrice} /></Plot>
-          : <Plot title="Questions to a model" days={days.day} series={questions} write={compact} steps={WHOLE_STEPS}><Prices price={price} onPrice={onPrice} /></Plot>}
+          ? <Plot title={`Cost${by}`} unit={unit} days={days.day} series={costs} write={(value) => money(value, price.currency)}><Prices price={price} onPrice={onPrice} /></Plot>
+          : <Plot title={`Questions to a model${by}`} unit={unit} days={days.day} series={questions} write={compact} steps={WHOLE_STEPS}><Prices price={price} onPrice={onPrice} /></Plot>}
       </div>
-      <details class="twin">
+      <details class="twin" onToggle={(event) => setTable(event.currentTarget.open)}>
         <summary>The same figures as a table</summary>
-        <Table caption="What was pressed, day by day, the newest first" rows={rows(days)} id={(row) => row.day} columns={[
+        {table && <Table caption="What was pressed, day by day, the newest first" rows={rows(each)} id={(row) => row.day} columns={[
           { title: 'Day', cell: (row) => <a href={href(['core', row.day])}>{day(row.day)}</a> },
           { title: 'Made', cell: (row) => number(row.runs), figures: true },
           { title: 'Refused', cell: (row) => number(row.refused), figures: true },
@@ -169,7 +177,7 @@ function Plots({ days, price, onPrice }: { days: Days; price: Price; onPrice: (p
           { title: 'Sent', cell: (row) => number(row.sent), figures: true },
           { title: 'Came back', cell: (row) => number(row.back), figures: true },
           ...(known ? [{ title: 'Cost', cell: (row: Row) => money(cost(price, row.sent, row.back) ?? 0, price.currency), figures: true }] : []),
-        ]} />
+        ]} />}
       </details>
     </>
   );

@@ -2,14 +2,15 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
-import { day as dayName } from '../../lib/format.ts';
+import { day as dayName, period as periodName } from '../../lib/format.ts';
 import { useSize } from '../../lib/hooks.ts';
 import { useStore } from '../../lib/store.ts';
 import { theme, token } from '../../lib/theme.ts';
 import { Section } from '../../ui/parts.tsx';
-import { DAY_SECS, around, spread } from './days.ts';
+import { DAY_SECS, aligned, around, spread } from './days.ts';
 
 const HEIGHT = 190;
+const MONTH_SECS = 30.4 * DAY_SECS;
 /** Beyond so many days a line has no points. */
 export const MOST_POINTS = 100;
 
@@ -25,6 +26,8 @@ export interface Series {
 interface PlotProps {
   title: string;
   days: readonly string[];
+  /** Whether these are days, or the first days of months. */
+  unit?: 'day' | 'month';
   /** What is drawn first lies behind. */
   series: readonly Series[];
   write: (value: number) => string;
@@ -37,23 +40,29 @@ interface PlotProps {
   children?: ComponentChildren;
 }
 
-function reading(at: number | undefined, data: uPlot.AlignedData, series: readonly Series[], write: (value: number) => string): string {
+/** 13 Feb 2026, or February 2026. */
+function named(at: number, unit: 'day' | 'month'): string {
+  const text = new Date(at * 1_000).toISOString();
+  return unit === 'day' ? dayName(text) : periodName(text.slice(0, 7));
+}
+
+function reading(at: number | undefined, data: uPlot.AlignedData, unit: 'day' | 'month', series: readonly Series[], write: (value: number) => string): string {
   const when = at === undefined ? undefined : data[0][at];
   if (at === undefined || when === undefined) return '';
   const said = series.map(({ label }, index) => {
     const value = data[index + 1]?.[at];
     return value == null ? undefined : `${label} ${write(value)}`;
   }).filter((one) => one !== undefined);
-  return `${dayName(new Date(when * 1_000).toISOString())}: ${said.length === 0 ? 'nothing' : said.toReversed().join(', ')}`;
+  return `${named(when, unit)}: ${said.length === 0 ? 'nothing' : said.toReversed().join(', ')}`;
 }
 
-export function Plot({ title, days, series, write, limit, note, steps, children }: PlotProps): JSX.Element {
+export function Plot({ title, days, series, write, limit, note, steps, unit = 'day', children }: PlotProps): JSX.Element {
   const [box, size] = useSize<HTMLDivElement>();
   const plot = useRef<uPlot>();
   const [at, setAt] = useState<number>();
   const shownTheme = useStore(theme);
   const told = useId();
-  const data = useMemo((): uPlot.AlignedData => spread(days, series.map(({ values }) => values)), [days, series]);
+  const data = useMemo((): uPlot.AlignedData => (unit === 'day' ? spread : aligned)(days, series.map(({ values }) => values)), [days, series, unit]);
   const most = Math.max(0, ...series.flatMap(({ values }) => values.map((value) => value ?? 0)));
   const shownLimit = limit !== undefined && most > limit.value / 4 ? limit : undefined;
 
@@ -69,11 +78,11 @@ export function Plot({ title, days, series, write, limit, note, steps, children 
       tzDate: (ts) => uPlot.tzDate(new Date(ts * 1_000), 'Etc/UTC'),
       cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { show: false }, sync: { key: 'runs' } },
       scales: {
-        x: { range: around(data[0]) },
+        x: { range: around(data[0], unit === 'day' ? DAY_SECS : MONTH_SECS) },
         y: { range: [0, Math.max(most, shownLimit?.value ?? 0) * 1.08 || 1] },
       },
       axes: [
-        { ...axis, size: 30, space: 70, grid: { show: false }, incrs: [1, 2, 7, 14, 28, 61, 92, 183, 366].map((count) => count * DAY_SECS), values: (_, splits) => splits.map((one) => dayName(new Date(one * 1_000).toISOString()).replace(/ \d{4}$/, '')) },
+        { ...axis, size: 30, space: 70, grid: { show: false }, incrs: [1, 2, 7, 14, 28, 61, 92, 183, 366, 731, 1_461, 3_653].map((count) => count * DAY_SECS), values: (_, splits) => splits.map((one) => unit === 'day' ? named(one, 'day').replace(/ \d{4}$/, '') : named(one, 'day').replace(/^\d+ /, '')) },
         // Where nothing was, there is nothing to say but that.
         { ...axis, size: (_, values) => 16 + 7 * Math.max(3, ...(values ?? []).map((one) => one.length)), space: 34, ...(steps ? { incrs: steps } : {}), values: (_, splits) => splits.map((one) => most === 0 && shownLimit === undefined && one !== 0 ? '' : write(one)) },
       ],
@@ -124,8 +133,8 @@ export function Plot({ title, days, series, write, limit, note, steps, children 
   };
   return (
     <Section title={title} aside={<span class="plotkeys">{series.length > 1 && series.toReversed().map(({ label, colour }) => <span key={label} class={`plotkey ${colour.slice(2)}`}>{label}</span>)}</span>}>
-      <div class="plot" ref={box} role="group" tabIndex={0} aria-label={`${title}, ${dayName(days[0] ?? '')} to ${dayName(days.at(-1) ?? '')}; arrows move from day to day, the table below has the same figures`} aria-describedby={told} onKeyDown={pressed} onBlur={() => plot.current?.setCursor({ left: -10, top: -10 })} />
-      <p id={told} class="plottold" aria-live="polite">{reading(at, data, series, write) || note || '\u00a0'}</p>
+      <div class="plot" ref={box} role="group" tabIndex={0} aria-label={`${title}, ${dayName(days[0] ?? '')} to ${dayName(days.at(-1) ?? '')}; arrows move from ${unit} to ${unit}, the table below has the same figures`} aria-describedby={told} onKeyDown={pressed} onBlur={() => plot.current?.setCursor({ left: -10, top: -10 })} />
+      <p id={told} class="plottold" aria-live="polite">{reading(at, data, unit, series, write) || note || '\u00a0'}</p>
       {children}
     </Section>
   );
