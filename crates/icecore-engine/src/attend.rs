@@ -327,7 +327,7 @@ impl Memory {
         let projects = given.despite(self.projects().await);
         let starting =
             Starting { session: &session.session, project: session.project.as_deref(), state: state.as_deref(), projects: &projects };
-        let (pack, items) = self.session_start(SessionKind::Main, room, Some(&starting)).await?;
+        let (pack, items) = self.session_start(self.vantage(None)?, SessionKind::Main, room, Some(&starting)).await?;
         noted.give(&pack);
         given.despite(self.keep_note(&name, &noted).await);
         if !pack.sections.is_empty() {

@@ -339,8 +339,8 @@ impl Memory {
     }
 
     /// What one prompt is given: the three oldest commitments, and the pages that its words call for (L7, L8).
-    pub async fn pack_delta(&self, prompt: &str, room: Option<usize>) -> Result<Pack> {
-        let vantage = self.vantage(None)?;
+    pub async fn pack_delta(&self, prompt: &str, room: Option<usize>, date: Option<Date>) -> Result<Pack> {
+        let vantage = self.vantage(date)?;
         let knows = self.knows(vantage).await?;
         let open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
         let open: Vec<Entry> = open.into_iter().filter(|entry| is_seen(&entry.event, &[])).collect();
@@ -510,14 +510,20 @@ impl Memory {
 
     /// What a session starts with (L17, K6): who is who, the recall pack, the saved state, the logs of today and yesterday, and
     /// for a main session MEMORY.md. What is not there is simply not there.
-    pub async fn pack_session_start(&self, kind: SessionKind, room: usize) -> Result<Pack> {
-        Ok(self.session_start(kind, Room { chars: room, tokens: None }, None).await?.0)
+    pub async fn pack_session_start(&self, kind: SessionKind, room: usize, date: Option<Date>) -> Result<Pack> {
+        let vantage = self.vantage(date)?;
+        Ok(self.session_start(vantage, kind, Room { chars: room, tokens: None }, None).await?.0)
     }
 
     /// Likewise for a session that a client tells of: with what holds in its project and nothing of others; and why each thing is
     /// in it.
-    pub(crate) async fn session_start(&self, kind: SessionKind, room: Room, own: Option<&Starting<'_>>) -> Result<(Pack, Vec<Item>)> {
-        let vantage = self.vantage(None)?;
+    pub(crate) async fn session_start(
+        &self,
+        vantage: Vantage,
+        kind: SessionKind,
+        room: Room,
+        own: Option<&Starting<'_>>,
+    ) -> Result<(Pack, Vec<Item>)> {
         let today = vantage.now.day();
         let yesterday = pyramid::full_from(today);
         let scopes: Vec<Scope> = own.and_then(|own| own.project).map(|name| Scope::Project(name.to_owned())).into_iter().collect();

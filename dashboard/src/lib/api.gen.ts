@@ -5868,6 +5868,8 @@ export interface operations {
             readonly query: {
                 /** @description The prompt */
                 readonly prompt: string;
+                /** @description As of this day; today if not given */
+                readonly date?: string;
                 /** @description At most so many characters */
                 readonly budget?: number;
             };
@@ -5989,6 +5991,8 @@ export interface operations {
     readonly get_api_packs_session_start: {
         readonly parameters: {
             readonly query?: {
+                /** @description As of this day; today if not given */
+                readonly date?: string;
                 /** @description Whose session starts; a side session is told without MEMORY.md */
                 readonly kind?: "main" | "side";
                 /** @description At most so many characters; 9000 if not given */

@@ -937,7 +937,8 @@ mod tests {
             prop_assert!(gate::disarm(&text) == text);
             prop_assert!(gate::strip(&wrapped).text.is_empty());
             if !text.is_empty() {
-                prop_assert!(text.lines().last().unwrap().contains("recall/pack.md"));
+                // What is a part says so, and how the rest is got; what is all there does not.
+                prop_assert_eq!(text.lines().last().unwrap().contains("`icecore pack recall`"), !left_out.is_empty());
             }
             let (whole, all_left_out, _) = condensed(DAY, &known, Words::USUAL, Ages::USUAL, usize::MAX);
             let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::language::Language;
 use super::question::Question;
-use super::terms::{Reader, Word, words};
+use super::terms::{Reader, Word, is_unspaced, words};
 
 /// The piece of a text around the first words that were asked for, at most about `room` bytes of it, taken apart: first what was not asked
 /// for, then what was, and so on in turns.
@@ -18,7 +18,7 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
     let mut spots: Vec<(usize, usize)> = found
         .iter()
         .filter(|word| has(word, language) || (begins(word) && Language::ALL.iter().any(|&other| has(word, other))))
-        .map(|word| (word.at, word.at + word.text.len()))
+        .flat_map(|word| places(word, question))
         .collect();
     for phrase in question.phrases.iter().filter(|phrase| !phrase.is_empty()) {
         // Lower case has another length for some letters; then the phrase is left unmarked rather than marked beside.
@@ -70,6 +70,16 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
         last.push('…');
     }
     pieces
+}
+
+/// Where a word that was found is to be marked: all of it; where a script has no blanks between words, only what was asked for.
+fn places(word: &Word<'_>, question: &Question) -> Vec<(usize, usize)> {
+    let within = |piece: &str| -> Vec<(usize, usize)> {
+        word.text.match_indices(piece).map(|(at, piece)| (word.at + at, word.at + at + piece.len())).collect()
+    };
+    let asked = question.asked.iter().filter(|_| word.text.chars().any(is_unspaced)).map(|asked| asked.word.as_str());
+    let found: Vec<(usize, usize)> = asked.filter(|asked| !asked.is_empty()).flat_map(within).collect();
+    if found.is_empty() { vec![(word.at, word.at + word.text.len())] } else { found }
 }
 
 /// Whether two words begin with the same letters.

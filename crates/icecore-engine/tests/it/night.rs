@@ -478,7 +478,7 @@ fn words_of_a_prompt_load_pages() {
     block_on(memory.remember(said)).unwrap();
     consolidate(&place.live(place.moment(date(2026, 2, 14), 3, 0)), None).unwrap();
     let memory = place.live(place.moment(date(2026, 2, 14), 9, 0));
-    let delta = |prompt: &str| block_on(memory.pack_delta(prompt, None)).unwrap().text;
+    let delta = |prompt: &str| block_on(memory.pack_delta(prompt, None, None)).unwrap().text;
     let told = delta("how is the blue-pearl shop doing?");
     assert!(told.contains("The shop sells boats") && told.contains("TODO number 0") && told.contains("TODO number 2"), "{told}");
     assert!(!told.contains("TODO number 3") && !delta("how are the pearls?").contains("sells boats"));
@@ -495,7 +495,7 @@ fn a_session_starts_with_what_matters() {
     let place = berlin();
     let day = date(2026, 2, 13);
     let memory = place.live(place.moment(day, 9, 0));
-    let start = |kind| block_on(memory.pack_session_start(kind, 9_000)).unwrap();
+    let start = |kind| block_on(memory.pack_session_start(kind, 9_000, None)).unwrap();
     assert!(start(SessionKind::Main).text.contains("RECALL") || start(SessionKind::Main).text.contains("Recall"));
     for (file, text) in [("SOUL.md", "I am the harbour's memory."), ("USER.md", "Ingrid runs the harbour."), ("MEMORY.md", "Old notes.")] {
         fs::write(place.root.join(file), text).unwrap();
@@ -511,8 +511,19 @@ fn a_session_starts_with_what_matters() {
     assert!(order.is_sorted(), "{order:?}\n{main}");
     assert!(!start(SessionKind::Side).text.contains("Old notes"));
     assert!(start(SessionKind::Main).text.chars().count() <= 9_000);
-    let small = block_on(memory.pack_session_start(SessionKind::Main, 1_200)).unwrap();
+    let small = block_on(memory.pack_session_start(SessionKind::Main, 1_200, None)).unwrap();
     assert!(small.text.chars().count() <= 1_200 && small.text.contains("Never moor"), "{}", small.text);
+    // As it was on an earlier day: what was decided since is not known, and its own log is.
+    let later = place.live(place.moment(date(2026, 2, 14), 9, 0));
+    block_on(later.remember(Remember { priority: Some(Priority::P0), ..crate::said("Never dredge at low tide") })).unwrap();
+    let start = |date| block_on(later.pack_session_start(SessionKind::Main, 9_000, date)).unwrap().text;
+    assert!(start(None).contains("Never dredge") && start(None).contains("Never moor"));
+    let then = start(Some(day));
+    assert!(then.contains("Never moor") && then.contains("The fog") && !then.contains("Never dredge"), "{then}");
+    block_on(later.remember(crate::said("TODO paint the pier"))).unwrap();
+    let delta = |date| block_on(later.pack_delta("anything?", None, date)).unwrap().text;
+    assert!(delta(None).contains("paint the pier") && !delta(Some(day)).contains("paint the pier"));
+    assert!(block_on(memory.pack_delta("anything?", None, Some(date(2026, 2, 20)))).is_err(), "a day that has not come");
 }
 
 // L2

@@ -203,12 +203,12 @@ fn check(model: Option<&dyn Llm>) -> usize {
     let mut packs = vec![
         ("chat", chatted),
         ("recall", block_on(memory.pack_recall(None, &[])).unwrap()),
-        ("delta", block_on(memory.pack_delta("what about the vendor, kanari001, and the office?", None)).unwrap()),
+        ("delta", block_on(memory.pack_delta("what about the vendor, kanari001, and the office?", None, None)).unwrap()),
         ("upload", block_on(memory.pack_upload(None, None)).unwrap()),
         ("pyramid", block_on(memory.pack_pyramid(None, Some(50_000), &Before::default())).unwrap()),
     ];
     for kind in [SessionKind::Main, SessionKind::Side] {
-        packs.push(("session-start", block_on(memory.pack_session_start(kind, 40_000)).unwrap()));
+        packs.push(("session-start", block_on(memory.pack_session_start(kind, 40_000, None)).unwrap()));
     }
     for (name, pack) in &packs {
         assert_eq!(unquoted(&pack.text), [""; 0], "{name}");

@@ -59,6 +59,7 @@ pub const ROUTES: &[Route] = &[
         session_start,
     )
     .query(&[
+        DATE,
         Field::new("kind", SESSION_KIND, "Whose session starts; a side session is told without MEMORY.md"),
         Field::new("budget", Form::Number, "At most so many characters; 9000 if not given"),
     ])
@@ -70,7 +71,7 @@ pub const ROUTES: &[Route] = &[
         "Pack",
         delta,
     )
-    .query(&[Field::text("prompt", "The prompt").must(), Field::new("budget", Form::Number, "At most so many characters")])
+    .query(&[Field::text("prompt", "The prompt").must(), DATE, Field::new("budget", Form::Number, "At most so many characters")])
     .example("/api/packs/delta?prompt=how%20is%20the%20store%20doing", None),
     Route::get("/api/packs/chat", GROUP, "What a chat model is told before the next turn of a conversation", "Pack", chat)
         .query(&[Field::text("conversation", "The conversation").must(), Field::text("prompt", "What the person is about to say")])
@@ -151,7 +152,9 @@ fn session_start(call: Call) -> Doing {
             _ => Err("choose main or side"),
         })?;
         let budget = at_least(&call.query, "characters")?.unwrap_or(SESSION_START_CHARS);
-        Answer::of(&call.memory().await?.pack_session_start(kind.unwrap_or(SessionKind::Main), budget).await?)
+        let memory = call.memory().await?;
+        let date = call.query.one_day("date", memory.now().day())?;
+        Answer::of(&memory.pack_session_start(kind.unwrap_or(SessionKind::Main), budget, date).await?)
     })
 }
 
@@ -159,7 +162,9 @@ fn delta(call: Call) -> Doing {
     Box::pin(async move {
         let budget = at_least(&call.query, "characters")?;
         let prompt = call.query.text("prompt").unwrap_or_default();
-        Answer::of(&call.memory().await?.pack_delta(&prompt, budget).await?)
+        let memory = call.memory().await?;
+        let date = call.query.one_day("date", memory.now().day())?;
+        Answer::of(&memory.pack_delta(&prompt, budget, date).await?)
     })
 }
 

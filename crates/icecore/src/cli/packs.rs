@@ -73,6 +73,9 @@ pub struct Delta {
     /// The prompt; `-` reads standard input
     #[arg(required = true, value_name = "PROMPT")]
     prompt: Vec<String>,
+    /// As of this day: 2026-02-13, yesterday …; pages are as they are now
+    #[arg(long, value_name = "DATE")]
+    date: Option<String>,
     /// At most so many characters
     #[arg(long, value_name = "CHARACTERS", value_parser = read::amount)]
     budget: Option<usize>,
@@ -92,6 +95,9 @@ pub struct SessionStart {
     /// Which session starts
     #[arg(long, value_name = "KIND", default_value = "main")]
     kind: SessionKind,
+    /// As of this day: 2026-02-13, yesterday …; your own files and the saved state are as they are now
+    #[arg(long, value_name = "DATE")]
+    date: Option<String>,
     /// At most so many characters
     #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = read::amount)]
     budget: usize,
@@ -198,7 +204,8 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
             if delta.budget.is_some_and(|budget| budget < LEAST_UPLOAD_BYTES) {
                 return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed")).into());
             }
-            open.memory.pack_delta(&super::ledger::text_of(&delta.prompt)?, delta.budget).await?
+            let date = day(delta.date.as_deref(), open)?;
+            open.memory.pack_delta(&super::ledger::text_of(&delta.prompt)?, delta.budget, date).await?
         }
         PackKind::SessionStart(start) => {
             if start.budget < LEAST_UPLOAD_BYTES {
@@ -208,7 +215,7 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
                 SessionKind::Main => icecore_engine::SessionKind::Main,
                 SessionKind::Side => icecore_engine::SessionKind::Side,
             };
-            open.memory.pack_session_start(kind, start.budget).await?
+            open.memory.pack_session_start(kind, start.budget, day(start.date.as_deref(), open)?).await?
         }
     };
     tell(&pack, out)

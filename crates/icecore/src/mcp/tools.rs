@@ -430,7 +430,7 @@ pub async fn packed(memory: &Memory, kind: &str, date: Option<jiff::civil::Date>
             memory.notice().await;
             memory.pack_recall(date, &scopes).await?
         }
-        "session-start" => memory.pack_session_start(SessionKind::Main, SESSION_START_CHARS).await?,
+        "session-start" => memory.pack_session_start(SessionKind::Main, SESSION_START_CHARS, None).await?,
         "upload" => memory.pack_upload(date, None).await?,
         "pyramid" => memory.pack_pyramid(date, Some(HISTORY_TOKENS), &Before::default()).await?,
         _ => {

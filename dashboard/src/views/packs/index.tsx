@@ -37,10 +37,10 @@ interface About {
 
 const ABOUT: Record<Kind, About> = {
   recall: { title: 'Recall', says: 'What must be known now, on one page of eight sections.', unit: 'words', room: (policy) => recallRooms(policy).reduce((sum, room) => sum + room, policy.recall.buffer_words), dated: true, bounded: false },
-  'session-start': { title: 'Session start', says: 'What a session of a coding assistant begins with: the recall pack, the saved state, the last logs. It is always of today.', unit: 'characters', room: () => 9_000, dated: false, bounded: true },
+  'session-start': { title: 'Session start', says: 'What a session of a coding assistant begins with: the recall pack, the saved state, the last logs. Your own files and the saved state are as they are now, whatever the day.', unit: 'characters', room: () => 9_000, dated: true, bounded: true },
   upload: { title: 'Upload', says: 'What a new session begins with elsewhere: the latest month, this week, today.', unit: 'bytes', room: (policy) => policy.budget.upload_bytes, dated: true, bounded: true },
   pyramid: { title: 'Pyramid', says: 'Yesterday and today in full, then days, weeks, months and years.', unit: 'tokens', room: (policy) => policy.budget.pyramid_tokens, dated: true, bounded: true },
-  delta: { title: 'Delta', says: 'What one prompt is given: the oldest commitments, and the pages its words call for.', unit: 'characters', room: (policy) => policy.recall.delta_chars, dated: false, bounded: true },
+  delta: { title: 'Delta', says: 'What one prompt is given: the oldest commitments, and the pages its words call for.', unit: 'characters', room: (policy) => policy.recall.delta_chars, dated: true, bounded: true },
   chat: { title: 'Chat', says: 'What a chat model is told before the next turn of a conversation.', unit: 'tokens', room: (policy) => policy.chat.memory_tokens, dated: false, bounded: false },
 };
 
@@ -74,13 +74,13 @@ function fetched(what: Asked, signal: AbortSignal): Promise<Pack> {
     case 'recall':
       return get('/api/packs/recall', { query: { ...date, ...(what.scope === '' ? {} : { scope: what.scope.split(/[\s,]+/).filter(Boolean) }) } }, signal);
     case 'session-start':
-      return get('/api/packs/session-start', { query: { ...budget, ...(what.session === 'side' ? { kind: 'side' as const } : {}) } }, signal);
+      return get('/api/packs/session-start', { query: { ...date, ...budget, ...(what.session === 'side' ? { kind: 'side' as const } : {}) } }, signal);
     case 'upload':
       return get('/api/packs/upload', { query: { ...date, ...budget } }, signal);
     case 'pyramid':
       return get('/api/packs/pyramid', { query: { ...date, ...budget } }, signal);
     case 'delta':
-      return get('/api/packs/delta', { query: { prompt: what.prompt, ...budget } }, signal);
+      return get('/api/packs/delta', { query: { prompt: what.prompt, ...date, ...budget } }, signal);
     case 'chat':
       return get('/api/packs/chat', { query: { conversation: what.conversation, ...(what.prompt === '' ? {} : { prompt: what.prompt }) } }, signal);
   }
@@ -240,7 +240,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   const settled = useSettled(JSON.stringify(now), 250);
   // What is chosen takes effect at once; only what is typed waits for the last letter.
   const waiting = (JSON.parse(settled) as Asked).kind === now.kind ? (JSON.parse(settled) as Asked) : now;
-  const what: Asked = about.dated ? { ...now, budget: waiting.budget, scope: waiting.scope } : { ...now, date: '', budget: waiting.budget, prompt: waiting.prompt };
+  const what: Asked = { ...now, date: about.dated ? now.date : '', budget: waiting.budget, scope: waiting.scope, prompt: waiting.prompt };
   const pack = usePack(what);
   const config = useGet('/api/config', {});
   const policy = config.value;
