@@ -58,7 +58,7 @@ fn login(call: Call) -> Doing {
     Box::pin(async move {
         let (logins, said) = (logins(&call)?, call.body()?);
         let right = match (said.one("token"), said.one("code")) {
-            (Some(token), None) => logins.by_token(token).ok_or("that is not this server's token"),
+            (Some(token), None) => logins.by_token(token).ok_or("that is not this server's token; `icecore serve` says where it stands, and `icecore dashboard` prints a link that needs none"),
             (None, Some(code)) => logins.by_code(code).ok_or("that code is not good, or not any more; `icecore dashboard` gives another"),
             _ => return Err(wrong("send `token` or `code`")),
         };
