@@ -76,31 +76,6 @@ fn misnamed(path: &DocPath) -> Option<String> {
     only.then(|| format!("{path} is not the name of a page, so it was not looked at; call it {right}"))
 }
 
-/// So many pages are worth another hand.
-const MANY_PAGES: usize = 8;
-/// So many hands at most.
-const HANDS: usize = 4;
-
-/// Pages in as many parts as there are hands for them.
-fn in_parts(keys: &BTreeSet<PageKey>) -> Vec<BTreeSet<PageKey>> {
-    let hands = std::thread::available_parallelism().map_or(1, usize::from).min(HANDS).min(keys.len() / MANY_PAGES).max(1);
-    let keys: Vec<&PageKey> = keys.iter().collect();
-    keys.chunks(keys.len().div_ceil(hands).max(1)).map(|part| part.iter().copied().cloned().collect()).collect()
-}
-
-/// Does something with each of these, at once.
-fn at_once<T: Send, R: Send>(all: Vec<T>, does: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let mut all = all.into_iter();
-    let Some(first) = all.next() else { return Vec::new() };
-    std::thread::scope(|scope| {
-        let does = &does;
-        let others: Vec<_> = all.map(|one| scope.spawn(move || does(one))).collect();
-        let first = does(first);
-        let joined = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        std::iter::once(first).chain(joined).collect()
-    })
-}
-
 /// Whether it is one file's trouble, and not that of the whole vault.
 fn is_of_one_file(error: &StoreError) -> bool {
     matches!(error, StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Denied { .. } | StoreError::Path(_))
@@ -420,13 +395,11 @@ impl Memory {
     /// Everything that is to be seen on these pages. `near` are events that are known to stand on one of them.
     async fn entries_of(&self, keys: &BTreeSet<PageKey>, near: &[EventId], curated: &mut Curated) -> Result<BTreeMap<PageKey, Vec<Entry>>> {
         let mut ids: BTreeSet<EventId> = near.iter().copied().collect();
-        let mut things: BTreeMap<&PageKey, String> = BTreeMap::new();
+        let mut things = Vec::new();
         let mut whole = false;
         for key in keys {
             match self.thing_of(key, curated).await? {
-                Some(thing) => {
-                    things.insert(key, thing);
-                }
+                Some(thing) => things.push(thing),
                 // What the file itself names; without one there may be more to it than what is at hand.
                 None => match self.store.document(&key.path()).await? {
                     Some(text) => ids.extend(page::ids(&String::from_utf8_lossy(&text))),
@@ -435,25 +408,19 @@ impl Memory {
             }
             ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
         }
-        let shown = |ledger: Ledger, keys: &BTreeSet<PageKey>| -> BTreeMap<PageKey, Vec<Entry>> {
+        let shown = |ledger: Ledger| -> BTreeMap<PageKey, Vec<Entry>> {
             page::into_sorted(ledger).into_iter().filter(|(key, _)| keys.contains(key)).collect()
         };
         if !whole {
-            // Things have little to do with each other, so that many pages can be worked on by several hands.
             let ids: Vec<EventId> = ids.into_iter().collect();
-            let parts = in_parts(keys);
-            let about = |part: &BTreeSet<PageKey>| part.iter().filter_map(|key| things.get(key)).map(String::as_str).collect();
-            let questions: Vec<(Vec<EventId>, Vec<&str>)> = parts.iter().map(|part| (ids.clone(), about(part))).collect();
-            let events = self.store.tied_each(&questions).await?;
-            let work: Vec<_> = events.into_iter().zip(&parts).collect();
-            let found: BTreeMap<PageKey, Vec<Entry>> =
-                at_once(work, |(events, part)| shown(Ledger::of(events), part)).into_iter().flatten().collect();
+            let things: Vec<&str> = things.iter().map(String::as_str).collect();
+            let found = shown(Ledger::of(self.store.tied(&ids, &things).await?));
             // A page whose file says nothing any more: look at everything.
             if keys.iter().all(|key| key.kind == PageKind::Entity || found.contains_key(key)) {
                 return Ok(found);
             }
         }
-        Ok(shown(self.all_events().await?, keys))
+        Ok(shown(self.all_events().await?))
     }
 
     async fn ids(&self, which: &EventQuery) -> Result<Vec<EventId>> {
@@ -477,11 +444,7 @@ impl Memory {
         let told = near.values().flatten().filter_map(|entry| entry.event.entity.as_ref());
         curated.names.extend(told.map(|name| (page::slug(name), name.clone())));
         let shown = self.entries_of(&keys, &at_hand, curated).await?;
-        let rendered = at_once(in_parts(&keys), |part| {
-            let own = shown.iter().filter(|(key, _)| part.contains(key));
-            own.map(|(key, entries)| (key.path(), page::render::render(key, entries).text)).collect::<Vec<_>>()
-        });
-        let pages = rendered.into_iter().flatten().collect();
+        let pages = shown.iter().map(|(key, entries)| (key.path(), page::render::render(key, entries).text)).collect();
         self.write_pages(pages, curated).await?;
         self.update_memories(&around, &named, curated).await
     }

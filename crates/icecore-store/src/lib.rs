@@ -268,15 +268,6 @@ pub trait Store: passages::Passages {
     /// wherever it stands, in the order of the ledger.
     async fn tied(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>>;
 
-    /// Likewise for several such questions, each with an answer of its own; a home may work on them at once.
-    async fn tied_each(&self, questions: &[(Vec<EventId>, Vec<&str>)]) -> Result<Vec<Vec<Event>>> {
-        let mut answers = Vec::with_capacity(questions.len());
-        for (ids, about) in questions {
-            answers.push(self.tied(ids, about).await?);
-        }
-        Ok(answers)
-    }
-
     /// The things that events are about, those in archives included, by name.
     async fn entities(&self) -> Result<Vec<String>>;
 

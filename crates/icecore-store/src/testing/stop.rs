@@ -134,10 +134,6 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.tied(ids, about).await
     }
 
-    async fn tied_each(&self, questions: &[(Vec<EventId>, Vec<&str>)]) -> Result<Vec<Vec<Event>>> {
-        self.inner.tied_each(questions).await
-    }
-
     async fn entities(&self) -> Result<Vec<String>> {
         self.inner.entities().await
     }

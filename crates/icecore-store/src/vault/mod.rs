@@ -472,18 +472,6 @@ impl Store for Vault {
         self.tied_events(ids, about)
     }
 
-    async fn tied_each(&self, questions: &[(Vec<EventId>, Vec<&str>)]) -> Result<Vec<Vec<Event>>> {
-        let answer = |(ids, about): &(Vec<EventId>, Vec<&str>)| self.tied_events(ids, about);
-        let [first, others @ ..] = questions else { return Ok(Vec::new()) };
-        // Most of the time goes into reading lines, which needs nobody else.
-        std::thread::scope(|scope| {
-            let others: Vec<_> = others.iter().map(|question| scope.spawn(move || answer(question))).collect();
-            let first = answer(first);
-            let joined = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            std::iter::once(first).chain(joined).collect()
-        })
-    }
-
     async fn entities(&self) -> Result<Vec<String>> {
         if let Some(entities) = self.ask(|index| index.entities())? {
             return Ok(entities);
