@@ -676,6 +676,20 @@ impl SessionStat {
         Self { key, digest: Digest::default(), states: 0, bytes: 0, first: record.ts, last: record.ts, captured: record.captured, turn: 0 }
     }
 
+    /// Of both together.
+    pub fn with(self, other: &Self) -> Self {
+        Self {
+            digest: self.digest.with(other.digest),
+            states: self.states + other.states,
+            bytes: self.bytes + other.bytes,
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+            captured: self.captured.min(other.captured),
+            turn: self.turn.max(other.turn),
+            key: self.key,
+        }
+    }
+
     /// With one record more.
     pub fn add(&mut self, record: &Record) {
         self.digest.add(record.content());

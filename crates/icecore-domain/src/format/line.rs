@@ -169,6 +169,11 @@ impl<'de> Deserialize<'de> for Name<'de> {
 }
 
 fn text<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
+    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    // The parser has been over it: without an escape, it stands there as it is meant.
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        return Some(Cow::Borrowed(inner));
+    }
     serde_json::from_str::<Name<'a>>(raw.get()).ok().map(|name| name.0)
 }
 

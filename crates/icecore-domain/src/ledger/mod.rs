@@ -13,6 +13,7 @@ pub mod integrity;
 pub mod query;
 pub mod revise;
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
@@ -214,9 +215,9 @@ pub fn torn_tail(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Those of the events that hang together with `ids` by what one does to another.
-pub fn tied(events: Vec<Event>, ids: &[EventId]) -> Vec<Event> {
+pub fn tied<E: Borrow<Event>>(events: Vec<E>, ids: &[EventId]) -> Vec<E> {
     let mut neighbours: HashMap<EventId, Vec<EventId>> = HashMap::new();
-    for event in &events {
+    for event in events.iter().map(E::borrow) {
         for (target, _) in event.effects() {
             neighbours.entry(event.id).or_default().push(target);
             neighbours.entry(target).or_default().push(event.id);
@@ -227,17 +228,20 @@ pub fn tied(events: Vec<Event>, ids: &[EventId]) -> Vec<Event> {
     while let Some(id) = next.pop() {
         next.extend(neighbours.get(&id).into_iter().flatten().copied().filter(|&found| known.insert(found)));
     }
-    events.into_iter().filter(|event| known.contains(&event.id)).collect()
+    events.into_iter().filter(|event| known.contains(&event.borrow().id)).collect()
 }
 
 /// The ledger, read and folded.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Ledger {
     entries: Vec<Entry>,
     by_id: HashMap<EventId, usize>,
     duplicates: Vec<(usize, EventId, bool)>,
     faults: Vec<LineFault>,
     torn: Option<usize>,
+    /// How many lines and bytes were read.
+    lines: usize,
+    bytes: usize,
 }
 
 /// The events of a ledger with others that stood in it once, each before the first event with a greater id: ids grow with the
@@ -265,20 +269,46 @@ pub fn woven(own: Vec<(Event, usize)>, mut older: Vec<(Event, usize)>) -> Vec<(E
 impl Ledger {
     /// Reads the whole text of a ledger. With `until`, as it was known at that moment.
     pub fn read(bytes: &[u8], until: Option<Timestamp>) -> Self {
-        let torn = torn_tail(bytes);
-        let most = memchr::memchr_iter(b'\n', bytes).count() + 1;
-        let mut ledger = Self { torn, entries: Vec::with_capacity(most), by_id: HashMap::with_capacity(most), ..Self::default() };
-        for raw in lines(&bytes[..torn.unwrap_or(bytes.len())], 1) {
-            let parsed = line::parse(raw.bytes);
-            ledger.faults.extend(parsed.faults.into_iter().map(|fault| LineFault { line: raw.number, fault }));
-            for event in parsed.events {
-                if until.is_none_or(|until| event.ts.at() <= until) {
-                    ledger.push(event, raw.number);
-                }
-            }
-        }
+        let mut ledger = Self::default();
+        ledger.take(bytes, until);
         ledger.fold();
         ledger
+    }
+
+    /// Reads what was appended since, all of it being known until then and its last line ended. It comes to the same as reading
+    /// everything anew, and costs only what is new, unless something is taken back.
+    pub fn read_on(&mut self, bytes: &[u8]) {
+        let known = self.entries.len();
+        self.take(bytes, None);
+        let takes_back = (known..self.entries.len()).any(|at| !self.targets(at, |effect| effect == Effect::Retract).is_empty());
+        if takes_back {
+            for entry in &mut self.entries {
+                (entry.standing, entry.verified, entry.confirmed) = (Standing::at_first(&entry.event), entry.event.ts, false);
+            }
+            self.fold();
+        } else {
+            (known..self.entries.len()).for_each(|at| self.have_effect(at));
+        }
+    }
+
+    /// Takes in the lines that follow those it has.
+    fn take(&mut self, bytes: &[u8], until: Option<Timestamp>) {
+        let torn = torn_tail(bytes);
+        let most = memchr::memchr_iter(b'\n', bytes).count() + 1;
+        self.entries.reserve(most);
+        self.by_id.reserve(most);
+        for raw in lines(&bytes[..torn.unwrap_or(bytes.len())], self.lines + 1) {
+            let parsed = line::parse(raw.bytes);
+            self.faults.extend(parsed.faults.into_iter().map(|fault| LineFault { line: raw.number, fault }));
+            for event in parsed.events {
+                if until.is_none_or(|until| event.ts.at() <= until) {
+                    self.push(event, raw.number);
+                }
+            }
+            self.lines = raw.number;
+        }
+        self.torn = torn.map(|at| self.bytes + at);
+        self.bytes += bytes.len();
     }
 
     /// A ledger of these events, in this order.
@@ -331,24 +361,28 @@ impl Ledger {
             }
         }
         for (at, gone) in retracted.iter().enumerate() {
-            if gone.is_some() {
-                continue;
-            }
-            let (by, ts) = (self.entries[at].event.id, self.entries[at].event.ts);
-            // A stranger cannot vouch for a stranger.
-            let trusted = Trust::of(self.entries[at].event.origin) != Trust::Low;
-            for (target, effect) in self.targets(at, |effect| effect != Effect::Retract) {
-                let entry = &mut self.entries[target];
-                entry.standing = entry.standing.after(effect, by);
-                if effect == Effect::Confirm {
-                    entry.verified = entry.verified.max(ts);
-                    entry.confirmed |= trusted;
-                }
+            if gone.is_none() {
+                self.have_effect(at);
             }
         }
         for (entry, by) in self.entries.iter_mut().zip(retracted) {
             if let Some(by) = by {
                 entry.standing = entry.standing.after(Effect::Retract, by);
+            }
+        }
+    }
+
+    /// What the entry at `at` does to earlier ones, but for taking back.
+    fn have_effect(&mut self, at: usize) {
+        let (by, ts) = (self.entries[at].event.id, self.entries[at].event.ts);
+        // A stranger cannot vouch for a stranger.
+        let trusted = Trust::of(self.entries[at].event.origin) != Trust::Low;
+        for (target, effect) in self.targets(at, |effect| effect != Effect::Retract) {
+            let entry = &mut self.entries[target];
+            entry.standing = entry.standing.after(effect, by);
+            if effect == Effect::Confirm {
+                entry.verified = entry.verified.max(ts);
+                entry.confirmed |= trusted;
             }
         }
     }
@@ -570,6 +604,25 @@ pub(crate) mod tests {
             }
             let folded: Vec<_> = Ledger::of(events).entries().iter().map(|e| (e.event.id, e.standing)).collect();
             prop_assert_eq!(stepwise, folded);
+        }
+
+        // L3: reading on comes to the same as reading everything, wherever the text is parted
+        #[test]
+        fn reading_on_equals_reading_anew(plan in proptest::collection::vec((0_usize..7, 1_usize..20), 1..20), parts in proptest::collection::vec(0_usize..20, 0..3)) {
+            let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k", "r", "r"][what])).collect();
+            let mut lines: Vec<String> = story(&words.join(" ")).iter().map(line::write).collect();
+            lines.insert(lines.len() / 2, "not an event\n".into());
+            lines.push(lines[0].clone());
+            lines.push("torn".into());
+            let mut cuts: Vec<usize> = parts.into_iter().map(|cut| cut.min(lines.len() - 1)).chain([0, lines.len()]).collect();
+            cuts.sort_unstable();
+            let mut grown = Ledger::default();
+            for pair in cuts.windows(2) {
+                grown.read_on(lines[pair[0]..pair[1]].concat().as_bytes());
+            }
+            let whole = Ledger::read(lines.concat().as_bytes(), None);
+            prop_assert_eq!(grown.entries(), whole.entries());
+            prop_assert_eq!((grown.faults(), grown.unread(), grown.torn()), (whole.faults(), whole.unread(), whole.torn()));
         }
     }
 }

@@ -233,11 +233,12 @@ fn is_reserved(slug: &str) -> bool {
 ///
 /// The name of a page comes from the root, so that a correction does not move it.
 pub fn keys_of(event: &Event, root: &Event) -> Vec<PageKey> {
-    keys_by(event, root, &mut |entity| PageKey::new(PageKind::Entity, entity))
+    keys_by(event, root, PageKind::ALL, &mut |entity| PageKey::new(PageKind::Entity, entity))
 }
 
-/// Likewise; `named` gives the page of a thing, for those who ask for the same things again and again.
-fn keys_by(event: &Event, root: &Event, named: &mut dyn FnMut(&str) -> PageKey) -> Vec<PageKey> {
+/// Likewise, with at least those of these kinds; `named` gives the page of a thing, for those who ask for the same things again
+/// and again.
+fn keys_by(event: &Event, root: &Event, kinds: &[PageKind], named: &mut dyn FnMut(&str) -> PageKey) -> Vec<PageKey> {
     // An act belongs where its target does.
     let said = if event.is_statement() { event } else { root };
     let mut keys: Vec<PageKey> = Vec::new();
@@ -250,13 +251,15 @@ fn keys_by(event: &Event, root: &Event, named: &mut dyn FnMut(&str) -> PageKey) 
         let tagged = |tag: &str| said.tags.iter().any(|known| known == tag);
         let weighty = matches!(said.priority, Priority::P0 | Priority::P1);
         let title = || title_of(&root.content);
-        if said.kind == Kind::Procedure {
+        let asked_for = |kind: PageKind| kinds.contains(&kind);
+        if asked_for(PageKind::Procedure) && said.kind == Kind::Procedure {
             keys.push(PageKey::new(PageKind::Procedure, &title()));
         }
-        if tagged(PRINCIPLE_TAG) || (weighty && matches!(said.kind, Kind::Constraint | Kind::Preference)) {
+        let rules = tagged(PRINCIPLE_TAG) || (weighty && matches!(said.kind, Kind::Constraint | Kind::Preference));
+        if asked_for(PageKind::Principle) && rules {
             keys.push(PageKey::new(PageKind::Principle, &title()));
         }
-        if tagged(INSIGHT_TAG) {
+        if asked_for(PageKind::Insight) && tagged(INSIGHT_TAG) {
             keys.push(PageKey::new(PageKind::Insight, &title()));
         }
     }

@@ -203,18 +203,18 @@ impl<'a> Known<'a> {
     fn last_updated(&self) -> String {
         self.visible.iter().map(|entry| entry.event.ts).max().map_or_else(|| "never".into(), |ts| ts.day().to_string())
     }
+}
 
-    /// The weightiest of what holds, newest first.
-    fn weightiest(&self) -> Vec<&'a Entry> {
-        let mut weighty: Vec<&Entry> =
-            self.listed().into_iter().filter(|entry| matches!(entry.event.priority, Priority::P0 | Priority::P1)).collect();
-        weighty.sort_by(|a, b| {
-            let newest = (b.event.ts, b.event.id).cmp(&(a.event.ts, a.event.id));
-            a.event.priority.cmp(&b.event.priority).then(newest)
-        });
-        weighty.truncate(SUMMARY_STATEMENTS);
-        weighty
-    }
+/// The weightiest of what is listed, newest first.
+fn weightiest<'a>(listed: &[&'a Entry]) -> Vec<&'a Entry> {
+    let mut weighty: Vec<&Entry> =
+        listed.iter().copied().filter(|entry| matches!(entry.event.priority, Priority::P0 | Priority::P1)).collect();
+    weighty.sort_by(|a, b| {
+        let newest = (b.event.ts, b.event.id).cmp(&(a.event.ts, a.event.id));
+        a.event.priority.cmp(&b.event.priority).then(newest)
+    });
+    weighty.truncate(SUMMARY_STATEMENTS);
+    weighty
 }
 
 /// Whether an entry is an item of its page.
@@ -366,7 +366,7 @@ pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
     let mut more: HashMap<String, usize> = HashMap::new();
     let listed = known.listed();
     let without_room = known.without_room(&listed);
-    for entry in listed {
+    for &entry in &listed {
         let section = section_of(key, &entry.event);
         if without_room.contains(&entry.event.id) {
             *more.entry(section).or_default() += 1;
@@ -382,7 +382,7 @@ pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
             summary = sentences(items.get(..SUMMARY_STATEMENTS).unwrap_or(items));
         }
         if key.kind == PageKind::Entity && name == "Summary" && items.is_empty() {
-            let weighty = known.weightiest();
+            let weighty = weightiest(&listed);
             summary = sentences(&weighty);
             write_summary(&mut text, &weighty, &summary);
         }

@@ -16,12 +16,15 @@ pub fn ids(text: &str) -> Vec<EventId> {
 /// Every page of these events, each with everything that is to be seen on it: its statements, whatever became of them, and
 /// the acts upon them.
 pub fn sorted(ledger: &Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
-    gathered(keys_of(ledger), ledger.entries().iter().cloned())
+    gathered(keys_of(ledger, PageKind::ALL), ledger.entries().iter().cloned())
 }
 
-/// Likewise, of a ledger that nobody needs any more.
-pub fn into_sorted(ledger: Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
-    gathered(keys_of(&ledger), ledger.into_entries())
+/// Likewise only those that are asked for, of a ledger that nobody needs any more.
+pub fn into_sorted(ledger: Ledger, asked_for: &BTreeSet<PageKey>) -> BTreeMap<PageKey, Vec<Entry>> {
+    let kinds: Vec<PageKind> = PageKind::ALL.iter().copied().filter(|kind| asked_for.iter().any(|key| key.kind == *kind)).collect();
+    let mut keys = keys_of(&ledger, &kinds);
+    keys.iter_mut().for_each(|keys| keys.retain(|key| asked_for.contains(key)));
+    gathered(keys, ledger.into_entries())
 }
 
 fn gathered(keys: Vec<Vec<PageKey>>, entries: impl IntoIterator<Item = Entry>) -> BTreeMap<PageKey, Vec<Entry>> {
@@ -37,8 +40,8 @@ fn gathered(keys: Vec<Vec<PageKey>>, entries: impl IntoIterator<Item = Entry>) -
     pages
 }
 
-/// The pages of each entry, in the order of the ledger.
-fn keys_of(ledger: &Ledger) -> Vec<Vec<PageKey>> {
+/// The pages of each entry, at least those of these kinds, in the order of the ledger.
+fn keys_of(ledger: &Ledger, kinds: &[PageKind]) -> Vec<Vec<PageKey>> {
     let mut roots: HashMap<EventId, EventId> = HashMap::new();
     let mut at: HashMap<EventId, usize> = HashMap::new();
     let mut keys: Vec<Vec<PageKey>> = Vec::with_capacity(ledger.entries().len());
@@ -53,7 +56,7 @@ fn keys_of(ledger: &Ledger) -> Vec<Vec<PageKey>> {
         let own = if event.is_statement() {
             let root = event.supersedes.iter().filter_map(|replaced| roots.get(replaced)).min().copied().unwrap_or(event.id);
             roots.insert(event.id, root);
-            ledger.get(root).map_or_else(Vec::new, |root| keys_by(event, &root.event, &mut named))
+            ledger.get(root).map_or_else(Vec::new, |root| keys_by(event, &root.event, kinds, &mut named))
         } else {
             let targets = event.effects().filter_map(|(target, _)| keys.get(*at.get(&target)?));
             targets.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()

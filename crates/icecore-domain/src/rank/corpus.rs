@@ -3,7 +3,7 @@
 //! Passages have numbers from 1 on, given in the order they were taken in; a number whose passage is gone stays empty.
 //! Nothing of an answer depends on the numbers themselves.
 
-use super::passage::PassageKind;
+use super::passage::{Passage, PassageKind};
 use crate::record::Role;
 
 /// What a row takes when it is kept.
@@ -35,6 +35,18 @@ pub struct Row {
 impl Row {
     /// The row of a passage that is gone.
     pub const GONE: Self = Self { at: i64::MIN, group: ALONE, length: 0, kind: None, role: None, voice: NAMELESS, asks: false };
+
+    /// The row of a passage that has so many terms, with the numbers of its group and its voice.
+    pub fn of(passage: &Passage, terms: u32, group: u32, voice: u16) -> Self {
+        let at = match (passage.ts, passage.day) {
+            (Some(ts), _) => ts.at().as_second(),
+            // Of a day only: its noon.
+            (None, Some(day)) => day.at(12, 0, 0, 0).in_tz("UTC").map_or(i64::MIN, |at| at.timestamp().as_second()),
+            (None, None) => i64::MIN,
+        };
+        let length = u16::try_from(terms).unwrap_or(u16::MAX);
+        Self { at, group, length, kind: Some(passage.kind), role: passage.role, voice, asks: passage.text.contains('?') }
+    }
 
     /// As bytes, to be kept.
     pub fn bytes(&self) -> [u8; ROW_BYTES] {

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use jiff::civil::Date;
 
+use super::question;
 use crate::calendar::Moment;
 use crate::event::Origin;
 use crate::format::line;
@@ -98,6 +99,16 @@ impl Passage {
             PassageKind::Page | PassageKind::Log | PassageKind::Artifact => Some(self.id.split('#').next().unwrap_or_default().to_owned()),
             PassageKind::Event | PassageKind::Summary | PassageKind::Memory => None,
         }
+    }
+
+    /// The name under which somebody speaks here; `None` if it is nobody's, or not a person's.
+    pub fn voice(&self) -> Option<&str> {
+        self.name.as_deref().filter(|name| self.role.is_some() && question::is_persons(name))
+    }
+
+    /// A number for its words: other words have another.
+    pub fn wording(&self) -> i64 {
+        Hash::of(self.text.as_bytes()).bytes().iter().take(8).fold(0, |number, &byte| number << 8 | i64::from(byte))
     }
 }
 

@@ -78,6 +78,9 @@ impl Packed {
 }
 
 impl Signs {
+    /// What stands where there is no vector.
+    pub const NONE: Self = Self([0; SIGN_WORDS]);
+
     /// The signs of a vector.
     pub fn of(numbers: &[f32; DIMENSIONS]) -> Self {
         Self::of_bits(|at| numbers[at] > 0.0)
