@@ -4,8 +4,12 @@
 //! what and which lines are sound is decided by `icecore-domain`, and a home at most remembers the answer.
 //! What "all of it" means for a home is written down as an exam in `testing`.
 
+mod arrivals;
+mod folded;
 pub mod neighbour;
 pub mod passages;
+mod past;
+pub mod postgres;
 pub mod shelf;
 pub mod vault;
 
@@ -14,6 +18,7 @@ pub mod testing;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use icecore_domain::calendar::Days;
@@ -121,6 +126,37 @@ pub enum Error {
     /// A merge waits for a person.
     #[error("{0}")]
     Unsettled(String),
+    /// The database cannot be reached, or the connection broke off.
+    #[error(
+        "{place} cannot be reached: {why}. Check that it runs and that its address is right; what was not acknowledged may or may not be kept"
+    )]
+    Unreachable {
+        /// Which.
+        place: String,
+        /// Why not.
+        why: String,
+    },
+    /// The database has too much to do.
+    #[error("{0}; try again in a moment")]
+    Overrun(String),
+    /// The tables are not those that this program works with.
+    #[error("the database cannot be used: {0}")]
+    Schema(String),
+    /// Something the database refused.
+    #[error("the database refused: {0}")]
+    Database(String),
+    /// There is no such space.
+    #[error("there is no space `{0}`; `icecore init --store … --space {0}` makes it")]
+    NotASpace(String),
+    /// It was taken away while somebody was writing.
+    #[error("the space was taken away meanwhile, so nothing was kept in it")]
+    Gone,
+    /// There is one already.
+    #[error("there is a space `{0}` already; `icecore status` shows it")]
+    AlreadyASpace(String),
+    /// Nothing can be called that.
+    #[error("`{0}` cannot be the name of a space: 1 to 600 bytes of plain text, without blanks around it")]
+    NotAName(String),
     /// A test stopped the store here.
     #[error("stopped before write {0}, as the test asked")]
     Stopped(usize),
@@ -424,6 +460,30 @@ pub trait Store: passages::Passages {
 
     /// What the home had to mend when it was opened, for a person, oldest first.
     async fn mended(&self) -> Vec<String>;
+
+    /// Who keeps the turns of conversations in order between processes; `None` where only locks of one process do, as in a vault.
+    fn order(&self) -> Option<&dyn Order> {
+        None
+    }
+}
+
+/// The order of a conversation's turns between processes that share a home: whether a turn that was kept is being remembered, and
+/// by whom. Whoever dies is waited for no longer than their lease.
+#[async_trait]
+pub trait Order: Send + Sync {
+    /// Says that an exchange is kept now and is about to be remembered. Said before it is kept, it is known whenever the exchange is.
+    async fn announce(&self, conversation: &str, lease: Duration) -> Result<()>;
+
+    /// Whether an exchange that was kept is about to be remembered.
+    async fn is_awaited(&self, conversation: &str) -> Result<bool>;
+
+    /// Takes the conversation, to be the only one who remembers it until the lease ends; `None` if somebody else has it. Whoever has
+    /// it takes it again to keep it. The answer is how many exchanges were announced so far.
+    async fn take(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>>;
+
+    /// Gives the conversation back. With `again`, something in it is to be looked at again then; else, if no more exchanges were
+    /// announced than were `known` when it was taken, nothing waits in it any more.
+    async fn release(&self, conversation: &str, who: &str, known: i64, again: Option<Duration>) -> Result<()>;
 }
 
 /// A state of the documents that can be gone back to.

@@ -4,13 +4,36 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use icecore_domain::layout::DocPath;
+use icecore_domain::layout::{self, DocPath};
 use icecore_domain::rank::corpus::Corpus;
-use icecore_domain::rank::passage::Passage;
+use icecore_domain::rank::passage::{self, Passage};
 use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::vector::{Packed, Signs};
 
 use crate::{Progress, Result};
+
+/// Where files with passages are, and whether also below.
+pub(crate) const FOLDERS: [(&str, bool); 8] = [
+    ("memory", false),
+    (layout::MESSAGES, false),
+    (layout::SNAPSHOTS, false),
+    (layout::PRUNED, false),
+    (layout::MEMORIES, false),
+    ("knowledge", true),
+    ("conversations", true),
+    (layout::TOOL, true),
+];
+/// Everything is made anew when there are more gone passages than this, and more of them than others.
+pub(crate) const MANY_GONE: u32 = 1_000;
+
+/// Whether passages are cut from a document of that name.
+pub(crate) fn is_searched(path: &DocPath) -> bool {
+    let is_in = |(folder, deep): &(&str, bool)| {
+        let name = path.as_str().strip_prefix(folder.trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
+        name.is_some_and(|name| *deep || !name.contains('/'))
+    };
+    FOLDERS.iter().any(is_in) && passage::is_source(path)
+}
 
 /// What taking in came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,12 +95,46 @@ pub trait Passages: Send + Sync {
     /// The signs of every passage's vector, by number; all zero where there is none.
     async fn signs(&self) -> Result<Arc<Vec<Signs>>>;
 
+    /// Whether this home is better asked for the nearest of so many passages than for the signs of all of them.
+    fn finds_nearest(&self, _passages: u32) -> bool {
+        false
+    }
+
+    /// The passages whose signs differ least from these, with in how many places: at most so many, the nearest first, and of
+    /// equally near ones the lowest number. Those without a vector are not among them.
+    async fn nearest(&self, to: &Signs, most: usize) -> Result<Vec<(u32, u32)>> {
+        let all = self.signs().await?;
+        let mut found: Vec<(u32, u32)> =
+            (0..).zip(all.iter()).filter(|(_, signs)| !signs.is_none()).map(|(number, signs)| (signs.hamming(to), number)).collect();
+        found.sort_unstable();
+        found.truncate(most);
+        Ok(found.into_iter().map(|(distance, number)| (number, distance)).collect())
+    }
+
+    /// The signs of these passages' vectors; all zero where there is none.
+    async fn signs_of(&self, numbers: &[u32]) -> Result<Vec<Signs>> {
+        let all = self.signs().await?;
+        Ok(numbers.iter().map(|&number| all.get(number as usize).copied().unwrap_or(Signs::NONE)).collect())
+    }
+
     /// Keeps vectors of passages, for as long as their words stay the same.
     async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()>;
 
     /// Passages that have no vector yet, at most so many, the newest first.
-    async fn without_vector(&self, most: usize) -> Result<Vec<u32>>;
+    async fn without_vector(&self, most: usize) -> Result<Vec<u32>> {
+        let (corpus, signs) = (self.corpus().await?, self.signs().await?);
+        let lacks = |number: u32| signs.get(number as usize).is_none_or(Signs::is_none);
+        let mut missing: Vec<(i64, u32)> =
+            corpus.all().filter(|(number, _)| lacks(*number)).map(|(number, row)| (row.at, number)).collect();
+        missing.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(missing.into_iter().take(most).map(|(_, number)| number).collect())
+    }
 
     /// How many passages have a vector.
-    async fn embedded(&self) -> Result<Embedded>;
+    async fn embedded(&self) -> Result<Embedded> {
+        let (corpus, signs) = (self.corpus().await?, self.signs().await?);
+        let has = |number: u32| signs.get(number as usize).is_some_and(|signs| !signs.is_none());
+        let have = corpus.all().filter(|(number, _)| has(*number)).count() as u64;
+        Ok(Embedded { have, of: u64::from(corpus.passages) })
+    }
 }

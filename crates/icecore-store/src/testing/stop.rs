@@ -355,4 +355,8 @@ impl<S: Store> Store for StopAfter<S> {
     async fn mended(&self) -> Vec<String> {
         self.inner.mended().await
     }
+
+    fn order(&self) -> Option<&dyn crate::Order> {
+        self.inner.order()
+    }
 }

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::{CONFIG, DocPath, PRIVATE};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, FileType, OFlags};
 
+use super::BYTES_PER_CALL;
 use crate::{Error, Result, Weight};
 
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
@@ -30,8 +31,13 @@ const MOST_WAIT: Duration = Duration::from_secs(33);
 
 /// Up to so many files are flushed one by one; more are flushed together.
 const FEW: usize = 4;
+/// So often it is looked whether a lock that somebody seems to have is free, and how long it is waited between.
+const LET_GO: u32 = 10;
+const LET_GO_PAUSE: Duration = Duration::from_millis(10);
 /// So many files are open at once.
 const MOST_OPEN: usize = 200;
+/// The most bytes that are read in one go for the sake of several pieces.
+const STRETCH_BYTES: u64 = 1024 * 1024;
 /// Where models' answers are kept.
 const ANSWERS: &str = "answers";
 /// Where notes are kept.
@@ -176,11 +182,15 @@ impl Door {
     /// Takes the lock of that name; `None` if somebody has it.
     pub fn try_lock_by(&self, name: &str) -> Result<Option<Held>> {
         let (file, path) = self.lock_file(name)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Held { lock: file, _turn: None })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(fault("locking", &path, error)),
+        // One that was just let go may be held for a moment by a program that is being started: it has what we had until it begins.
+        for _ in 0..LET_GO {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(Held { lock: file, _turn: None })),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LET_GO_PAUSE),
+                Err(TryLockError::Error(error)) => return Err(fault("locking", &path, error)),
+            }
         }
+        Ok(None)
     }
 
     fn lock_file(&self, name: &str) -> Result<(File, PathBuf)> {
@@ -237,13 +247,27 @@ impl Door {
 
     /// What the file system says of a document.
     pub fn look(&self, path: &DocPath) -> Result<Option<Look>> {
-        let place = self.place(path)?;
-        match fs::symlink_metadata(&place) {
-            Ok(found) if found.file_type().is_symlink() => Err(Error::Link(place)),
-            Ok(found) => Ok(Some(look(&found))),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(fault("looking at", &place, error)),
+        look_at(self.place(path)?)
+    }
+
+    /// Likewise of many; the folder of those that follow each other is looked at once.
+    pub fn look_at_all(&self, paths: &[DocPath]) -> Result<Vec<Option<Look>>> {
+        let mut looks = Vec::with_capacity(paths.len());
+        for beside in paths.chunk_by(|a, b| a.folders().last() == b.folders().last()) {
+            let place = self.place(&beside[0])?;
+            // From the folder on, and not from the root of all for each of them.
+            let folder = place.parent().and_then(|folder| File::open(folder).ok());
+            for path in beside {
+                looks.push(match &folder {
+                    Some(folder) => look_within(folder, path.name()).map_err(|error| match error {
+                        Some(error) => fault("looking at", &self.root.join(path.as_str()), error),
+                        None => Error::Link(self.root.join(path.as_str())),
+                    })?,
+                    None => look_at(self.root.join(path.as_str()))?,
+                });
+            }
         }
+        Ok(looks)
     }
 
     /// Every document right in a folder, with what the file system says of it.
@@ -323,15 +347,33 @@ impl Door {
         Ok(parts.into_iter().map(|(part, (files, bytes))| Weight { part, files, bytes }).collect())
     }
 
-    /// The pieces of a document at these places, in their order.
+    /// The pieces of a document at these places, in their order. Those that stand close together are read in one go.
     pub fn read_pieces(&self, path: &DocPath, pieces: &[(u64, usize)]) -> Result<Vec<Vec<u8>>> {
         let place = self.root.join(path.as_str());
         let Some(file) = self.open(path)? else { return Err(fault("reading", &place, ErrorKind::NotFound.into())) };
-        let read = |&(offset, len): &(u64, usize)| {
-            let mut bytes = vec![0; len];
-            file.read_exact_at(&mut bytes, offset).map(|()| bytes)
-        };
-        pieces.iter().map(read).collect::<io::Result<_>>().map_err(|error| fault("reading", &place, error))
+        let mut order: Vec<usize> = (0..pieces.len()).collect();
+        order.sort_by_key(|&at| pieces[at].0);
+        let mut found = vec![Vec::new(); pieces.len()];
+        let mut stretch = Vec::new();
+        let mut rest = order.as_slice();
+        while let Some(&first) = rest.first() {
+            let start = pieces[first].0;
+            let (many, end) = close_together(rest.iter().map(|&at| pieces[at]));
+            stretch.resize(usize::try_from(end - start).unwrap_or(usize::MAX), 0);
+            file.read_exact_at(&mut stretch, start).map_err(|error| fault("reading", &place, error))?;
+            let (near, further) = rest.split_at(many);
+            if let [only] = near {
+                found[*only] = std::mem::take(&mut stretch);
+            } else {
+                for &at in near {
+                    let (offset, len) = pieces[at];
+                    let from = usize::try_from(offset - start).unwrap_or(usize::MAX);
+                    found[at].extend_from_slice(&stretch[from..from + len]);
+                }
+            }
+            rest = further;
+        }
+        Ok(found)
     }
 
     /// The bytes after the last line break, with where they start; the last line must not be longer than a few megabytes.
@@ -1047,6 +1089,48 @@ fn refuse_link(place: &Path) -> Result<()> {
 
 fn nofollow() -> i32 {
     i32::try_from((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits()).unwrap_or(0)
+}
+
+/// How many of these pieces, which are in order, are read in one go, and where the last of them ends.
+fn close_together(pieces: impl Iterator<Item = (u64, usize)>) -> (usize, u64) {
+    let (mut many, mut start, mut end) = (0, 0_u64, 0_u64);
+    for (offset, len) in pieces {
+        let last = offset.saturating_add(len as u64);
+        if many == 0 {
+            start = offset;
+        } else if offset > end.saturating_add(BYTES_PER_CALL) || last.saturating_sub(start) > STRETCH_BYTES {
+            break;
+        }
+        (many, end) = (many + 1, last.max(end));
+    }
+    (many, end)
+}
+
+fn look_at(place: PathBuf) -> Result<Option<Look>> {
+    match fs::symlink_metadata(&place) {
+        Ok(found) if found.file_type().is_symlink() => Err(Error::Link(place)),
+        Ok(found) => Ok(Some(look(&found))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fault("looking at", &place, error)),
+    }
+}
+
+/// Likewise of a file in an open folder; the error is `None` for a link.
+fn look_within(folder: &File, name: &str) -> std::result::Result<Option<Look>, Option<io::Error>> {
+    // The fields have other types on other systems.
+    fn number<T: TryInto<i64>>(field: T) -> i64 {
+        field.try_into().unwrap_or(0)
+    }
+    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Symlink => Err(None),
+        Ok(found) => Ok(Some(Look {
+            len: u64::try_from(number(found.st_size)).unwrap_or(0),
+            mtime: (number(found.st_mtime), number(found.st_mtime_nsec)),
+            inode: found.st_ino,
+        })),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(Some(error.into())),
+    }
 }
 
 fn look(found: &fs::Metadata) -> Look {

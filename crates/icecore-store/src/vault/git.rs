@@ -190,8 +190,14 @@ fn is_there(root: &Path) -> Result<()> {
 
 /// Makes sure that the repository is ours and cannot run anything.
 fn vet(root: &Path) -> Result<()> {
-    if vet_settings(root)? {
-        return Ok(());
+    vet_listed(root).map(|_| ())
+}
+
+/// Likewise; what git keeps, as it lists it.
+fn vet_listed(root: &Path) -> Result<String> {
+    let (ours, listed) = vet_settings(root)?;
+    if ours {
+        return Ok(listed);
     }
     // A clone of a vault is one that was not set up yet; any other repository is somebody's own.
     let foreign = || {
@@ -202,8 +208,8 @@ fn vet(root: &Path) -> Result<()> {
     Err(Error::NotOurs(join::wants(root).into_iter().next().unwrap_or_else(foreign)))
 }
 
-/// Makes sure that the repository cannot run anything; whether it is ours.
-fn vet_settings(root: &Path) -> Result<bool> {
+/// Makes sure that the repository cannot run anything; whether it is ours, and what git keeps, as it lists it.
+fn vet_settings(root: &Path) -> Result<(bool, String)> {
     is_there(root)?;
     let folder = root.join(".git");
     for elsewhere in ["commondir", "config.worktree"] {
@@ -225,15 +231,16 @@ fn vet_settings(root: &Path) -> Result<bool> {
             return Err(Error::HostileGit { key: plain::one_line(key) });
         }
     }
+    let listed = String::from_utf8_lossy(&succeed(root, &["ls-files", "--stage", "-z"], None)?).into_owned();
     // A repository within has a configuration of its own, which git reads when it looks into it.
-    let inner = inner_repository(root, 0).map(|place| place.display().to_string()).or(submodule(root)?);
+    let inner = inner_repository(root, 0).map(|place| place.display().to_string()).or_else(|| submodule(&listed));
     if let Some(place) = inner {
         return Err(Error::NotOurs(format!(
             "there is a git repository inside the vault, at {}; icecore makes no snapshots with it there. Move it out",
             plain::one_line(&place)
         )));
     }
-    Ok(names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)))
+    Ok((names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)), listed))
 }
 
 /// The first `.git` below the vault's own, if there is one.
@@ -252,15 +259,10 @@ fn inner_repository(folder: &Path, depth: usize) -> Option<PathBuf> {
     })
 }
 
-/// The first submodule that the index of the repository names.
-fn submodule(root: &Path) -> Result<Option<String>> {
-    let listed = succeed(root, &["ls-files", "--stage", "-z"], None)?;
-    let listed = String::from_utf8_lossy(&listed).into_owned();
-    Ok(listed
-        .split('\0')
-        .find(|entry| entry.starts_with("160000 "))
-        .and_then(|entry| entry.split_once('\t'))
-        .map(|(_, path)| path.to_owned()))
+/// The first submodule among what git keeps.
+fn submodule(listed: &str) -> Option<String> {
+    let (_, path) = listed.split('\0').find(|entry| entry.starts_with("160000 "))?.split_once('\t')?;
+    Some(path.to_owned())
 }
 
 fn is_harmless(key: &str) -> bool {
@@ -273,6 +275,38 @@ fn is_harmless(key: &str) -> bool {
 fn head(root: &Path) -> Result<Option<String>> {
     let output = run(root, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], None)?;
     Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+}
+
+/// Commits what was added, unless that is what was committed last. `git commit` would look at every file once more and read
+/// again what was written in the last second; nobody writes meanwhile.
+fn commit_added(root: &Path, note: &str, at: Timestamp) -> Result<Option<String>> {
+    let name = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
+    let last = run(root, &["rev-parse", "HEAD^{commit}", "HEAD^{tree}"], None)?;
+    let last = String::from_utf8_lossy(if last.status.success() { &last.stdout } else { b"" }).into_owned();
+    let last = last.trim().split_once('\n');
+    let tree = name(succeed(root, &["write-tree"], None)?);
+    if last.is_some_and(|(_, known)| known == tree) {
+        return Ok(None);
+    }
+    let mut arguments = vec!["commit-tree", "-m", note];
+    arguments.extend(last.iter().flat_map(|(parent, _)| ["-p", *parent]));
+    arguments.push(&tree);
+    let id = name(succeed(root, &arguments, Some(at))?);
+    let (what, parent) = last.map_or(("commit (initial)", ""), |(parent, _)| ("commit", parent));
+    succeed(root, &["update-ref", "-m", &format!("{what}: {note}"), "HEAD", &id, parent], Some(at))?;
+    Ok(Some(id))
+}
+
+/// Commits what was added, as the end of something that git itself has begun.
+fn commit_begun(root: &Path, note: &str, at: Timestamp) -> Result<Option<String>> {
+    let same =
+        run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"], None)?.status.success();
+    if same && head(root)?.is_some() {
+        return Ok(None);
+    }
+    let arguments = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--allow-empty", "--cleanup=verbatim", "--message", note];
+    succeed(root, &arguments, Some(at))?;
+    head(root)
 }
 
 /// The whole name of a snapshot that somebody named.
@@ -303,29 +337,22 @@ impl History for Vault {
 
     async fn snapshot(&self, note: &str, at: Timestamp) -> Result<Option<Snapshot>> {
         let root = self.root();
-        vet(root)?;
+        let tracked = vet_listed(root)?;
         join::refuse_unsettled(root)?;
         // Nobody writes while the files are taken, so that a snapshot is of one moment.
         let _held = self.door.lock()?;
         // Only what belongs to a vault: the folder may hold other things, and they are not ours to commit.
         let here: Vec<&str> = layout::KEPT.iter().copied().filter(|name| root.join(name).symlink_metadata().is_ok()).collect();
-        let tracked = succeed(root, &["ls-files", "-z"], None)?;
-        let tracked = String::from_utf8_lossy(&tracked).into_owned();
-        let gone = |name: &&&str| tracked.split('\0').any(|path| path == **name || path.starts_with(&format!("{name}/")));
+        let gone = |name: &&&str| {
+            let paths = tracked.split('\0').filter_map(|entry| entry.split_once('\t')).map(|(_, path)| path);
+            paths.into_iter().any(|path| path.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+        };
         let names = layout::KEPT.iter().filter(|name| here.contains(name) || gone(name)).copied();
         let arguments: Vec<&str> = ["add", "--all", "--"].into_iter().chain(names).collect();
         succeed(root, &arguments, None)?;
-        let same = run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"], None)?
-            .status
-            .success();
-        if same && head(root)?.is_some() {
-            return Ok(None);
-        }
         let note: String = plain::one_line(note).chars().take(200).collect();
-        let arguments = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--allow-empty", "--cleanup=verbatim", "--message", &note];
-        succeed(root, &arguments, Some(at))?;
-        let id = head(root)?.unwrap_or_default();
-        Ok(Some(Snapshot { id, at, note }))
+        let id = if join::is_begun(root) { commit_begun(root, &note, at)? } else { commit_added(root, &note, at)? };
+        Ok(id.map(|id| Snapshot { id, at, note }))
     }
 
     async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>> {

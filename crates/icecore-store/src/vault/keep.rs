@@ -3,25 +3,24 @@
 //! A line is in its file before anything else knows of it. The index says which records are known, so that none is kept
 //! twice; without an index the files say it, only slower.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use icecore_domain::calendar::Days;
 use icecore_domain::event::Event;
-use icecore_domain::format::line;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::ledger;
 use icecore_domain::ledger::Entry;
-use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::{self, BadLine, Captured, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
-use memchr::memmem;
 
 use super::door::{Held, Look};
-use super::index::{Current, FileNow, Outcome};
+use super::index::{Current, FileNow, Outcome, Tied};
 use super::{Handle, Vault};
+use crate::arrivals::{self, Arrivals};
+use crate::folded;
 use crate::{Added, Error, Position, Result};
 
 /// How many records are looked up and written at once; a longer list is taken in such steps.
@@ -153,69 +152,55 @@ impl Vault {
     }
 
     /// Every event that left the ledger, by the files.
-    pub(super) fn events_in_archives(&self) -> Result<Vec<Event>> {
-        let mut found = Vec::new();
-        for (_, now) in self.archives_now()? {
-            found.extend(ledger::lines(&now.text, 1).flat_map(|raw| line::parse(raw.bytes).events));
-        }
-        Ok(found)
+    pub(super) fn events_in_archives(&self) -> Result<Vec<Entry>> {
+        Ok(self.archives_now()?.iter().flat_map(|(_, now)| folded::archive(&now.text)).collect())
     }
 
     pub(super) fn archived_events(&self, which: &EventQuery) -> Result<Vec<Event>> {
-        let mut events = Vec::new();
         let places = if self.refresh_archives()? { self.ask(|index| index.archived(which))? } else { None };
-        let mut whole = places.is_some();
-        for file in places.as_deref().unwrap_or_default().chunk_by(|a, b| a.0 == b.0) {
-            let pieces: Vec<(u64, usize)> = file.iter().map(|&(_, offset, length)| (offset, length)).collect();
-            match self.door.read_pieces(&file[0].0.parse()?, &pieces) {
-                Ok(pieces) => events.extend(pieces.iter().flat_map(|piece| line::parse(piece).events)),
-                Err(_) => whole = false,
-            }
-        }
-        if !whole {
+        let entries = match places {
+            Some(places) => self.archived_at(&places)?,
+            None => None,
+        };
+        let entries = match entries {
+            Some(entries) => entries,
             // The files are not what they were a moment ago; they know.
-            events = self.events_in_archives()?;
+            None => self.events_in_archives()?,
+        };
+        Ok(folded::archived(entries.iter(), which))
+    }
+
+    /// The events on lines of archives at these places, given file by file; `None` if they are not where they were.
+    fn archived_at(&self, places: &[(String, u64, usize)]) -> Result<Option<Vec<Entry>>> {
+        let mut entries = Vec::with_capacity(places.len());
+        for file in places.chunk_by(|a, b| a.0 == b.0) {
+            let pieces: Vec<(u64, usize)> = file.iter().map(|&(_, offset, length)| (offset, length)).collect();
+            let Ok(pieces) = self.door.read_pieces(&file[0].0.parse()?, &pieces) else { return Ok(None) };
+            entries.extend(pieces.iter().flat_map(|piece| folded::archive(piece)));
         }
-        let which = EventQuery { standing: Wanted::Any, ..which.clone() };
-        let entries = events.into_iter().map(|event| Entry::fresh(event, 0));
-        let mut events: Vec<Event> = entries.filter(|entry| which.admits(entry)).map(|entry| entry.event).collect();
-        events.sort_by_key(|event| event.id);
-        events.dedup_by_key(|event| event.id);
-        Ok(events)
+        Ok(Some(entries))
     }
 
     /// Everything that hangs together with these events, wherever it stands, by id.
     pub(super) fn tied_events(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>> {
         let tied = if self.refresh_archives()? { self.ask(|index| index.tied(ids, about))? } else { None };
         let (here, gone) = match tied {
-            Some(ids) if ids.is_empty() => (Vec::new(), Vec::new()),
-            Some(ids) => {
-                let events: Vec<Event> = match self.events_here(&ids)? {
-                    Some(events) => events,
-                    None => {
-                        let here = EventQuery::these(&ids);
-                        here.choose(self.whole_ledger()?.0.entries()).into_iter().map(|entry| entry.event.clone()).collect()
-                    }
-                };
-                let known: HashSet<EventId> = events.iter().map(|event| event.id).collect();
-                let missing: Vec<EventId> = ids.into_iter().filter(|id| !known.contains(id)).collect();
-                let gone = if missing.is_empty() { Vec::new() } else { self.archived_events(&EventQuery::these(&missing))? };
-                (events, gone)
-            }
-            None => {
-                let here: Vec<Event> = self.whole_ledger()?.0.entries().iter().map(|entry| entry.event.clone()).collect();
-                let known: HashSet<EventId> = here.iter().map(|event| event.id).collect();
-                let mut all = here;
-                all.extend(self.events_in_archives()?.into_iter().filter(|event| !known.contains(&event.id)));
-                let own =
-                    all.iter().filter(|event| event.entity.as_deref().is_some_and(|thing| about.contains(&thing))).map(|event| event.id);
-                let ids: Vec<EventId> = ids.iter().copied().chain(own).collect();
-                ledger::tied(all, &ids).into_iter().partition(|event| known.contains(&event.id))
-            }
+            Some(Tied { ids, .. }) if ids.is_empty() => (Vec::new(), Vec::new()),
+            Some(Tied { ids, here, gone }) => match (self.events_at(&here, &ids)?, self.archived_at(&gone)?) {
+                (Some(here), Some(gone)) => {
+                    let events = gone.into_iter().map(|entry| entry.event);
+                    (here, events.filter(|event| ids.binary_search(&event.id).is_ok()).collect())
+                }
+                // The files are not what they were a moment ago; they know.
+                _ => {
+                    let these = EventQuery::these(&ids);
+                    let here = these.choose(self.whole_ledger()?.0.entries()).into_iter().map(|entry| entry.event.clone()).collect();
+                    (here, self.archived_events(&these)?)
+                }
+            },
+            None => return Ok(folded::tied(&self.whole_ledger()?.0, self.events_in_archives()?.iter(), ids, about)),
         };
-        // In the order of the ledger, what has left it where it stood: acts reach only backwards.
-        let lined = |events: Vec<Event>| events.into_iter().map(|event| (event, 0)).collect();
-        Ok(ledger::woven(lined(here), lined(gone)).into_iter().map(|(event, _)| event).collect())
+        Ok(folded::in_order(here, gone))
     }
 
     /// Lines leave the ledger for archives: they are in their archive before they are gone.
@@ -276,33 +261,10 @@ impl Vault {
             Some(known) if indexed => known,
             _ => self.known_by_files(&keys)?,
         };
-        let mut batch: HashMap<Key, (DocPath, Key)> = HashMap::new();
-        let mut fresh: BTreeMap<DocPath, Vec<&Record>> = BTreeMap::new();
-        let mut revisions: BTreeMap<DocPath, Vec<Record>> = BTreeMap::new();
-        for ((record, key), known) in records.iter().zip(&keys).zip(known) {
-            let wording = record.wording();
-            let before = match known {
-                Some((path, wording)) => Some((path.parse()?, wording)),
-                None => batch.get(key).cloned(),
-            };
-            match before {
-                None => {
-                    batch.insert(*key, (record.path(), wording));
-                    fresh.entry(record.path()).or_default().push(record);
-                    added.new += 1;
-                }
-                Some((_, before)) if before == wording => added.same += 1,
-                Some((path, _)) => {
-                    added.revised.push(record.id.clone());
-                    batch.insert(*key, (path.clone(), wording));
-                    revisions.entry(path).or_default().push(record.clone());
-                }
-            }
-        }
-        let texts: Vec<(DocPath, Vec<u8>)> = fresh
-            .iter()
-            .map(|(path, records)| (path.clone(), records.iter().map(|record| record.line()).collect::<String>().into_bytes()))
-            .collect();
+        let known = known.into_iter().map(|known| known.map(|(path, wording)| Ok((path.parse()?, wording))).transpose());
+        let Arrivals { fresh, revisions } = Arrivals::sort(&records, &keys, known.collect::<Result<_>>()?, added);
+        let texts: Vec<(DocPath, Vec<u8>)> =
+            fresh.iter().map(|(path, records)| (path.clone(), arrivals::lines(records.iter().copied()).into_bytes())).collect();
         let appending = Appending::of(&self.appending, fresh.keys().cloned());
         let places = self.door.append_many(&held, &texts)?;
         // The lines are safe; if the index cannot take them now, it does when it is next asked about the files.
@@ -312,22 +274,14 @@ impl Vault {
         }
         drop(appending);
         for (path, records) in revisions {
-            self.revise(&held, &path, records)?;
+            self.revise(&held, &path, &records)?;
         }
         Ok(())
     }
 
     /// Appends other words for records of a file, at the time of the first ones: the file decides which day it is.
-    fn revise(&self, held: &Held, path: &DocPath, records: Vec<Record>) -> Result<()> {
-        let (first, _) = self.read_records(path)?;
-        let first: HashMap<Key, &Record> = first.iter().map(|record| (record.key(), record)).collect();
-        let mut text = String::new();
-        for mut record in records {
-            if let Some(first) = first.get(&record.key()) {
-                (record.ts, record.session, record.kind) = (first.ts, first.session.clone(), first.kind);
-            }
-            text.push_str(&record.line());
-        }
+    fn revise(&self, held: &Held, path: &DocPath, records: &[&Record]) -> Result<()> {
+        let text = arrivals::lines(&arrivals::revised(&self.read_records(path)?.0, records));
         self.mend_file(held, path)?;
         self.door.append(held, path, text.as_bytes())?;
         self.refresh(std::slice::from_ref(path)).map(|_| ())
@@ -362,17 +316,10 @@ impl Vault {
 
     /// What was said in one conversation; of the others' lines none is read that need not be.
     fn records_in(&self, days: Days, conversation: &str) -> Result<Vec<Record>> {
-        let (name, escapes) = (memmem::Finder::new(conversation), ["\\u", "\\/"].map(memmem::Finder::new));
-        let is_plain = !conversation.contains(['"', '\\']) && !conversation.contains(char::is_control);
         let mut found = Vec::new();
         for path in Self::files_of(days) {
-            let text = self.door.read(&path)?.unwrap_or_default();
-            // A name that stands there otherwise has escapes in it.
-            let may_be = |line: &&[u8]| !is_plain || name.find(line).is_some() || escapes.iter().any(|escape| escape.find(line).is_some());
-            let theirs: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').filter(may_be).collect();
-            found.extend(record::read_file(&theirs.concat()).0);
+            found.extend(arrivals::said_in(&self.door.read(&path)?.unwrap_or_default(), conversation));
         }
-        found.retain(|record| record.conversation == conversation);
         found.sort_by_key(|record| record.ts.at());
         Ok(found)
     }
@@ -412,16 +359,12 @@ impl Vault {
         let mut gone = 0;
         for path in Self::files_of(days) {
             let Some(text) = self.door.read(&path)? else { continue };
-            let is_theirs = |line: &&[u8]| record::read(line.trim_ascii()).is_ok_and(|record| record.conversation == conversation);
-            let (theirs, kept): (Vec<&[u8]>, Vec<&[u8]>) = text.split_inclusive(|&byte| byte == b'\n').partition(is_theirs);
-            if theirs.is_empty() {
-                continue;
-            }
-            let keys = theirs.iter().filter_map(|line| record::read(line.trim_ascii()).ok()).map(|record| record.key());
-            gone += keys.collect::<HashSet<_>>().len();
+            let (keys, kept) = arrivals::without(&text, conversation);
+            gone += keys.len();
             match kept.is_empty() {
+                _ if keys.is_empty() => {}
                 true => self.door.remove(&held, &path)?,
-                false => self.door.replace(&held, &path, &kept.concat())?,
+                false => self.door.replace(&held, &path, &kept)?,
             }
         }
         drop(held);

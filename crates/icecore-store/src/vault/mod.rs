@@ -20,9 +20,9 @@ use icecore_domain::event::{Draft, Event};
 use icecore_domain::forget::Scrub;
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
-use icecore_domain::id::{EventId, MAX_NUMBER};
+use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath, Nature};
-use icecore_domain::ledger::conflict::{self, Claim};
+use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::{self, Check, Finding};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
@@ -30,7 +30,8 @@ use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 use self::door::{Door, Held};
-use self::index::{Current, Index, Outcome};
+use self::index::{Current, Index, Outcome, Row};
+use crate::folded;
 use crate::{Added, Claimed, Count, Error, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 /// How many rows a page has when only the newest are wanted.
@@ -281,31 +282,18 @@ impl Vault {
 
     /// Ids for drafts: the next numbers of their days. Under the lock, so nobody else takes them.
     fn number(&self, drafts: Vec<Draft>) -> Result<Vec<Event>> {
-        let mut days: Vec<jiff::civil::Date> = drafts.iter().map(|draft| draft.ts.day()).collect();
-        days.sort();
-        days.dedup();
+        let days = folded::days_of(&drafts);
         let known = self.ask(|index| days.iter().map(|&day| index.highest(day)).collect::<Outcome<Vec<u32>>>())?;
-        let mut highest = match known {
+        let highest = match known {
             Some(highest) => highest,
             None => {
                 let (ledger, _) = self.whole_ledger()?;
-                let mut spent = self.spent()?;
-                spent.extend(self.events_in_archives()?.iter().map(|event| event.id));
-                let taken = || ledger.entries().iter().map(|entry| entry.event.id).chain(spent.iter().copied());
-                days.iter().map(|&day| taken().filter(|id| id.day() == day).map(EventId::number).max().unwrap_or(0)).collect()
+                let archived = self.events_in_archives()?;
+                let events = ledger.entries().iter().chain(&archived).map(|entry| entry.event.id);
+                folded::highest(&days, events.chain(self.spent()?))
             }
         };
-        let mut events = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            let day = draft.ts.day();
-            let at = days.binary_search(&day).unwrap_or(0);
-            if highest[at] >= MAX_NUMBER {
-                return Err(Error::NoIdLeft(day));
-            }
-            highest[at] += 1;
-            events.push(draft.with_id(EventId::new(day, highest[at])));
-        }
-        Ok(events)
+        folded::numbered(drafts, &days, highest)
     }
 
     /// Ids that are lost for good and must not be given again.
@@ -352,18 +340,21 @@ impl Vault {
         loop {
             let Some(rows) = self.ask(|index| index.candidates(which, page))? else { return Ok(None) };
             looked_at += rows.len();
-            let places: Vec<(u64, usize)> = rows.iter().map(|row| (row.offset, row.length)).collect();
-            let Some(lines) = self.lines_at(&places)? else { return Ok(None) };
-            for (row, line) in rows.iter().zip(lines) {
-                let event = line::parse(&line).events.into_iter().find(|event| event.id == row.id);
-                let (Some(event), Some(verified)) = (event, Moment::read(&row.verified)) else {
-                    // The line moved under our feet; the files know.
-                    return Ok(None);
-                };
-                let entry = Entry { event, line: row.line, standing: row.standing, verified: verified.moment, confirmed: row.confirmed };
-                if which.admits(&entry) {
-                    found.push(entry);
+            let mut rest = rows.as_slice();
+            // The rows are in the order in which they are wanted, so that what comes after enough of them need not be read.
+            while !rest.is_empty() && which.limit.is_none_or(|limit| found.len() < limit) {
+                let wanted = which.limit.map_or(rest.len(), |limit| limit - found.len());
+                let (first, later) = rest.split_at(wanted.min(rest.len()));
+                let places: Vec<(u64, usize)> = first.iter().map(|row| (row.offset, row.length)).collect();
+                let Some(lines) = self.lines_at(&places)? else { return Ok(None) };
+                for (row, line) in first.iter().zip(lines) {
+                    // A line that is another one now moved under our feet; the files know.
+                    let Some(entry) = entry_of(row, &line) else { return Ok(None) };
+                    if which.admits(&entry) {
+                        found.push(entry);
+                    }
                 }
+                rest = later;
             }
             let enough = which.limit.is_none_or(|limit| found.len() >= limit);
             match rows.last() {
@@ -383,10 +374,9 @@ impl Vault {
         Ok(Some(found))
     }
 
-    /// Those of these events, given by id, that stand in the ledger, in its order; `None` if only the files know.
-    fn events_here(&self, ids: &[EventId]) -> Result<Option<Vec<Event>>> {
-        let Some(places) = self.ask(|index| index.lines_of(ids))? else { return Ok(None) };
-        let Some(lines) = self.lines_at(&places)? else { return Ok(None) };
+    /// Those of these events, given by id, whose lines stand at these places of the ledger; `None` if only the files know.
+    fn events_at(&self, places: &[(u64, usize)], ids: &[EventId]) -> Result<Option<Vec<Event>>> {
+        let Some(lines) = self.lines_at(places)? else { return Ok(None) };
         let mut wanted: HashSet<EventId> = ids.iter().copied().collect();
         let mut events = Vec::with_capacity(lines.len());
         for line in &lines {
@@ -426,15 +416,7 @@ impl Store for Vault {
             return Err(Error::Moved { what: self.ledger.to_string() });
         }
         let events = self.number(drafts)?;
-        let mut lines = String::new();
-        for event in &events {
-            let written = line::write(event);
-            // What cannot be read back is not kept.
-            if line::parse(written.trim_end().as_bytes()).events.as_slice() != std::slice::from_ref(event) {
-                return Err(Error::Unreadable(event.id));
-            }
-            lines.push_str(&written);
-        }
+        let lines = folded::lines(&events)?;
         self.append_text(&held, lines.as_bytes())?;
         Ok(events)
     }
@@ -476,10 +458,7 @@ impl Store for Vault {
         if let Some(entities) = self.ask(|index| index.entities())? {
             return Ok(entities);
         }
-        let (ledger, _) = self.whole_ledger()?;
-        let archived = self.events_in_archives()?;
-        let all = ledger.entries().iter().map(|entry| &entry.event).chain(&archived);
-        Ok(all.filter_map(|event| event.entity.clone()).collect::<BTreeSet<_>>().into_iter().collect())
+        Ok(folded::entities(&self.whole_ledger()?.0, self.events_in_archives()?.iter()))
     }
 
     async fn events(&self, which: &EventQuery) -> Result<Found> {
@@ -498,7 +477,7 @@ impl Store for Vault {
     async fn tally(&self) -> Result<Vec<Count>> {
         let mut counts = match self.ask(|index| index.tally())? {
             Some(counts) => counts,
-            None => tally(&self.whole_ledger()?.0),
+            None => folded::tally(&self.whole_ledger()?.0),
         };
         counts.sort_by_key(|count| (count.kind, count.priority, count.standing));
         Ok(counts)
@@ -507,7 +486,7 @@ impl Store for Vault {
     async fn contested(&self) -> Result<Vec<(EventId, Claim)>> {
         match self.ask(|index| index.contested())? {
             Some(claims) => Ok(claims),
-            None => Ok(contested(&self.whole_ledger()?.0)),
+            None => Ok(folded::Claims::default().contested(&self.whole_ledger()?.0)),
         }
     }
 
@@ -668,14 +647,7 @@ impl Store for Vault {
         if let Some(days) = self.ask(|index| index.event_days())? {
             return Ok(days);
         }
-        let mut days = std::collections::BTreeMap::new();
-        let (ledger, _) = self.whole_ledger()?;
-        let archived = self.archived_events(&EventQuery::everything())?;
-        let gone = archived.iter().filter(|event| ledger.get(event.id).is_none());
-        for day in ledger.entries().iter().map(|entry| entry.event.ts.day()).chain(gone.map(|event| event.ts.day())) {
-            *days.entry(day).or_insert(0) += 1;
-        }
-        Ok(days.into_iter().collect())
+        Ok(folded::event_days(&self.whole_ledger()?.0, self.events_in_archives()?.iter()))
     }
 
     async fn answer(&self, question: Hash) -> Result<Option<Vec<u8>>> {
@@ -712,11 +684,9 @@ impl Store for Vault {
     }
 
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {
-        let mut found = Vec::new();
-        for path in paths {
-            let Some(look) = self.door.look(path)? else { continue };
-            found.push((path.clone(), Stamp(look.stamp())));
-        }
+        let looks = self.door.look_at_all(paths)?;
+        let there = paths.iter().zip(looks).filter_map(|(path, look)| Some((path.clone(), Stamp(look?.stamp()))));
+        let mut found: Vec<(DocPath, Stamp)> = there.collect();
         if found.is_empty() {
             return Ok(found);
         }
@@ -731,7 +701,10 @@ impl Store for Vault {
 
     async fn gone(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut gone = Vec::new();
-        for path in self.ask(|index| index.looked_at(under))?.unwrap_or_default() {
+        let looked_at = self.ask(|index| index.looked_at(under))?.unwrap_or_default();
+        // Listing a folder takes less than looking at each of its files; only what is not in the list is looked for.
+        let listed: HashSet<String> = self.door.documents(under)?.into_iter().map(|path| path.to_string()).collect();
+        for path in looked_at.iter().filter(|path| !listed.contains(*path)) {
             let path: DocPath = path.parse()?;
             if self.door.look(&path)?.is_none() {
                 self.ask(|index| index.forget(&path))?;
@@ -835,32 +808,9 @@ impl Store for Vault {
     }
 }
 
-fn tally(ledger: &Ledger) -> Vec<Count> {
-    let mut counts: Vec<Count> = Vec::new();
-    for entry in ledger.entries().iter().filter(|entry| entry.event.is_statement()) {
-        let key = (entry.event.kind, entry.event.priority, entry.standing.word());
-        match counts.iter_mut().find(|count| (count.kind, count.priority, count.standing) == key) {
-            Some(count) => count.events += 1,
-            None => counts.push(Count { kind: key.0, priority: key.1, standing: key.2, events: 1 }),
-        }
-    }
-    counts
-}
-
-fn contested(ledger: &Ledger) -> Vec<(EventId, Claim)> {
-    let mut values: std::collections::HashMap<String, Vec<String>> = std::collections::HashMap::new();
-    let mut held = Vec::new();
-    for entry in ledger.entries() {
-        for claim in conflict::claims(&entry.event) {
-            let known = values.entry(claim.attribute.clone()).or_default();
-            if !known.contains(&claim.value) {
-                known.push(claim.value.clone());
-            }
-            if entry.standing.is_active() {
-                held.push((entry.event.id, claim));
-            }
-        }
-    }
-    held.retain(|(_, claim)| values.get(&claim.attribute).is_some_and(|values| values.len() > 1));
-    held
+/// The entry of a row of the index, if it is the one that stands on this line.
+fn entry_of(row: &Row, line: &[u8]) -> Option<Entry> {
+    let event = line::parse(line).events.into_iter().find(|event| event.id == row.id)?;
+    let verified = Moment::read(&row.verified)?.moment;
+    Some(Entry { event, line: row.line, standing: row.standing, verified, confirmed: row.confirmed })
 }

@@ -36,7 +36,8 @@ CREATE TABLE event (
 CREATE INDEX event_day ON event (day, number);
 CREATE INDEX event_told ON event (told);
 CREATE INDEX event_standing ON event (act, standing, kind, priority);
-CREATE INDEX event_entity ON event (entity) WHERE entity IS NOT NULL;
+-- With where the lines are: whoever writes the page of a thing reads all of them.
+CREATE INDEX event_entity ON event (entity, id, line_offset, line_length) WHERE entity IS NOT NULL;
 CREATE INDEX event_saying ON event (saying);
 CREATE INDEX event_verified ON event (act, standing, verified_on, priority);
 CREATE INDEX event_unconfirmed ON event (seq) WHERE low_trust AND NOT confirmed;
@@ -75,9 +76,21 @@ CREATE TABLE archive (
 CREATE INDEX archive_source ON archive (source) WHERE source <> 'live';
 CREATE INDEX archive_saying ON archive (saying);
 CREATE INDEX archive_day ON archive (day, number);
-CREATE INDEX archive_entity ON archive (entity) WHERE entity IS NOT NULL;
+CREATE INDEX archive_entity ON archive (entity, file, line_offset, line_length) WHERE entity IS NOT NULL;
 CREATE INDEX archive_file ON archive (file);
-CREATE INDEX archive_told ON archive (told);
+
+-- How many events of an archive were told on which day: there are far more events than days.
+CREATE TABLE archived_on (
+    file   INTEGER NOT NULL,
+    told   TEXT    NOT NULL,
+    events INTEGER NOT NULL,
+    PRIMARY KEY (file, told)
+) STRICT, WITHOUT ROWID;
+
+-- Events that are in an archive and in the ledger: their move was cut short, or somebody brought them back.
+CREATE TABLE twice (
+    id TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
 
 -- What statements claim, as the domain reads them.
 CREATE TABLE claim (

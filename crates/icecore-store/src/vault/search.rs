@@ -14,7 +14,6 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::rank::corpus::{ALONE, Corpus, NAMELESS, ROW_BYTES, Row};
 use icecore_domain::rank::passage::{self, Passage};
 use icecore_domain::rank::posting::{Block, Posting};
-use icecore_domain::rank::question;
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::vector::{DIMENSIONS, Packed, Signs};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -22,7 +21,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use super::Vault;
 use super::door::{Door, Look};
 use super::index::{self, Outcome};
-use crate::passages::{Embedded, Passages, Placed, TakenIn};
+use crate::passages::{FOLDERS, MANY_GONE, Passages, Placed, TakenIn};
 use crate::{Error, Progress, Result};
 
 /// Raised whenever the tables or what is put into them change; another version's index is made anew.
@@ -32,20 +31,6 @@ const BATCH: usize = 20_000;
 /// So many passages stand in one row of the tables that keep many.
 const PIECE: u32 = 1_024;
 const SIGN_BYTES: usize = DIMENSIONS / 8;
-/// Where files with passages are, and whether also below.
-const FOLDERS: [(&str, bool); 8] = [
-    ("memory", false),
-    (layout::MESSAGES, false),
-    (layout::SNAPSHOTS, false),
-    (layout::PRUNED, false),
-    (layout::MEMORIES, false),
-    ("knowledge", true),
-    ("conversations", true),
-    (layout::TOOL, true),
-];
-/// Everything is made anew when there are more gone passages than this, and more of them than others.
-const MANY_GONE: u32 = 1_000;
-
 /// The open search index and what of it is held in memory.
 pub(super) struct Search {
     connection: Connection,
@@ -82,10 +67,6 @@ fn search_error(error: &rusqlite::Error) -> Error {
 
 fn number(key: u64) -> i64 {
     key.cast_signed()
-}
-
-fn wording(text: &str) -> i64 {
-    Hash::of(text.as_bytes()).bytes().iter().take(8).fold(0, |number, &byte| number << 8 | i64::from(byte))
 }
 
 impl Search {
@@ -369,7 +350,7 @@ impl Batch {
             start,
             length,
             nth,
-            wording(&passage.text)
+            passage.wording()
         ])?;
         let group = match passage.group() {
             None => ALONE,
@@ -382,7 +363,7 @@ impl Batch {
                 }
             }
         };
-        let voice = match passage.name.as_deref().filter(|name| passage.role.is_some() && question::is_persons(name)) {
+        let voice = match passage.voice() {
             None => NAMELESS,
             Some(name) => {
                 let find = "SELECT number FROM voice WHERE name = ?1";
@@ -400,17 +381,7 @@ impl Batch {
         for (term, count) in terms.counts {
             self.terms.entry(term).or_default().push(Posting { passage: number, count });
         }
-        let at = match (passage.ts, passage.day) {
-            (Some(ts), _) => ts.at().as_second(),
-            // Of a day only: its noon.
-            (None, Some(day)) => day.at(12, 0, 0, 0).in_tz("UTC").map_or(i64::MIN, |at| at.timestamp().as_second()),
-            (None, None) => i64::MIN,
-        };
-        let length = u16::try_from(terms.length).unwrap_or(u16::MAX);
-        self.rows.insert(
-            number,
-            Row { at, group, length, kind: Some(passage.kind), role: passage.role, voice, asks: passage.text.contains('?') },
-        );
+        self.rows.insert(number, Row::of(passage, terms.length, group, voice));
         self.passages += 1;
         Ok(())
     }
@@ -755,20 +726,5 @@ impl Passages for Vault {
 
     async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()> {
         self.look_up(|search| search.keep_vectors(vectors))
-    }
-
-    async fn without_vector(&self, most: usize) -> Result<Vec<u32>> {
-        let (corpus, signs) = (self.corpus().await?, self.signs().await?);
-        let has = |number: u32| signs.get(number as usize).is_some_and(|signs| signs.0.iter().any(|&word| word != 0));
-        let mut missing: Vec<(i64, u32)> = corpus.all().filter(|(number, _)| !has(*number)).map(|(number, row)| (row.at, number)).collect();
-        missing.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(missing.into_iter().take(most).map(|(_, number)| number).collect())
-    }
-
-    async fn embedded(&self) -> Result<Embedded> {
-        let (corpus, signs) = (self.corpus().await?, self.signs().await?);
-        let has = |number: u32| signs.get(number as usize).is_some_and(|signs| signs.0.iter().any(|&word| word != 0));
-        let have = corpus.all().filter(|(number, _)| has(*number)).count() as u64;
-        Ok(Embedded { have, of: u64::from(corpus.passages) })
     }
 }

@@ -62,6 +62,26 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     assert!(!tracked.contains(".icecore/"), "{tracked}");
 }
 
+// L16
+#[test]
+fn a_snapshot_leaves_git_nothing_to_do_and_ends_a_merge() {
+    let (_folder, vault) = new_vault();
+    block_on(vault.append(vec![draft("one")], None)).unwrap();
+    let first = block_on(vault.snapshot("first", now())).unwrap().unwrap();
+    let head = |format: &str| git(vault.root(), &["log", "-1", &format!("--format={format}")]).trim().to_owned();
+    assert_eq!(head("%H|%P|%s|%an|%ct"), format!("{}||first|icecore|{}", first.id, now().as_second()));
+    assert_eq!(git(vault.root(), &["status", "--porcelain"]), "");
+    assert_eq!(git(vault.root(), &["log", "-g", "--format=%gs"]), "commit (initial): first\n");
+    let tree = head("%T");
+    let who = ["-c", "user.name=x", "-c", "user.email=x@localhost"];
+    let other = git(vault.root(), &[&who[..], &["commit-tree", "-m", "other", &tree]].concat());
+    fs::write(vault.root().join(".git/MERGE_HEAD"), &other).unwrap();
+    block_on(vault.append(vec![draft("two")], None)).unwrap();
+    block_on(vault.snapshot("second", now())).unwrap().unwrap();
+    assert_eq!(head("%P|%s"), format!("{} {}|second", first.id, other.trim()));
+    assert!(!vault.root().join(".git/MERGE_HEAD").exists());
+}
+
 #[test]
 fn a_hostile_repository_runs_nothing() {
     let canary_settings = |canary: &str| {

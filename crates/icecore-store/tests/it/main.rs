@@ -2,5 +2,13 @@
 #![allow(clippy::disallowed_methods, reason = "these tests damage files on purpose")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
+mod access;
 mod git;
+mod postgres;
+mod postgres_faults;
+mod postgres_history;
+mod postgres_order;
+mod postgres_records;
+mod postgres_search;
+mod postgres_walls;
 mod vault;

@@ -287,6 +287,49 @@ fn any_number_of_events_can_be_asked_for_by_id() {
     assert_eq!(block_on(vault.tied(&asked, &[])).unwrap().len(), asked.len());
 }
 
+// L2
+#[test]
+fn lines_are_read_wherever_they_stand() {
+    let (_folder, vault) = new_vault();
+    let drafts = (0..60).map(|n| draft(&format!("{n} {}", "long ".repeat(n * n)))).collect();
+    let events = block_on(vault.append(drafts, None)).unwrap();
+    for step in [1, 2, 7, 59] {
+        let asked: Vec<_> = events.iter().step_by(step).cloned().collect();
+        let ids: Vec<_> = asked.iter().map(|event| event.id).collect();
+        let found = block_on(vault.events(&EventQuery::these(&ids))).unwrap().entries;
+        assert_eq!(found.into_iter().map(|entry| entry.event).collect::<Vec<_>>(), asked, "{step}");
+        assert_eq!(block_on(vault.tied(&ids, &[])).unwrap(), asked, "{step}");
+    }
+}
+
+// L15: a move that was cut short, and lines that somebody brought back
+#[test]
+fn an_event_in_the_ledger_and_in_an_archive_counts_once() {
+    let (_folder, vault) = new_vault();
+    block_on(vault.append(vec![draft("one"), draft("two")], None)).unwrap();
+    let days = block_on(vault.event_days()).unwrap();
+    let text = fs::read_to_string(ledger_file(&vault)).unwrap();
+    let (one, two) = text.split_at(text.find('\n').unwrap() + 1);
+    let archive = vault.root().join("memory/ledger-archive-2026.jsonl");
+    let check = |archived: usize| {
+        assert_eq!(block_on(vault.archived(&EventQuery::everything())).unwrap().len(), archived);
+        assert_eq!(block_on(vault.event_days()).unwrap(), days);
+        let failed: Vec<_> = block_on(vault.inspect()).unwrap().into_iter().filter(|finding| finding.fails).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+    };
+    check(0);
+    fs::write(&archive, &text).unwrap();
+    check(2);
+    fs::write(ledger_file(&vault), two).unwrap();
+    check(2);
+    block_on(vault.append_lines(one.as_bytes())).unwrap();
+    check(2);
+    block_on(vault.rebuild(&|_, _| {})).unwrap();
+    check(2);
+    fs::remove_file(&archive).unwrap();
+    check(0);
+}
+
 // P1: who looks while others write sees what was there before, and all of it once it is kept
 #[test]
 fn conversations_are_read_while_others_are_written() {

@@ -130,6 +130,12 @@ pub(super) fn wants(root: &Path) -> Vec<String> {
     wants
 }
 
+/// Whether git is in the middle of something that the next commit ends.
+pub(super) fn is_begun(root: &Path) -> bool {
+    const BEGUN: &[&str] = &["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
+    BEGUN.iter().any(|name| root.join(".git").join(name).symlink_metadata().is_ok())
+}
+
 /// Files of a merge that nobody has settled.
 pub(super) fn unsettled(root: &Path) -> Result<Vec<String>> {
     if !root.join(".git/MERGE_HEAD").exists() && !root.join(".git/rebase-merge").exists() && !root.join(".git/CHERRY_PICK_HEAD").exists() {
@@ -270,7 +276,7 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
 pub(super) fn adopt(door: &Door) -> Result<bool> {
     let root = door.root();
     let folder = root.join(".git");
-    let before = vet_settings(root)?;
+    let (before, _) = vet_settings(root)?;
     if !before {
         // A clone of a vault has it in its history; a repository that a vault was made in is left alone.
         if !run(root, &["cat-file", "-e", &format!("HEAD:{}", layout::CONFIG)], None)?.status.success() {

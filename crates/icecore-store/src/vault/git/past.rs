@@ -8,11 +8,11 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use icecore_domain::forget::{FORGOTTEN, Fate, Scrub};
+use icecore_domain::forget::Scrub;
 use icecore_domain::plain;
 
 use super::{APART, Door, head, join, neutral, new_repository, succeed};
-use crate::{Error, Result, Rewritten};
+use crate::{Error, Result, Rewritten, past};
 
 /// The files of the past by what they hold: each content by its name, with every path it stood at.
 type Blobs = HashMap<String, BTreeSet<String>>;
@@ -221,7 +221,10 @@ fn pass(mut from: impl BufRead, mut to: impl Write, blobs: &Blobs, scrub: &Scrub
             let length = std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
             let mut bytes = vec![0; length];
             from.read_exact(&mut bytes)?;
-            let new = if is_blob { content(&bytes, blobs.get(&id), scrub) } else { message(&bytes, scrub) };
+            let new = match is_blob {
+                true => blobs.get(&id).and_then(|paths| past::content(&bytes, paths, scrub)),
+                false => past::note(&String::from_utf8_lossy(&bytes), scrub).map(String::into_bytes),
+            };
             changed += usize::from(new.is_some());
             let bytes = new.unwrap_or(bytes);
             writeln!(to, "data {}", bytes.len())?;
@@ -277,25 +280,6 @@ fn unquoted(quoted: &[u8]) -> String {
         }
     }
     String::from_utf8_lossy(&out).into_owned()
-}
-
-/// A content as it is from now on, wherever it stood.
-fn content(bytes: &[u8], paths: Option<&BTreeSet<String>>, scrub: &Scrub) -> Option<Vec<u8>> {
-    let mut new: Option<Vec<u8>> = None;
-    for path in paths.into_iter().flatten() {
-        match scrub.fate(path, new.as_deref().unwrap_or(bytes)) {
-            Fate::Same => {}
-            Fate::Changed { bytes, .. } => new = Some(bytes),
-            // It did stand there; that it said nothing is what is left to tell.
-            Fate::Gone => return Some(format!("{FORGOTTEN}\n").into_bytes()),
-        }
-    }
-    new
-}
-
-fn message(bytes: &[u8], scrub: &Scrub) -> Option<Vec<u8>> {
-    let text = String::from_utf8_lossy(bytes);
-    scrub.needles.redact(&text).map(|redacted| redacted.text.into_bytes())
 }
 
 #[cfg(test)]

@@ -61,8 +61,10 @@ impl Index {
     /// Forgets every file and takes all of these in, in one go: others see the old state or the new one.
     pub fn take_all(&mut self, files: &[DocPath], read: impl Fn(&DocPath) -> Outcome<FileNow>, progress: Progress<'_>) -> Outcome<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction
-            .execute_batch("DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM archive; DELETE FROM taken;")?;
+        transaction.execute_batch(
+            "DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM archive; DELETE FROM archived_on;
+                 DELETE FROM twice; DELETE FROM taken;",
+        )?;
         for (done, path) in files.iter().enumerate() {
             fill_file(&transaction, path, &read(path)?)?;
             progress(done as u64 + 1, files.len() as u64);
@@ -108,7 +110,7 @@ impl Index {
                     .prepare_cached("SELECT * FROM session WHERE day = ?1 AND conversation = ?2 AND session = ?3 AND file = ?4")?
                     .query_row(params![stat.key.day.to_string(), stat.key.conversation, session_text(&stat.key), file], session_stat)
                     .optional()?;
-                put_session(&transaction, file, &so_far.map_or(stat.clone(), |so_far| merged(so_far, &stat)))?;
+                put_session(&transaction, file, &so_far.map_or(stat.clone(), |so_far| so_far.with(&stat)))?;
             }
             put_taken(&transaction, path, Some(*look))?;
         }
@@ -134,7 +136,7 @@ impl Index {
         for stat in rows {
             let stat = stat?;
             match found.last_mut() {
-                Some(before) if before.key == stat.key => *before = merged(before.clone(), &stat),
+                Some(before) if before.key == stat.key => *before = before.clone().with(&stat),
                 _ => found.push(stat),
             }
         }
@@ -162,11 +164,11 @@ impl Index {
 
     /// Days that have events, and how many.
     pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
-        // What was put into an archive was told on its day all the same. The ledger is the shorter of the two, so it goes first.
+        // What was put into an archive was told on its day all the same.
         let mut query = self.connection.prepare_cached(
             "SELECT told, sum(many) FROM (SELECT told, count(*) AS many FROM event GROUP BY told
-             UNION ALL SELECT told, count(*) FROM archive GROUP BY told
-             UNION ALL SELECT archive.told, -count(*) FROM event CROSS JOIN archive USING (id) GROUP BY archive.told)
+             UNION ALL SELECT told, events FROM archived_on
+             UNION ALL SELECT archive.told, -1 FROM twice CROSS JOIN archive USING (id))
              GROUP BY told HAVING sum(many) > 0",
         )?;
         query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()
@@ -305,6 +307,12 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
             super::put_effects(transaction, &event)?;
         }
     }
+    for sql in [
+        "INSERT INTO archived_on SELECT file, told, count(*) FROM archive WHERE file = ?1 GROUP BY told",
+        "INSERT OR IGNORE INTO twice SELECT id FROM archive CROSS JOIN event USING (id) WHERE file = ?1",
+    ] {
+        transaction.prepare_cached(sql)?.execute([file])?;
+    }
     Ok(())
 }
 
@@ -315,6 +323,8 @@ fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) 
             "DELETE FROM record WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM session WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM effect WHERE source IN (SELECT id FROM archive JOIN taken USING (file) WHERE path = ?1)",
+            "DELETE FROM twice WHERE id IN (SELECT id FROM archive JOIN taken USING (file) WHERE path = ?1)",
+            "DELETE FROM archived_on WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM archive WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM taken WHERE path = ?1",
         ] {
@@ -370,17 +380,6 @@ fn session_stat(row: &SqlRow<'_>) -> Outcome<SessionStat> {
         captured: moment(10)?,
         turn: row.get(11)?,
     })
-}
-
-fn merged(mut one: SessionStat, other: &SessionStat) -> SessionStat {
-    one.digest = one.digest.with(other.digest);
-    one.states += other.states;
-    one.bytes += other.bytes;
-    one.first = one.first.min(other.first);
-    one.last = one.last.max(other.last);
-    one.captured = one.captured.min(other.captured);
-    one.turn = one.turn.max(other.turn);
-    one
 }
 
 fn key_of(row: &SqlRow<'_>, at: usize) -> Outcome<Key> {
@@ -458,6 +457,8 @@ pub(super) const DUMPS: &[(&str, &str)] = &[
     ),
     ("summaries", "SELECT * FROM summary ORDER BY seq"),
     ("effects", "SELECT source, target FROM effect ORDER BY 1, 2"),
+    ("days of archives", "SELECT path, told, events FROM archived_on JOIN taken USING (file) ORDER BY 1, 2"),
+    ("events that are archived and not gone", "SELECT id FROM twice ORDER BY 1"),
     ("archived events", "SELECT id, told, entity, path, line_offset, line_length FROM archive JOIN taken USING (file) ORDER BY id"),
 ];
 

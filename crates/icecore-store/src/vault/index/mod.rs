@@ -31,7 +31,7 @@ use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
 /// Raised whenever the tables or what is put into them change; another version's index is made anew.
-const VERSION: i64 = 12;
+const VERSION: i64 = 13;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// From so many new lines on, making everything anew is faster than going step by step.
@@ -87,6 +87,19 @@ pub(super) struct Row {
     pub verified: String,
     pub confirmed: bool,
 }
+
+/// What hangs together, and where its lines are.
+pub(super) struct Tied {
+    /// The ids, those included that nothing else is known of.
+    pub ids: Vec<EventId>,
+    /// Lines of the ledger, in its order: offset and length.
+    pub here: Vec<(u64, usize)>,
+    /// Lines of archives, file by file: file, offset and length.
+    pub gone: Vec<(String, u64, usize)>,
+}
+
+/// Where a line is: its number in the ledger or that of its file, its offset and its length.
+type Line = (i64, u64, usize);
 
 /// Refuses a SQLite with a known defect.
 pub(super) fn check_sqlite() -> Result<()> {
@@ -399,21 +412,31 @@ impl Index {
             .collect()
     }
 
-    /// Everything that hangs together with these, and with those about these things, by what one does to another, in the ledger
-    /// or not: their ids.
-    pub fn tied(&self, ids: &[EventId], about: &[&str]) -> Outcome<Vec<EventId>> {
+    /// Everything that hangs together with these, and with those about these things, by what one does to another.
+    pub fn tied(&self, ids: &[EventId], about: &[&str]) -> Outcome<Tied> {
+        const HERE: &str = "SELECT id, seq, line_offset, line_length FROM event";
+        const GONE: &str = "SELECT id, file, line_offset, line_length FROM archive";
+        const THESE: &str = "WHERE id IN (SELECT value FROM json_each(?1))";
+        const ABOUT: &str = "WHERE entity = ?1";
         let state = self.connection.unchecked_transaction()?;
+        let (mut here, mut gone): (Vec<Line>, Vec<Line>) = Default::default();
+        let mut met = Vec::new();
+        for (from, lines) in [(HERE, &mut here), (GONE, &mut gone)] {
+            let mut query = state.prepare_cached(&format!("{from} {ABOUT}"))?;
+            for thing in about {
+                for line in query.query_map([thing], line_row)? {
+                    let (id, line) = line?;
+                    met.push(id);
+                    lines.push(line);
+                }
+            }
+        }
+        met.sort_unstable();
+        let mut known: BTreeSet<EventId> = met.iter().chain(ids).copied().collect();
         let mut beside = state.prepare_cached(
             "SELECT target FROM json_each(?1) CROSS JOIN effect ON source = value
              UNION SELECT source FROM json_each(?1) CROSS JOIN effect ON target = value",
         )?;
-        let mut known: BTreeSet<EventId> = ids.iter().copied().collect();
-        let mut query = state.prepare_cached("SELECT id FROM event WHERE entity = ?1 UNION SELECT id FROM archive WHERE entity = ?1")?;
-        for thing in about {
-            for id in query.query_map([thing], |row| row.get::<_, String>(0))? {
-                known.insert(id?.parse().map_err(|_| damaged())?);
-            }
-        }
         let mut next: Vec<EventId> = known.iter().copied().collect();
         while !next.is_empty() {
             let from = id_list(&std::mem::take(&mut next));
@@ -424,15 +447,23 @@ impl Index {
                 }
             }
         }
-        Ok(known.into_iter().collect())
-    }
-
-    /// Where the lines of these events are in the ledger, in its order: offset and length.
-    pub fn lines_of(&self, ids: &[EventId]) -> Outcome<Vec<(u64, usize)>> {
-        let mut query = self
-            .connection
-            .prepare_cached("SELECT line_offset, line_length FROM event WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY seq")?;
-        query.query_map([id_list(ids)], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        let rest: Vec<EventId> = known.iter().copied().filter(|id| met.binary_search(id).is_err()).collect();
+        let rest = id_list(&rest);
+        for (from, lines) in [(HERE, &mut here), (GONE, &mut gone)] {
+            let mut query = state.prepare_cached(&format!("{from} {THESE}"))?;
+            for line in query.query_map([&rest], line_row)? {
+                lines.push(line?.1);
+            }
+            lines.sort_unstable();
+        }
+        let mut files = state.prepare_cached("SELECT path FROM taken WHERE file = ?1")?;
+        let mut placed = Vec::with_capacity(gone.len());
+        for file in gone.chunk_by(|a, b| a.0 == b.0) {
+            let path: String = files.query_row([file[0].0], |row| row.get(0))?;
+            placed.extend(file.iter().map(|&(_, offset, length)| (path.clone(), offset, length)));
+        }
+        let here = here.into_iter().map(|(_, offset, length)| (offset, length)).collect();
+        Ok(Tied { ids: known.into_iter().collect(), here, gone: placed })
     }
 
     /// The things that events are about, those in archives included, by name.
@@ -555,6 +586,11 @@ fn event_row(row: &rusqlite::Row<'_>) -> Outcome<Row> {
         seq: row.get(7)?,
         confirmed: row.get(8)?,
     })
+}
+
+fn line_row(row: &rusqlite::Row<'_>) -> Outcome<(EventId, Line)> {
+    let id = row.get_ref(0)?.as_str()?.parse().map_err(|_| damaged())?;
+    Ok((id, (row.get(1)?, row.get(2)?, row.get(3)?)))
 }
 
 fn dump(connection: &Connection, sql: &str) -> Outcome<Vec<Vec<Value>>> {
@@ -739,7 +775,9 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
             put_fault(transaction, raw.number, &ledger::second_use(entry.event.id).what)?;
             continue;
         };
-        transaction.prepare_cached("DELETE FROM lost WHERE id = ?1")?.execute([entry.event.id.to_string()])?;
+        let id = entry.event.id.to_string();
+        transaction.prepare_cached("DELETE FROM lost WHERE id = ?1")?.execute([&id])?;
+        transaction.prepare_cached("INSERT OR IGNORE INTO twice SELECT id FROM archive WHERE id = ?1")?.execute([&id])?;
         for claim in conflict::claims(&entry.event) {
             let mut other = transaction.prepare_cached("SELECT 1 FROM claim WHERE attribute = ?1 AND value <> ?2 LIMIT 1")?;
             if other.exists(params![claim.attribute, claim.value])? {
@@ -885,7 +923,7 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
     let text = ended(text);
     transaction.execute_batch(
         "CREATE TEMP TABLE before AS SELECT id, day, number FROM event;
-         DELETE FROM event; DELETE FROM tag;
+         DELETE FROM event; DELETE FROM tag; DELETE FROM twice;
          DELETE FROM effect WHERE source NOT IN (SELECT id FROM archive); DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;",
     )?;
     let ledger = Ledger::read(text, None);
@@ -908,7 +946,8 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
         }
     }
     transaction.execute_batch(
-        "INSERT INTO contested SELECT attribute FROM claim GROUP BY attribute HAVING min(value) <> max(value);
+        "INSERT OR IGNORE INTO twice SELECT id FROM event CROSS JOIN archive USING (id);
+         INSERT INTO contested SELECT attribute FROM claim GROUP BY attribute HAVING min(value) <> max(value);
          INSERT OR IGNORE INTO lost SELECT id, day, number FROM before WHERE id NOT IN (SELECT id FROM event);
          DELETE FROM lost WHERE id IN (SELECT id FROM event) OR id IN (SELECT id FROM archive);
          DROP TABLE before;",

@@ -1,0 +1,193 @@
+//! What can be said of a ledger and its archives once they are read: for a home that has no index of them, or cannot use it.
+//! Likewise, what becomes of drafts before they are in the ledger.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use icecore_domain::event::{Draft, Event};
+use icecore_domain::format::line;
+use icecore_domain::hash::Hash;
+use icecore_domain::id::{EventId, MAX_NUMBER};
+use icecore_domain::ledger::conflict::{self, Claim};
+use icecore_domain::ledger::query::{EventQuery, Wanted};
+use icecore_domain::ledger::{self, Entry, Ledger};
+use icecore_domain::plain;
+use jiff::civil::Date;
+
+use crate::{Count, Error, Result};
+
+/// The local days of drafts, each once, in order.
+pub(crate) fn days_of(drafts: &[Draft]) -> Vec<Date> {
+    drafts.iter().map(|draft| draft.ts.day()).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The highest number that is taken of each of these days, which are in order.
+pub(crate) fn highest(days: &[Date], taken: impl Iterator<Item = EventId>) -> Vec<u32> {
+    let mut highest = vec![0; days.len()];
+    for id in taken {
+        if let Ok(at) = days.binary_search(&id.day()) {
+            highest[at] = id.number().max(highest[at]);
+        }
+    }
+    highest
+}
+
+/// Drafts with their ids: the next numbers of their days, of each of which the highest is given that is taken.
+pub(crate) fn numbered(drafts: Vec<Draft>, days: &[Date], mut highest: Vec<u32>) -> Result<Vec<Event>> {
+    let mut events = Vec::with_capacity(drafts.len());
+    for draft in drafts {
+        let day = draft.ts.day();
+        let at = days.binary_search(&day).unwrap_or(0);
+        if highest[at] >= MAX_NUMBER {
+            return Err(Error::NoIdLeft(day));
+        }
+        highest[at] += 1;
+        events.push(draft.with_id(EventId::new(day, highest[at])));
+    }
+    Ok(events)
+}
+
+/// Events as lines of a ledger. What cannot be read back is not kept.
+pub(crate) fn lines(events: &[Event]) -> Result<String> {
+    let mut lines = String::new();
+    for event in events {
+        let written = line::write(event);
+        if line::parse(written.trim_end().as_bytes()).events.as_slice() != std::slice::from_ref(event) {
+            return Err(Error::Unreadable(event.id));
+        }
+        lines.push_str(&written);
+    }
+    Ok(lines)
+}
+
+/// The events of an archive. What became of them is not known there.
+pub(crate) fn archive(text: &[u8]) -> impl Iterator<Item = Entry> + '_ {
+    ledger::lines(text, 1).flat_map(|raw| line::parse(raw.bytes).events.into_iter().map(move |event| Entry::fresh(event, raw.number)))
+}
+
+/// Those in archives that are asked for, each once, by id.
+pub(crate) fn archived<'a>(archived: impl Iterator<Item = &'a Entry>, which: &EventQuery) -> Vec<Event> {
+    let which = EventQuery { standing: Wanted::Any, ..which.clone() };
+    let mut events: Vec<Event> = archived.filter(|entry| which.admits(entry)).map(|entry| entry.event.clone()).collect();
+    events.sort_by_key(|event| event.id);
+    events.dedup_by_key(|event| event.id);
+    events
+}
+
+/// Everything that hangs together with these events and with those about these things, in the order of the ledger.
+pub(crate) fn tied<'a>(ledger: &'a Ledger, archived: impl Iterator<Item = &'a Entry>, ids: &[EventId], about: &[&str]) -> Vec<Event> {
+    let gone = archived.map(|entry| &entry.event).filter(|event| ledger.get(event.id).is_none());
+    let all: Vec<&Event> = ledger.entries().iter().map(|entry| &entry.event).chain(gone).collect();
+    let own = all.iter().filter(|event| event.entity.as_deref().is_some_and(|thing| about.contains(&thing))).map(|event| event.id);
+    let ids: Vec<EventId> = ids.iter().copied().chain(own).collect();
+    let (here, gone) = ledger::tied(all, &ids).into_iter().cloned().partition(|event| ledger.get(event.id).is_some());
+    in_order(here, gone)
+}
+
+/// Events of the ledger with others that have left it where they stood: acts reach only backwards.
+pub(crate) fn in_order(here: Vec<Event>, gone: Vec<Event>) -> Vec<Event> {
+    let lined = |events: Vec<Event>| events.into_iter().map(|event| (event, 0)).collect();
+    ledger::woven(lined(here), lined(gone)).into_iter().map(|(event, _)| event).collect()
+}
+
+/// The things that events are about, by name.
+pub(crate) fn entities<'a>(ledger: &'a Ledger, archived: impl Iterator<Item = &'a Entry>) -> Vec<String> {
+    let named: BTreeSet<&String> = ledger.entries().iter().chain(archived).filter_map(|entry| entry.event.entity.as_ref()).collect();
+    named.into_iter().cloned().collect()
+}
+
+/// The local days on which events were recorded, and how many.
+pub(crate) fn event_days<'a>(ledger: &'a Ledger, archived: impl Iterator<Item = &'a Entry>) -> Vec<(Date, usize)> {
+    let gone: BTreeMap<EventId, &Entry> =
+        archived.filter(|entry| ledger.get(entry.event.id).is_none()).map(|entry| (entry.event.id, entry)).collect();
+    let mut days = BTreeMap::new();
+    for entry in ledger.entries().iter().chain(gone.into_values()) {
+        *days.entry(entry.event.ts.day()).or_insert(0) += 1;
+    }
+    days.into_iter().collect()
+}
+
+/// How many statements there are, in order.
+pub(crate) fn tally(ledger: &Ledger) -> Vec<Count> {
+    let mut counts: Vec<Count> = Vec::new();
+    for entry in ledger.entries().iter().filter(|entry| entry.event.is_statement()) {
+        let key = (entry.event.kind, entry.event.priority, entry.standing.word());
+        match counts.iter_mut().find(|count| (count.kind, count.priority, count.standing) == key) {
+            Some(count) => count.events += 1,
+            None => counts.push(Count { kind: key.0, priority: key.1, standing: key.2, events: 1 }),
+        }
+    }
+    counts.sort_by_key(|count| (count.kind, count.priority, count.standing));
+    counts
+}
+
+/// What the first so many events of a ledger claim. Events never change, so that it only grows with the ledger.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims {
+    events: usize,
+    attributes: HashMap<String, Attribute>,
+    /// Those that have several values.
+    contested: Vec<String>,
+}
+
+/// The values of an attribute: which event claims it, as its how manieth claim, and the value.
+#[derive(Debug, Clone, Default)]
+struct Attribute {
+    values: Vec<(usize, usize, String)>,
+    is_contested: bool,
+}
+
+impl Claims {
+    fn take(&mut self, entries: &[Entry]) {
+        for (at, entry) in entries.iter().enumerate().skip(self.events) {
+            for (nth, claim) in conflict::claims(&entry.event).into_iter().enumerate() {
+                let attribute = self.attributes.entry(claim.attribute.clone()).or_default();
+                if !attribute.is_contested && attribute.values.first().is_some_and(|(.., first)| *first != claim.value) {
+                    attribute.is_contested = true;
+                    self.contested.push(claim.attribute);
+                }
+                attribute.values.push((at, nth, claim.value));
+            }
+        }
+        self.events = entries.len();
+    }
+
+    /// Claims of active events whose attribute some other event gives another value. The ledger is the one that was asked about
+    /// before, or has grown since.
+    pub fn contested(&mut self, ledger: &Ledger) -> Vec<(EventId, Claim)> {
+        let entries = ledger.entries();
+        self.take(entries);
+        let mut held = Vec::new();
+        for name in &self.contested {
+            for (at, nth, value) in self.attributes.get(name).into_iter().flat_map(|attribute| &attribute.values) {
+                if entries[*at].standing.is_active() {
+                    held.push((*at, *nth, Claim { attribute: name.clone(), value: value.clone() }));
+                }
+            }
+        }
+        held.sort_by_key(|(at, nth, _)| (*at, *nth));
+        held.into_iter().map(|(at, _, claim)| (entries[at].event.id, claim)).collect()
+    }
+}
+
+/// Which of the first so many events of a ledger say the same, but for case, blanks and closing marks; likewise.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sayings {
+    events: usize,
+    by_key: HashMap<u64, Vec<usize>>,
+}
+
+impl Sayings {
+    fn key(text: &str) -> u64 {
+        Hash::of(plain::sameness_key(text).as_bytes()).bytes().iter().take(8).fold(0, |key, byte| (key << 8) | u64::from(*byte))
+    }
+
+    /// Those of the events that may say the same as that text, in the order of the ledger.
+    pub fn like<'a>(&mut self, ledger: &'a Ledger, text: &str) -> Vec<&'a Entry> {
+        let entries = ledger.entries();
+        for (at, entry) in entries.iter().enumerate().skip(self.events) {
+            self.by_key.entry(Self::key(&entry.event.content)).or_default().push(at);
+        }
+        self.events = entries.len();
+        self.by_key.get(&Self::key(text)).into_iter().flatten().map(|&at| &entries[at]).collect()
+    }
+}

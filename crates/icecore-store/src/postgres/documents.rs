@@ -1,0 +1,289 @@
+//! Documents in a database: a row that says what each looks like, and pieces that follow each other.
+
+use std::collections::{BTreeMap, HashSet};
+
+use icecore_domain::layout::{self, DocPath, Nature};
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{Space, Tx};
+use crate::{Error, Looked, Result, Stamp, Weight};
+
+/// A piece has so many bytes at most, so that no single row becomes too much to handle.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What a document looks like without what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    /// How many bytes it has.
+    pub length: u64,
+    /// Other with every write.
+    pub version: i64,
+    /// Whether it is empty or ends with a line break.
+    pub ended: bool,
+    /// When it was last written.
+    pub changed: Timestamp,
+}
+
+impl Look {
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.version.to_string())
+    }
+
+    /// Of a row whose columns from `at` on are length, version, ended and changed.
+    pub fn of(row: &Row, at: usize) -> Self {
+        Self { length: unsigned(row.get(at)), version: row.get(at + 1), ended: row.get(at + 2), changed: row.get(at + 3) }
+    }
+}
+
+/// What is new in a document.
+pub(super) enum News {
+    /// Nothing.
+    Same,
+    /// It has grown by these bytes.
+    Grown(Vec<u8>),
+    /// It is another one now: these bytes.
+    Other(Vec<u8>),
+}
+
+/// Whether a document has as many bytes in its pieces as it should have.
+fn whole(path: &DocPath, found: u64, length: u64) -> Result<()> {
+    if found == length {
+        return Ok(());
+    }
+    Err(Error::Database(format!("{path} has {found} bytes in its pieces and should have {length}")))
+}
+
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn moved(path: &DocPath) -> Error {
+    Error::Moved { what: path.to_string() }
+}
+
+/// What every path below a folder begins with; everything is below `""`. What is above itself only with `/` behind it.
+fn beginning(under: &str) -> String {
+    match under.trim_end_matches('/') {
+        "" => String::new(),
+        under => format!("{under}/"),
+    }
+}
+
+/// The text after every text that begins with this one.
+fn after_all(beginning: &str) -> String {
+    let mut bytes = beginning.to_owned();
+    bytes.push(char::MAX);
+    bytes
+}
+
+/// The pieces of a text that begins at a place, each with the place it begins at.
+pub(super) fn pieces(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
+    bytes.chunks(PIECE_BYTES).enumerate().map(move |(nth, piece)| (signed(at + (nth * PIECE_BYTES) as u64), piece))
+}
+
+impl Space {
+    /// What a document looks like; `None` if it is not there.
+    pub(super) async fn look(&self, tx: &Tx, path: &DocPath) -> Result<Option<Look>> {
+        const SQL: &str = "SELECT length, version, ended, changed FROM icecore.document WHERE space_id = $1 AND path = $2";
+        Ok(tx.maybe(SQL, &[&self.id, &path.as_str()]).await?.map(|row| Look::of(&row, 0)))
+    }
+
+    /// Likewise, and nobody else writes it until this transaction has ended. One that is not there is made, empty, so that
+    /// there is something to hold, and has version 0; a transaction that does not want it drops out.
+    pub(super) async fn hold(&self, tx: &Tx, path: &DocPath) -> Result<Look> {
+        const HELD: &str = "SELECT length, version, ended, changed FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
+        const MADE: &str = "INSERT INTO icecore.document (space_id, path, length, ended) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING";
+        if let Some(row) = tx.maybe(HELD, &[&self.id, &path.as_str()]).await? {
+            return Ok(Look::of(&row, 0));
+        }
+        let made = tx.run(MADE, &[&self.id, &path.as_str()]).await? > 0;
+        match tx.maybe(HELD, &[&self.id, &path.as_str()]).await? {
+            Some(row) if made => Ok(Look { version: 0, ..Look::of(&row, 0) }),
+            Some(row) => Ok(Look::of(&row, 0)),
+            // Made by somebody and taken away again, all in this moment.
+            None => Err(moved(path)),
+        }
+    }
+
+    /// Holds many documents, which are given in the order of their paths and each once: whoever holds several holds them in that
+    /// order, so that nobody waits in a circle. Says for each what it looks like, and whether it was made to be held.
+    pub(super) async fn hold_many(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(Look, bool)>> {
+        const HELD: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
+            WHERE space_id = $1 AND path = ANY($2) ORDER BY path FOR UPDATE";
+        // What is there is locked and left as it is, and only what was made is told.
+        const MADE: &str = "INSERT INTO icecore.document (space_id, path, length, ended) SELECT $1, path, 0, true FROM unnest($2::text[]) AS path \
+            ON CONFLICT (space_id, path) DO UPDATE SET length = document.length WHERE false RETURNING path";
+        let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
+        let mut made: HashSet<String> = HashSet::new();
+        let mut held = Vec::new();
+        // Whoever holds one waits for no other; else what is not there has its place in the order too.
+        if paths.len() == 1 {
+            held = tx.rows(HELD, &[&self.id, &names]).await?;
+        }
+        if held.len() < paths.len() {
+            made.extend(tx.rows(MADE, &[&self.id, &names]).await?.iter().map(|row| row.get::<_, String>(0)));
+            held = tx.rows(HELD, &[&self.id, &names]).await?;
+        }
+        match paths.iter().zip(&held).find(|(path, row)| path.as_str() != row.get::<_, &str>(0)) {
+            None if held.len() == paths.len() => {
+                Ok(held.iter().map(|row| (Look::of(row, 1), made.contains(row.get::<_, &str>(0)))).collect())
+            }
+            // Made by somebody and taken away again, all in this moment.
+            _ => Err(Error::Moved { what: "the memory".into() }),
+        }
+    }
+
+    /// A document, byte for byte, and what it looked like then.
+    pub(super) async fn read(&self, tx: &Tx, path: &DocPath) -> Result<Option<(Vec<u8>, Look)>> {
+        // One statement sees one state.
+        const SQL: &str = "SELECT length, version, ended, changed, \
+            (SELECT string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = $2) \
+            FROM icecore.document WHERE space_id = $1 AND path = $2";
+        let Some(row) = tx.maybe(SQL, &[&self.id, &path.as_str()]).await? else { return Ok(None) };
+        let look = Look::of(&row, 0);
+        let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(4).unwrap_or_default();
+        whole(path, bytes.len() as u64, look.length)?;
+        Ok(Some((bytes, look)))
+    }
+
+    /// The bytes of a document from a place on. Pieces that begin before it are read whole.
+    pub(super) async fn read_from(&self, tx: &Tx, path: &DocPath, from: u64) -> Result<Vec<u8>> {
+        const SQL: &str = "SELECT at, bytes FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at >= coalesce( \
+            (SELECT max(at) FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at <= $3), 0) ORDER BY at";
+        let mut bytes = Vec::new();
+        for row in tx.rows(SQL, &[&self.id, &path.as_str(), &signed(from)]).await? {
+            let (at, piece): (i64, Vec<u8>) = (row.get(0), row.get(1));
+            let skipped = usize::try_from(from.saturating_sub(unsigned(at))).unwrap_or(usize::MAX).min(piece.len());
+            bytes.extend_from_slice(&piece[skipped..]);
+        }
+        Ok(bytes)
+    }
+
+    /// What is new in a document to somebody who knows it as it was at a version, when it had so many bytes; `None` if it is not
+    /// there. Whoever knows nothing of it knows version 0.
+    pub(super) async fn news(&self, tx: &Tx, path: &DocPath, version: i64, length: u64) -> Result<Option<(Look, News)>> {
+        // One statement sees one state. What it knew is still the beginning if the last piece of that is there.
+        const SQL: &str = "SELECT d.length, d.version, d.ended, d.changed, known.length, CASE WHEN d.version <> $3 THEN \
+            (SELECT string_agg(c.bytes, ''::bytea ORDER BY c.at) FROM icecore.chunk c \
+                WHERE c.space_id = $1 AND c.path = $2 AND c.at >= known.length) END \
+            FROM icecore.document d, LATERAL (SELECT CASE WHEN \
+                (SELECT c.version FROM icecore.chunk c WHERE c.space_id = $1 AND c.path = $2 AND c.at < $4 ORDER BY c.at DESC LIMIT 1) = $3 \
+                THEN $4::bigint ELSE 0 END AS length) known \
+            WHERE d.space_id = $1 AND d.path = $2";
+        let Some(row) = tx.maybe(SQL, &[&self.id, &path.as_str(), &version, &signed(length)]).await? else { return Ok(None) };
+        let look = Look::of(&row, 0);
+        if look.version == version {
+            return Ok(Some((look, News::Same)));
+        }
+        let known = unsigned(row.get(4));
+        let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(5).unwrap_or_default();
+        whole(path, known + bytes.len() as u64, look.length)?;
+        Ok(Some((look, if known > 0 { News::Grown(bytes) } else { News::Other(bytes) })))
+    }
+
+    async fn put_pieces(&self, tx: &Tx, path: &DocPath, at: u64, version: i64, bytes: &[u8]) -> Result<()> {
+        const SQL: &str = "INSERT INTO icecore.chunk (space_id, path, at, version, bytes) VALUES ($1, $2, $3, $4, $5)";
+        for (at, piece) in pieces(at, bytes) {
+            tx.run(SQL, &[&self.id, &path.as_str(), &at, &version, &piece]).await?;
+        }
+        Ok(())
+    }
+
+    async fn note_look(&self, tx: &Tx, path: &DocPath, length: u64, ended: bool) -> Result<Look> {
+        const SQL: &str = "UPDATE icecore.document SET length = $3, ended = $4, version = icecore.version_after(version), changed = clock_timestamp() \
+            WHERE space_id = $1 AND path = $2 RETURNING length, version, ended, changed";
+        let row = tx.one(SQL, &[&self.id, &path.as_str(), &signed(length), &ended]).await?;
+        Ok(Look::of(&row, 0))
+    }
+
+    /// Appends to a document that is held and looks like that; a last line without an end gets one first. Returns where the
+    /// text begins and what the document looks like now.
+    pub(super) async fn append_held(&self, tx: &Tx, path: &DocPath, before: Look, bytes: &[u8]) -> Result<(u64, Look)> {
+        let whole = if before.ended { bytes.to_vec() } else { [b"\n", bytes].concat() };
+        let start = before.length + u64::from(!before.ended);
+        let ended = whole.last().map_or(before.ended, |&last| last == b'\n');
+        let look = self.note_look(tx, path, before.length + whole.len() as u64, ended).await?;
+        self.put_pieces(tx, path, before.length, look.version, &whole).await?;
+        Ok((start, look))
+    }
+
+    /// Puts a document in place, whole.
+    pub(super) async fn replace(&self, tx: &Tx, path: &DocPath, bytes: &[u8]) -> Result<Look> {
+        let before = self.hold(tx, path).await?;
+        if before.length > 0 {
+            self.clear(tx, path).await?;
+        }
+        let look = self.note_look(tx, path, bytes.len() as u64, bytes.last().is_none_or(|&last| last == b'\n')).await?;
+        self.put_pieces(tx, path, 0, look.version, bytes).await?;
+        Ok(look)
+    }
+
+    async fn clear(&self, tx: &Tx, path: &DocPath) -> Result<()> {
+        // That it is meant, where what only grows is replaced.
+        tx.run("SELECT set_config('icecore.replacing', $1, true)", &[&path.as_str()]).await?;
+        tx.run("SELECT icecore.clear($1)", &[&path.as_str()]).await?;
+        Ok(())
+    }
+
+    /// Takes a document away.
+    pub(super) async fn discard(&self, tx: &Tx, path: &DocPath) -> Result<()> {
+        const HELD: &str = "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
+        if tx.maybe(HELD, &[&self.id, &path.as_str()]).await?.is_some() {
+            self.clear(tx, path).await?;
+            tx.run("DELETE FROM icecore.document WHERE space_id = $1 AND path = $2", &[&self.id, &path.as_str()]).await?;
+        }
+        Ok(())
+    }
+
+    /// What is below a folder, by path, the ledger included.
+    pub(super) async fn list(&self, tx: &Tx, under: &str) -> Result<Vec<(DocPath, Look)>> {
+        const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
+            WHERE space_id = $1 AND path >= $2 AND path < $3 ORDER BY path";
+        let from = beginning(under);
+        let rows = tx.rows(SQL, &[&self.id, &from, &after_all(&from)]).await?;
+        rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, Look::of(row, 1)))).collect()
+    }
+
+    /// What a new space begins with.
+    pub(super) async fn furnish(&self, tx: &Tx, config: &str) -> Result<()> {
+        self.replace(tx, &layout::LEDGER.parse()?, b"").await?;
+        self.replace(tx, &layout::CONFIG.parse()?, config.as_bytes()).await?;
+        Ok(())
+    }
+
+    pub(super) async fn looks_below(&self, under: &str) -> Result<Vec<Looked>> {
+        let tx = self.begin().await?;
+        let found = self.list(&tx, under).await?;
+        tx.commit().await?;
+        let told = |(path, look): (DocPath, Look)| Looked { bytes: look.length, changed: look.changed, stamp: look.stamp(), path };
+        Ok(found.into_iter().map(told).collect())
+    }
+
+    pub(super) async fn documents_below(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
+        let found = self.looks_below(under).await?;
+        Ok(found.into_iter().filter(|look| look.path.nature() != Nature::Ledger).map(|look| (look.path, look.bytes)).collect())
+    }
+
+    /// Each part and what it weighs.
+    pub(super) async fn weighed(&self) -> Result<Vec<Weight>> {
+        let mut parts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for look in self.looks_below("").await? {
+            let mut names = look.path.as_str().split('/');
+            let part = match (names.next(), names.next(), names.next()) {
+                (Some(_), None, _) => "settings".to_owned(),
+                (Some("memory"), Some(name), None) if name.ends_with(".md") => "memory/logs".to_owned(),
+                (Some("memory"), Some(name), _) => format!("memory/{name}"),
+                (Some(folder), ..) => folder.to_owned(),
+                (None, ..) => continue,
+            };
+            let (files, bytes) = parts.entry(part).or_default();
+            (*files, *bytes) = (*files + 1, *bytes + look.bytes);
+        }
+        Ok(parts.into_iter().map(|(part, (files, bytes))| Weight { part, files, bytes }).collect())
+    }
+}

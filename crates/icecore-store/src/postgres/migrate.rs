@@ -1,0 +1,132 @@
+//! How the tables come to be: steps that are taken once each, in order, and never back.
+
+use icecore_domain::hash::Hash;
+
+use super::{Postgres, broke};
+use crate::{Error, Result};
+
+/// Every step there is. One that was released is never changed.
+const STEPS: &[(&str, &str)] = &[
+    ("home", include_str!("migrations/0001_home.sql")),
+    ("history", include_str!("migrations/0002_history.sql")),
+    ("search", include_str!("migrations/0003_search.sql")),
+    ("access", include_str!("migrations/0004_access.sql")),
+    ("jobs", include_str!("migrations/0005_jobs.sql")),
+    ("order", include_str!("migrations/0006_order.sql")),
+];
+
+/// Whoever takes steps holds this lock, so that several processes may start at once.
+const LOCK: i64 = 0x1ce_c03e;
+
+/// A step on the way to the tables that this program works with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The how manieth, from 1.
+    pub number: i32,
+    /// What it is about.
+    pub name: &'static str,
+}
+
+/// What the database was found to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// How many steps were taken already.
+    pub taken: i32,
+    /// Those that are to be taken.
+    pub due: Vec<Step>,
+}
+
+fn fingerprint(sql: &str) -> String {
+    Hash::of(sql.as_bytes()).to_string()
+}
+
+fn steps_after(taken: i32) -> Vec<Step> {
+    let all = STEPS.iter().zip(1..).map(|((name, _), number)| Step { number, name });
+    all.filter(|step| step.number > taken).collect()
+}
+
+impl Postgres {
+    /// How far the tables are.
+    pub async fn plan(&self) -> Result<Plan> {
+        self.plan_by(&self.client().await?).await
+    }
+
+    async fn plan_by(&self, client: &deadpool_postgres::Object) -> Result<Plan> {
+        let there = client.query_one("SELECT to_regclass('icecore.migration') IS NOT NULL", &[]).await.map_err(broke)?;
+        if !there.get::<_, bool>(0) {
+            return Ok(Plan { taken: 0, due: steps_after(0) });
+        }
+        let rows = client.query("SELECT number, fingerprint FROM icecore.migration ORDER BY number", &[]).await.map_err(broke)?;
+        for (row, (name, sql)) in rows.iter().zip(STEPS) {
+            if row.get::<_, String>(1) != fingerprint(sql) {
+                return Err(Error::Schema(format!("step `{name}` of its tables was taken by another version of this program")));
+            }
+        }
+        let taken = i32::try_from(rows.len()).unwrap_or(i32::MAX);
+        if rows.len() > STEPS.len() {
+            return Err(Error::Schema(format!(
+                "its tables are newer ({taken} steps) than this program knows ({}); use the newer program",
+                STEPS.len()
+            )));
+        }
+        Ok(Plan { taken, due: steps_after(taken) })
+    }
+
+    /// Takes the steps that are due, each whole or not at all, and says which.
+    pub async fn migrate(&self) -> Result<Vec<Step>> {
+        let client = self.client().await?;
+        client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(broke)?;
+        let taken = self.take_steps(&client).await;
+        // If it cannot be given back, the connection is lost, and the lock with it.
+        let _ = client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
+        taken
+    }
+
+    async fn take_steps(&self, client: &deadpool_postgres::Object) -> Result<Vec<Step>> {
+        // By the same connection: there may be no other.
+        let plan = self.plan_by(client).await?;
+        if plan.taken == 0 {
+            client.batch_execute(PREPARED).await.map_err(|error| match error.code().map(|code| code.code()) {
+                Some("42501") => Error::Schema(format!(
+                    "the role `icecore_app` cannot be made: {}. Let somebody who may run `CREATE ROLE icecore_app NOLOGIN NOBYPASSRLS; GRANT icecore_app TO <you>`",
+                    error.as_db_error().map_or("not permitted", |error| error.message())
+                )),
+                _ => broke(error),
+            })?;
+        }
+        for step in &plan.due {
+            let Some((name, sql)) = usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at)) else { continue };
+            let taken = async {
+                client.batch_execute("BEGIN").await?;
+                client.batch_execute(sql).await?;
+                client
+                    .execute(
+                        "INSERT INTO icecore.migration (number, name, fingerprint) VALUES ($1, $2, $3)",
+                        &[&step.number, name, &fingerprint(sql)],
+                    )
+                    .await?;
+                client.batch_execute("COMMIT").await
+            };
+            if let Err(error) = taken.await {
+                let _ = client.batch_execute("ROLLBACK").await;
+                return Err(Error::Schema(format!(
+                    "step {} (`{name}`) of its tables failed and was taken back: {}",
+                    step.number,
+                    super::said(&error)
+                )));
+            }
+        }
+        Ok(plan.due)
+    }
+}
+
+/// What has to be there before the first step: the role that every transaction takes, and where steps are noted.
+const PREPARED: &str = "
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'icecore_app') THEN
+        CREATE ROLE icecore_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
+    END IF;
+    IF NOT pg_has_role(current_user, 'icecore_app', 'MEMBER') THEN
+        EXECUTE format('GRANT icecore_app TO %I', current_user);
+    END IF;
+END $$;";

@@ -1,0 +1,78 @@
+//! The order of a conversation's turns between processes: leases in a table, so that no connection is held while a model thinks.
+//!
+//! None of it is flushed by itself: an exchange that is kept afterwards flushes what was announced before it, and a lease that is lost
+//! is only waited for.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Postgres, Space};
+use crate::{Order, Result};
+
+#[async_trait]
+impl Order for Space {
+    async fn announce(&self, conversation: &str, lease: Duration) -> Result<()> {
+        // A time at which something that failed is looked at again is nothing that anybody waits for.
+        const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
+            INSERT INTO icecore.waiting (space_id, conversation, announced, awaited, until) \
+            SELECT $1, $2, 1, true, now() + make_interval(secs => $3) FROM quick \
+            ON CONFLICT (space_id, conversation) DO UPDATE SET announced = waiting.announced + 1, awaited = true, \
+            until = CASE WHEN waiting.awaited THEN greatest(waiting.until, excluded.until) ELSE excluded.until END";
+        let tx = self.begin().await?;
+        tx.run(SQL, &[&self.id, &conversation, &lease.as_secs_f64()]).await?;
+        tx.commit().await
+    }
+
+    async fn is_awaited(&self, conversation: &str) -> Result<bool> {
+        const SQL: &str = "SELECT FROM icecore.waiting WHERE space_id = $1 AND conversation = $2 AND awaited AND until > now()";
+        let tx = self.begin().await?;
+        let found = tx.maybe(SQL, &[&self.id, &conversation]).await?;
+        tx.commit().await?;
+        Ok(found.is_some())
+    }
+
+    async fn take(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>> {
+        const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
+            INSERT INTO icecore.waiting (space_id, conversation, announced, awaited, until, holder, held) \
+            SELECT $1, $2, 0, false, now() + make_interval(secs => $4), $3, now() + make_interval(secs => $4) FROM quick \
+            ON CONFLICT (space_id, conversation) DO UPDATE SET holder = excluded.holder, held = excluded.held, \
+            until = CASE WHEN waiting.awaited THEN greatest(waiting.until, excluded.until) ELSE waiting.until END \
+            WHERE waiting.holder IS NULL OR waiting.holder = excluded.holder OR waiting.held < now() RETURNING announced";
+        let tx = self.begin().await?;
+        let taken = tx.maybe(SQL, &[&self.id, &conversation, &who, &lease.as_secs_f64()]).await?;
+        tx.commit().await?;
+        Ok(taken.map(|row| row.get(0)))
+    }
+
+    async fn release(&self, conversation: &str, who: &str, known: i64, again: Option<Duration>) -> Result<()> {
+        // What was announced meanwhile is somebody else's to remember, and stays awaited.
+        const DONE: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
+            DELETE FROM icecore.waiting USING quick WHERE space_id = $1 AND conversation = $2 AND holder = $3 AND announced = $4";
+        const LEFT: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
+            UPDATE icecore.waiting SET holder = NULL, held = NULL, awaited = awaited AND announced <> $4, \
+            until = CASE WHEN announced = $4 THEN now() + make_interval(secs => $5) ELSE until END FROM quick \
+            WHERE space_id = $1 AND conversation = $2 AND holder = $3";
+        let tx = self.begin().await?;
+        let gone = match again {
+            None => tx.run(DONE, &[&self.id, &conversation, &who, &known]).await?,
+            Some(_) => 0,
+        };
+        if gone == 0 {
+            tx.run(LEFT, &[&self.id, &conversation, &who, &known, &again.unwrap_or_default().as_secs_f64()]).await?;
+        }
+        tx.commit().await
+    }
+}
+
+impl Postgres {
+    /// Conversations that nobody sees to, of a space and of those of its users, at most so many: name of the space and conversation.
+    /// Nobody else is given them for as long as the lease.
+    pub async fn unremembered(&self, home: &str, most: i64, lease: Duration) -> Result<Vec<(String, String)>> {
+        let tx = self.begin(None).await?;
+        let sql = "SELECT space, conversation FROM icecore.unremembered($1, $2, $3)";
+        let rows = tx.rows(sql, &[&home, &most, &lease.as_secs_f64()]).await?;
+        tx.commit().await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+}

@@ -1,0 +1,188 @@
+//! What is private to a space and can be done without: notes, models' answers, what was looked at; and claims on work.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use deadpool_postgres::Object;
+use icecore_domain::hash::Hash;
+use icecore_domain::layout::DocPath;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::ToSql;
+
+use super::{Postgres, Space, broke};
+use crate::{Claimed, Result, Stamp};
+
+/// A lock that a connection holds. When it is dropped, the lock is given back, or goes with the connection.
+struct Holding {
+    home: Arc<Postgres>,
+    client: Option<Object>,
+    name: String,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let (Some(client), Ok(threads)) = (self.client.take(), self.home.threads()) else { return };
+        let name = std::mem::take(&mut self.name);
+        let done = threads.spawn(async move {
+            let sql = "SELECT pg_advisory_unlock(hashtextextended($1, 1))";
+            if client.execute(sql, &[&name]).await.is_err() {
+                drop(Object::take(client));
+            }
+        });
+        let mut letting_go = self.home.letting_go.lock().unwrap_or_else(PoisonError::into_inner);
+        letting_go.retain(|done| !done.is_finished());
+        letting_go.push(done);
+    }
+}
+
+/// So often it is looked whether a lock that somebody seems to have is free, and how long it is waited between.
+const LET_GO: u32 = 10;
+const LET_GO_PAUSE: Duration = Duration::from_millis(20);
+/// So many answers are kept.
+const ANSWERS: i64 = 512;
+
+impl Space {
+    pub(super) async fn kept_answer(&self, question: Hash) -> Result<Option<Vec<u8>>> {
+        let tx = self.begin().await?;
+        let sql = "SELECT answer FROM icecore.answer WHERE space_id = $1 AND question = $2";
+        let found = tx.maybe(sql, &[&self.id, &question.bytes().as_slice()]).await?;
+        tx.commit().await?;
+        Ok(found.map(|row| row.get(0)))
+    }
+
+    pub(super) async fn put_answer(&self, question: Hash, answer: &[u8]) -> Result<()> {
+        let tx = self.begin().await?;
+        let sql = "INSERT INTO icecore.answer (space_id, question, answer) VALUES ($1, $2, $3) \
+            ON CONFLICT (space_id, question) DO UPDATE SET answer = excluded.answer, kept = now()";
+        tx.run(sql, &[&self.id, &question.bytes().as_slice(), &answer]).await?;
+        let sql = "DELETE FROM icecore.answer WHERE space_id = $1 AND question IN \
+            (SELECT question FROM icecore.answer WHERE space_id = $1 ORDER BY kept DESC OFFSET $2)";
+        tx.run(sql, &[&self.id, &ANSWERS]).await?;
+        tx.commit().await
+    }
+
+    pub(super) async fn kept_note(&self, name: &DocPath) -> Result<Option<Vec<u8>>> {
+        let tx = self.begin().await?;
+        let found = tx.maybe("SELECT bytes FROM icecore.note WHERE space_id = $1 AND name = $2", &[&self.id, &name.as_str()]).await?;
+        tx.commit().await?;
+        Ok(found.map(|row| row.get(0)))
+    }
+
+    pub(super) async fn keep_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()> {
+        let tx = self.begin().await?;
+        let sql = "INSERT INTO icecore.note (space_id, name, bytes) VALUES ($1, $2, $3) \
+            ON CONFLICT (space_id, name) DO UPDATE SET bytes = excluded.bytes, changed = now()";
+        tx.run(sql, &[&self.id, &name.as_str(), &bytes]).await?;
+        tx.commit().await
+    }
+
+    /// Adds a line to a note; past `most` bytes the older half of its lines goes.
+    pub(super) async fn lengthen_note(&self, name: &DocPath, line: &str, most: u64) -> Result<()> {
+        let tx = self.begin().await?;
+        let sql = "INSERT INTO icecore.note (space_id, name, bytes) VALUES ($1, $2, $3) \
+            ON CONFLICT (space_id, name) DO UPDATE SET bytes = note.bytes || excluded.bytes, changed = now() RETURNING bytes";
+        let row = tx.one(sql, &[&self.id, &name.as_str(), &format!("{line}\n").into_bytes()]).await?;
+        let bytes: Vec<u8> = row.get(0);
+        if bytes.len() as u64 > most {
+            let half = bytes.len() - bytes.len().min(usize::try_from(most / 2).unwrap_or(usize::MAX));
+            let kept =
+                memchr::memchr(b'\n', &bytes[half.saturating_sub(1)..]).map_or(&bytes[..], |at| &bytes[half.saturating_sub(1) + at + 1..]);
+            let sql = "UPDATE icecore.note SET bytes = $3 WHERE space_id = $1 AND name = $2";
+            tx.run(sql, &[&self.id, &name.as_str(), &kept]).await?;
+        }
+        tx.commit().await
+    }
+
+    pub(super) async fn notes_in(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>> {
+        let tx = self.begin().await?;
+        let sql = "SELECT name, extract(epoch FROM changed)::bigint FROM icecore.note WHERE space_id = $1 AND starts_with(name, $2) ORDER BY name";
+        let beginning = format!("{folder}/");
+        let rows = tx.rows(sql, &[&self.id, &beginning]).await?;
+        tx.commit().await?;
+        let direct = |name: &String| !name[beginning.len()..].contains('/');
+        let rows = rows.iter().map(|row| (row.get::<_, String>(0), row.get(1))).filter(|(name, _)| direct(name));
+        rows.map(|(name, changed)| Ok((name.parse()?, changed))).collect()
+    }
+
+    pub(super) async fn drop_note(&self, name: &DocPath) -> Result<()> {
+        let tx = self.begin().await?;
+        tx.run("DELETE FROM icecore.note WHERE space_id = $1 AND name = $2", &[&self.id, &name.as_str()]).await?;
+        tx.commit().await
+    }
+
+    pub(super) async fn put_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String> {
+        let place = format!("{}-{at}-{}", from.as_str().replace('/', "-"), Hash::of(bytes).short());
+        let tx = self.begin().await?;
+        let sql = "INSERT INTO icecore.aside (space_id, place, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        tx.run(sql, &[&self.id, &place, &bytes]).await?;
+        tx.commit().await?;
+        Ok(format!("quarantine/{place}"))
+    }
+
+    /// The right to some work: a lock that the connection holds, so that it goes with whoever dies.
+    pub(super) async fn claimed(&self, work: &str) -> Result<Option<Claimed>> {
+        // What was let go a moment ago in this process is free.
+        let letting_go: Vec<JoinHandle<()>> = self.home.letting_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+        for done in letting_go {
+            let _ = done.await;
+        }
+        let name = format!("{}:{work}", self.id);
+        let sql = "SELECT pg_try_advisory_lock(hashtextextended($1, 1))";
+        // A process that has just ended has its lock until the database has noticed.
+        for _ in 0..LET_GO {
+            let client = self.home.client().await?;
+            if client.query_one(sql, &[&name]).await.map_err(broke)?.get(0) {
+                return Ok(Some(Claimed(Box::new(Holding { home: self.home.clone(), client: Some(client), name }))));
+            }
+            drop(client);
+            self.home.rest(LET_GO_PAUSE).await?;
+        }
+        Ok(None)
+    }
+
+    pub(super) async fn unseen_of(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {
+        let tx = self.begin().await?;
+        let sql = "SELECT path, version::text FROM icecore.document LEFT JOIN icecore.seen USING (space_id, path) \
+            WHERE space_id = $1 AND path = ANY($2) AND stamp IS DISTINCT FROM version::text";
+        let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
+        let rows = tx.rows(sql, &[&self.id, &names]).await?;
+        tx.commit().await?;
+        let found: std::collections::HashMap<String, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let unseen = paths.iter().filter_map(|path| found.get(path.as_str()).map(|stamp| (path.clone(), Stamp(stamp.clone()))));
+        Ok(unseen.collect())
+    }
+
+    pub(super) async fn stamps_of(&self, paths: &[DocPath]) -> Result<Vec<Option<Stamp>>> {
+        let tx = self.begin().await?;
+        let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
+        let sql = "SELECT path, version::text FROM icecore.document WHERE space_id = $1 AND path = ANY($2)";
+        let rows = tx.rows(sql, &[&self.id, &names]).await?;
+        tx.commit().await?;
+        let found: std::collections::HashMap<String, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        Ok(paths.iter().map(|path| found.get(path.as_str()).cloned().map(Stamp)).collect())
+    }
+
+    pub(super) async fn gone_below(&self, under: &str) -> Result<Vec<DocPath>> {
+        let tx = self.begin().await?;
+        let sql = "DELETE FROM icecore.seen WHERE space_id = $1 AND starts_with(path, $2) AND NOT EXISTS \
+            (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = seen.path) RETURNING path";
+        let rows = tx.rows(sql, &[&self.id, &under]).await?;
+        tx.commit().await?;
+        let mut gone = rows.iter().map(|row| Ok(row.get::<_, String>(0).parse()?)).collect::<Result<Vec<DocPath>>>()?;
+        gone.sort();
+        Ok(gone)
+    }
+
+    pub(super) async fn note_seen(&self, seen: &[(DocPath, Stamp)]) -> Result<()> {
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let tx = self.begin().await?;
+        let (paths, stamps): (Vec<&str>, Vec<&str>) = seen.iter().map(|(path, stamp)| (path.as_str(), stamp.0.as_str())).unzip();
+        let sql = "INSERT INTO icecore.seen (space_id, path, stamp) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
+            ON CONFLICT (space_id, path) DO UPDATE SET stamp = excluded.stamp";
+        let params: [&(dyn ToSql + Sync); 3] = [&self.id, &paths, &stamps];
+        tx.run(sql, &params).await?;
+        tx.commit().await
+    }
+}

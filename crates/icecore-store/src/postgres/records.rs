@@ -1,0 +1,601 @@
+//! Records in a database: documents that only grow, a line each, as in a vault; and what is derived from them.
+//!
+//! A line, the row that says that its record is kept, and what its session comes to are written together. That a record is kept
+//! once is the table's own rule: of two who bring the same at the same moment one is refused, and looks again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use icecore_domain::calendar::{Days, Moment};
+use icecore_domain::layout::{self, DocPath};
+use icecore_domain::ledger::Ledger;
+use icecore_domain::ledger::integrity::{Check, Finding};
+use icecore_domain::record::{self, BadLine, Captured, Digest, Key, Record, SessionKey, SessionStat};
+use jiff::civil::Date;
+use tokio_postgres::Row;
+
+use super::documents::{Look, pieces, signed, unsigned};
+use super::{Space, Tx, broke};
+use crate::arrivals::{self, Arrivals};
+use crate::{Added, Error, Progress, Result};
+
+/// So many records, and so many bytes of them, are kept at once; a longer list is taken in such steps.
+const STEP_RECORDS: usize = 20_000;
+const STEP_BYTES: usize = 32 << 20;
+/// So many days are asked for by name; of more, those are looked up that there are.
+const NAMED_DAYS: usize = 400;
+/// How often somebody who was overtaken looks again.
+const TRIES: usize = 16;
+
+/// Columns of a session, as [`session_stat`] reads them.
+const SESSION: &str = "session.day, session.conversation, session.session, session.records, session.states, session.bytes, session.sum, \
+    session.first, session.last, session.captured, session.turn";
+
+/// What is written together.
+#[derive(Default)]
+struct Writing<'a> {
+    /// Text that documents grow by, and how long that makes them.
+    texts: Vec<(&'a DocPath, u64, &'a [u8])>,
+    /// What sessions come to.
+    stats: Vec<(&'a DocPath, SessionStat)>,
+    /// Records and the hashes of their words, by key.
+    rows: BTreeMap<Key, (&'a DocPath, Key)>,
+}
+
+/// What sessions come to, each by the document that it is in.
+type SoFar = HashMap<(DocPath, SessionKey), SessionStat>;
+
+fn damaged() -> Error {
+    Error::Database("a row of a record or a session cannot be read; `icecore reindex` makes it anew".into())
+}
+
+fn key_of(bytes: &[u8]) -> Result<Key> {
+    bytes.try_into().map_err(|_| damaged())
+}
+
+fn session_name(key: &SessionKey) -> &[u8] {
+    key.session.as_deref().unwrap_or_default().as_bytes()
+}
+
+/// Of a row whose columns from `at` on are those of [`SESSION`].
+fn session_stat(row: &Row, at: usize) -> Result<SessionStat> {
+    let moment = |at: usize| Moment::read(row.get(at)).map(|read| read.moment).ok_or_else(damaged);
+    let text = |at: usize| String::from_utf8(row.get(at)).map_err(|_| damaged());
+    let number = |at: usize| unsigned(row.get(at));
+    let day = row.get::<_, &str>(at).parse().map_err(|_| damaged())?;
+    Ok(SessionStat {
+        key: SessionKey { day, conversation: text(at + 1)?, session: Some(text(at + 2)?).filter(|session| !session.is_empty()) },
+        digest: Digest::from_parts(number(at + 3), key_of(row.get(at + 6))?),
+        states: number(at + 4),
+        bytes: number(at + 5),
+        first: moment(at + 7)?,
+        last: moment(at + 8)?,
+        captured: moment(at + 9)?,
+        turn: number(at + 10),
+    })
+}
+
+/// The records that are kept with the next step, and those that are not.
+fn step(records: &[Record]) -> (&[Record], &[Record]) {
+    let mut room = STEP_BYTES;
+    let fits = |record: &&Record| {
+        let was = room;
+        room = room.saturating_sub(record.text.len() + record.parts.as_ref().map_or(0, String::len));
+        was > 0
+    };
+    records.split_at(records.iter().take(STEP_RECORDS).take_while(fits).count())
+}
+
+/// What a document's records come to: the hashes of their words, and their sessions.
+fn told(text: &[u8]) -> (BTreeMap<Key, Key>, Vec<SessionStat>) {
+    let (records, _) = record::read_file(text);
+    (records.iter().map(|record| (record.key(), record.wording())).collect(), record::sessions(&records))
+}
+
+/// Where a record is, and what its words come to, if it is known.
+type Known = Option<(DocPath, Key)>;
+
+impl Space {
+    /// A transaction that sees one state from its beginning to its end, and changes nothing.
+    pub(super) async fn begin_steady(&self) -> Result<Tx> {
+        let tx = self.begin().await?;
+        tx.batch_execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").await.map_err(broke)?;
+        Ok(tx)
+    }
+
+    /// A document was put in place or taken away: what is derived from it follows.
+    pub(super) async fn derive(&self, tx: &Tx, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        if path.record_day().is_none() {
+            return Ok(());
+        }
+        const GONE: &str = "WITH told AS (DELETE FROM icecore.session WHERE space_id = $1 AND path = $2) \
+            DELETE FROM icecore.record WHERE space_id = $1 AND path = $2 RETURNING key";
+        let before = tx.rows(GONE, &[&self.id, &path.as_str()]).await?;
+        let (rows, stats) = told(bytes);
+        let is_gone = |row: &Row| !key_of(row.get(0)).is_ok_and(|key| rows.contains_key(&key));
+        let lost = before.iter().any(is_gone);
+        let writing = Writing {
+            stats: stats.into_iter().map(|stat| (path, stat)).collect(),
+            rows: rows.into_iter().map(|(key, wording)| (key, (path, wording))).collect(),
+            ..Writing::default()
+        };
+        self.write(tx, &writing).await?;
+        if lost {
+            self.find_again(tx).await?;
+        }
+        Ok(())
+    }
+
+    /// Likewise for one that has grown by these bytes.
+    pub(super) async fn derive_more(&self, tx: &Tx, path: &DocPath, _bytes: &[u8]) -> Result<()> {
+        if path.record_day().is_none() {
+            return Ok(());
+        }
+        let whole = self.read(tx, path).await?;
+        self.derive(tx, path, &whole.map_or_else(Vec::new, |(bytes, _)| bytes)).await
+    }
+
+    /// A record that stood in two documents is known by one of them. When it leaves that one, it is known by the other.
+    async fn find_again(&self, tx: &Tx) -> Result<()> {
+        const SHORT: &str = "SELECT path FROM (SELECT path, sum(records) AS records FROM icecore.session WHERE space_id = $1 GROUP BY path) AS told \
+            LEFT JOIN (SELECT path, count(*) AS rows FROM icecore.record WHERE space_id = $1 GROUP BY path) AS kept USING (path) \
+            WHERE records > coalesce(rows, 0)";
+        const HELD: &str = "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
+        for row in tx.rows(SHORT, &[&self.id]).await? {
+            let path: DocPath = row.get::<_, String>(0).parse()?;
+            if tx.maybe(HELD, &[&self.id, &path.as_str()]).await?.is_none() {
+                continue;
+            }
+            let Some((bytes, _)) = self.read(tx, &path).await? else { continue };
+            let rows = told(&bytes).0.into_iter().map(|(key, wording)| (key, (&path, wording))).collect();
+            self.write(tx, &Writing { rows, ..Writing::default() }).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what belongs together, with one statement. Returns how many of the rows of records are there now; the others are known
+    /// by another document.
+    async fn write(&self, tx: &Tx, writing: &Writing<'_>) -> Result<usize> {
+        const SQL: &str = "WITH \
+            grown AS (UPDATE icecore.document SET length = grown.length, ended = true, version = icecore.version_after(document.version), changed = clock_timestamp() \
+                FROM unnest($2::text[], $3::bigint[]) AS grown (path, length) WHERE document.space_id = $1 AND document.path = grown.path \
+                RETURNING document.path, document.version), \
+            pieces AS (INSERT INTO icecore.chunk (space_id, path, at, version, bytes) SELECT $1, path, piece.at, grown.version, piece.bytes \
+                FROM unnest($4::text[], $5::bigint[], $6::bytea[]) AS piece (path, at, bytes) JOIN grown USING (path)), \
+            told AS (INSERT INTO icecore.session (space_id, path, day, conversation, session, records, states, bytes, sum, first, last, captured, turn) \
+                SELECT $1, * FROM unnest($7::text[], $8::text[], $9::bytea[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bytea[], \
+                $15::text[], $16::text[], $17::text[], $18::bigint[]) ON CONFLICT (space_id, day, conversation, session, path) DO UPDATE SET \
+                records = excluded.records, states = excluded.states, bytes = excluded.bytes, sum = excluded.sum, first = excluded.first, \
+                last = excluded.last, captured = excluded.captured, turn = excluded.turn), \
+            kept AS (INSERT INTO icecore.record (space_id, key, wording, path) SELECT $1, * FROM unnest($19::bytea[], $20::bytea[], $21::text[]) \
+                ON CONFLICT (space_id, key) DO UPDATE SET wording = excluded.wording WHERE record.path = excluded.path RETURNING 1) \
+            SELECT count(*) FROM kept";
+        let Writing { texts, stats, rows } = writing;
+        if texts.is_empty() && stats.is_empty() && rows.is_empty() {
+            return Ok(0);
+        }
+        let pieces: Vec<(&DocPath, i64, &[u8])> = (texts.iter())
+            .flat_map(|&(path, length, text)| pieces(length - text.len() as u64, text).map(move |(at, piece)| (path, at, piece)))
+            .collect();
+        let numbers = |number: fn(&SessionStat) -> u64| stats.iter().map(|(_, stat)| signed(number(stat))).collect::<Vec<i64>>();
+        let moments = |moment: fn(&SessionStat) -> Moment| stats.iter().map(|(_, stat)| moment(stat).to_string()).collect::<Vec<_>>();
+        let sums: Vec<[u8; 16]> = stats.iter().map(|(_, stat)| stat.digest.bytes()).collect();
+        let row = tx
+            .one(
+                SQL,
+                &[
+                    &self.id,
+                    &texts.iter().map(|text| text.0.as_str()).collect::<Vec<_>>(),
+                    &texts.iter().map(|text| signed(text.1)).collect::<Vec<_>>(),
+                    &pieces.iter().map(|piece| piece.0.as_str()).collect::<Vec<_>>(),
+                    &pieces.iter().map(|piece| piece.1).collect::<Vec<_>>(),
+                    &pieces.iter().map(|piece| piece.2).collect::<Vec<_>>(),
+                    &stats.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(),
+                    &stats.iter().map(|(_, stat)| stat.key.day.to_string()).collect::<Vec<_>>(),
+                    &stats.iter().map(|(_, stat)| stat.key.conversation.as_bytes()).collect::<Vec<_>>(),
+                    &stats.iter().map(|(_, stat)| session_name(&stat.key)).collect::<Vec<_>>(),
+                    &numbers(|stat| stat.digest.records),
+                    &numbers(|stat| stat.states),
+                    &numbers(|stat| stat.bytes),
+                    &sums.iter().map(<[u8; 16]>::as_slice).collect::<Vec<_>>(),
+                    &moments(|stat| stat.first),
+                    &moments(|stat| stat.last),
+                    &moments(|stat| stat.captured),
+                    &numbers(|stat| stat.turn),
+                    &rows.keys().map(Key::as_slice).collect::<Vec<_>>(),
+                    &rows.values().map(|(_, wording)| wording.as_slice()).collect::<Vec<_>>(),
+                    &rows.values().map(|(path, _)| path.as_str()).collect::<Vec<_>>(),
+                ],
+            )
+            .await?;
+        Ok(usize::try_from(row.get::<_, i64>(0)).unwrap_or(0))
+    }
+
+    pub(super) async fn keep_records(&self, records: Vec<Record>) -> Result<Added> {
+        let mut added = Added::default();
+        let mut rest = records.as_slice();
+        while !rest.is_empty() {
+            let (some, later) = step(rest);
+            let more = self.keep_some(some).await?;
+            (added.new, added.same) = (added.new + more.new, added.same + more.same);
+            added.revised.extend(more.revised);
+            rest = later;
+        }
+        Ok(added)
+    }
+
+    async fn keep_some(&self, records: &[Record]) -> Result<Added> {
+        let keys: Vec<Key> = records.iter().map(Record::key).collect();
+        let mut paths: BTreeSet<DocPath> = records.iter().map(Record::path).collect();
+        for _ in 0..TRIES {
+            match self.try_to_keep(records, &keys, &mut paths).await {
+                Ok(Some(added)) => return Ok(added),
+                // Overtaken, or there is more to be held.
+                Ok(None) | Err(Error::Moved { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Moved { what: "the memory".into() })
+    }
+
+    /// Keeps records, holding these documents; `None` if others have to be held as well, or if somebody else was first.
+    async fn try_to_keep(&self, records: &[Record], keys: &[Key], paths: &mut BTreeSet<DocPath>) -> Result<Option<Added>> {
+        let tx = self.begin().await?;
+        let names: Vec<DocPath> = paths.iter().cloned().collect();
+        let held: BTreeMap<&DocPath, (Look, bool)> = names.iter().zip(self.hold_many(&tx, &names).await?).collect();
+        let (known, so_far) = self.ask(&tx, records, keys).await?;
+        let mut added = Added::default();
+        let Arrivals { fresh, revisions } = Arrivals::sort(records, keys, known, &mut added);
+        if revisions.keys().any(|path| !held.contains_key(path)) {
+            paths.extend(revisions.into_keys());
+            return Ok(None);
+        }
+        let mut writing = Writing::default();
+        let mut texts: Vec<(&DocPath, Vec<u8>)> = Vec::new();
+        for (&path, (look, _)) in &held {
+            let new = fresh.get(path).map(Vec::as_slice).unwrap_or_default();
+            let mut text = if look.ended { String::new() } else { "\n".to_owned() };
+            text.push_str(&arrivals::lines(new.iter().copied()));
+            writing.rows.extend(new.iter().map(|record| (record.key(), (path, record.wording()))));
+            let stats: Vec<SessionStat> = match revisions.get(path) {
+                None if new.is_empty() => continue,
+                None => {
+                    let stats = record::sessions(new.iter().copied()).into_iter();
+                    stats
+                        .map(|stat| {
+                            so_far.get(&(path.clone(), stat.key.clone())).cloned().map_or(stat.clone(), |so_far| so_far.with(&stat))
+                        })
+                        .collect()
+                }
+                Some(others) => {
+                    let mut whole = self.read_from(&tx, path, 0).await?;
+                    whole.extend_from_slice(text.as_bytes());
+                    let others = arrivals::revised(&record::read_file(&whole).0, others);
+                    let lines = arrivals::lines(&others);
+                    whole.extend_from_slice(lines.as_bytes());
+                    text.push_str(&lines);
+                    writing.rows.extend(others.iter().map(|record| (record.key(), (path, record.wording()))));
+                    let touched: HashSet<SessionKey> = new.iter().copied().chain(&others).map(Record::session_key).collect();
+                    let mut stats = record::sessions(&record::read_file(&whole).0);
+                    stats.retain(|stat| touched.contains(&stat.key));
+                    stats
+                }
+            };
+            writing.stats.extend(stats.into_iter().map(|stat| (path, stat)));
+            texts.push((path, text.into_bytes()));
+        }
+        for (path, text) in &texts {
+            let before = held.get(path).map_or(0, |(look, _)| look.length);
+            writing.texts.push((path, before + text.len() as u64, text));
+        }
+        let grown: HashSet<&DocPath> = texts.iter().map(|(path, _)| *path).collect();
+        let unused: Vec<&str> =
+            held.iter().filter(|(path, (_, made))| *made && !grown.contains(*path)).map(|(path, _)| path.as_str()).collect();
+        if !unused.is_empty() {
+            tx.run("DELETE FROM icecore.document WHERE space_id = $1 AND path = ANY($2)", &[&self.id, &unused]).await?;
+        }
+        if self.write(&tx, &writing).await? < writing.rows.len() {
+            return Ok(None);
+        }
+        tx.commit().await?;
+        Ok(Some(added))
+    }
+
+    /// What is known of each record, and what the sessions come to that they would be in.
+    async fn ask(&self, tx: &Tx, records: &[Record], keys: &[Key]) -> Result<(Vec<Known>, SoFar)> {
+        // Lists rather than a join: however the database goes about it, it looks at nothing twice.
+        let sql = format!(
+            "SELECT path, key, wording, {} FROM icecore.record WHERE space_id = $1 AND key = ANY($2) \
+             UNION ALL SELECT path, NULL, NULL, {SESSION} FROM icecore.session \
+             WHERE space_id = $1 AND path = ANY($3) AND conversation = ANY($4) AND session = ANY($5)",
+            "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
+        );
+        let sessions: HashSet<(DocPath, SessionKey)> = records.iter().map(|record| (record.path(), record.session_key())).collect();
+        let paths: BTreeSet<&str> = sessions.iter().map(|(path, _)| path.as_str()).collect();
+        let conversations: BTreeSet<&[u8]> = sessions.iter().map(|(_, key)| key.conversation.as_bytes()).collect();
+        let names: BTreeSet<&[u8]> = sessions.iter().map(|(_, key)| session_name(key)).collect();
+        let rows = tx
+            .rows(
+                &sql,
+                &[
+                    &self.id,
+                    &keys.iter().map(Key::as_slice).collect::<Vec<_>>(),
+                    &paths.into_iter().collect::<Vec<_>>(),
+                    &conversations.into_iter().collect::<Vec<_>>(),
+                    &names.into_iter().collect::<Vec<_>>(),
+                ],
+            )
+            .await?;
+        let (mut known, mut so_far) = (HashMap::new(), SoFar::new());
+        for row in &rows {
+            let path: DocPath = row.get::<_, &str>(0).parse()?;
+            match row.get::<_, Option<&[u8]>>(1) {
+                Some(key) => {
+                    known.insert(key_of(key)?, (path, key_of(row.get(2))?));
+                }
+                None => {
+                    let stat = session_stat(row, 3)?;
+                    so_far.insert((path, stat.key.clone()), stat);
+                }
+            }
+        }
+        Ok((keys.iter().map(|key| known.get(key).cloned()).collect(), so_far))
+    }
+
+    pub(super) async fn known_records(&self, keys: &[Key]) -> Result<Vec<bool>> {
+        let tx = self.begin().await?;
+        let names: Vec<&[u8]> = keys.iter().map(Key::as_slice).collect();
+        let rows = tx.rows("SELECT key FROM icecore.record WHERE space_id = $1 AND key = ANY($2)", &[&self.id, &names]).await?;
+        let known: HashSet<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
+        tx.commit().await?;
+        Ok(keys.iter().map(|key| known.contains(key.as_slice())).collect())
+    }
+
+    /// What these documents say, by day and kind.
+    async fn texts(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(DocPath, Vec<u8>)>> {
+        const SQL: &str =
+            "SELECT path, string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = ANY($2) GROUP BY path";
+        let paths: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
+        let rows = tx.rows(SQL, &[&self.id, &paths]).await?;
+        let mut found =
+            rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, row.get(1)))).collect::<Result<Vec<(DocPath, Vec<u8>)>>>()?;
+        found.sort_by(|(a, _), (b, _)| (a.record_day(), a).cmp(&(b.record_day(), b)));
+        Ok(found)
+    }
+
+    /// The documents with records that there are, by path.
+    async fn record_documents(&self, tx: &Tx) -> Result<Vec<DocPath>> {
+        let mut found = Vec::new();
+        for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
+            found.extend(self.list(tx, folder).await?.into_iter().map(|(path, _)| path));
+        }
+        found.retain(|path| path.record_day().is_some());
+        Ok(found)
+    }
+
+    pub(super) async fn records_of(&self, days: Days) -> Result<Vec<Record>> {
+        let tx = self.begin().await?;
+        let paths: Vec<DocPath> = match days.len() {
+            0..=NAMED_DAYS => days.iter().flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day))).collect(),
+            _ => {
+                let mut all = self.record_documents(&tx).await?;
+                all.retain(|path| path.record_day().is_some_and(|day| days.contains(day)));
+                all
+            }
+        };
+        let texts = self.texts(&tx, &paths).await?;
+        tx.commit().await?;
+        let mut found: Vec<Record> = texts.iter().flat_map(|(_, text)| record::read_file(text).0).collect();
+        found.sort_by_key(|record| record.ts.at());
+        Ok(found)
+    }
+
+    pub(super) async fn last_records_of(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
+        let tx = self.begin().await?;
+        let sql = "SELECT path, sum(records)::bigint FROM icecore.session WHERE space_id = $1 AND conversation = $2 GROUP BY path";
+        let mut days: BTreeMap<Option<Date>, (u64, Vec<DocPath>)> = BTreeMap::new();
+        for row in tx.rows(sql, &[&self.id, &conversation.as_bytes()]).await? {
+            let path: DocPath = row.get::<_, String>(0).parse()?;
+            let (records, paths) = days.entry(path.record_day()).or_default();
+            *records += unsigned(row.get(1));
+            paths.push(path);
+        }
+        let (mut missing, mut paths) = (most as u64, Vec::new());
+        for (records, own) in days.into_values().rev() {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(records);
+            paths.extend(own);
+        }
+        let texts = if paths.is_empty() { Vec::new() } else { self.texts(&tx, &paths).await? };
+        tx.commit().await?;
+        let mut found = Vec::new();
+        for day in texts.chunk_by(|(a, _), (b, _)| a.record_day() == b.record_day()) {
+            let mut told: Vec<Record> = day.iter().flat_map(|(_, text)| arrivals::said_in(text, conversation)).collect();
+            told.sort_by_key(|record| record.ts.at());
+            found.extend(told);
+        }
+        Ok(found.split_off(found.len().saturating_sub(most)))
+    }
+
+    pub(super) async fn digest_of(&self, conversation: &str, days: Days) -> Result<Digest> {
+        let tx = self.begin().await?;
+        let sql = "SELECT records, sum FROM icecore.session WHERE space_id = $1 AND conversation = $2 AND day BETWEEN $3 AND $4";
+        let params = (days.first.to_string(), days.last.to_string());
+        let rows = tx.rows(sql, &[&self.id, &conversation.as_bytes(), &params.0, &params.1]).await?;
+        tx.commit().await?;
+        let mut digest = Digest::default();
+        for row in &rows {
+            digest = digest.with(Digest::from_parts(unsigned(row.get(0)), key_of(row.get(1))?));
+        }
+        Ok(digest)
+    }
+
+    pub(super) async fn take_records_away(&self, days: Days, conversation: &str) -> Result<usize> {
+        let tx = self.begin().await?;
+        let sql = "SELECT DISTINCT path FROM icecore.session WHERE space_id = $1 AND conversation = $2 ORDER BY path";
+        let mut paths = Vec::new();
+        for row in tx.rows(sql, &[&self.id, &conversation.as_bytes()]).await? {
+            let path: DocPath = row.get::<_, String>(0).parse()?;
+            if path.record_day().is_some_and(|day| days.contains(day)) {
+                paths.push(path);
+            }
+        }
+        if paths.is_empty() {
+            return Ok(0);
+        }
+        self.hold_many(&tx, &paths).await?;
+        let mut gone = 0;
+        for path in &paths {
+            let (keys, kept) = arrivals::without(&self.read_from(&tx, path, 0).await?, conversation);
+            gone += keys.len();
+            match kept.is_empty() {
+                true => self.discard(&tx, path).await?,
+                false if keys.is_empty() => continue,
+                false => {
+                    self.replace(&tx, path, &kept).await?;
+                }
+            }
+            self.derive(&tx, path, &kept).await?;
+        }
+        tx.commit().await?;
+        Ok(gone)
+    }
+
+    pub(super) async fn sessions_of(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
+        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| (days.first.to_string(), days.last.to_string()));
+        let tx = self.begin().await?;
+        let sql = format!("SELECT {SESSION} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3");
+        let rows = tx.rows(&sql, &[&self.id, &first, &last]).await?;
+        tx.commit().await?;
+        let mut found: BTreeMap<SessionKey, SessionStat> = BTreeMap::new();
+        for row in &rows {
+            let stat = session_stat(row, 0)?;
+            let both = match found.remove(&stat.key) {
+                Some(before) => before.with(&stat),
+                None => stat,
+            };
+            found.insert(both.key.clone(), both);
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// By the names of the documents: a day that has one has records.
+    pub(super) async fn days_with_records(&self) -> Result<Vec<Date>> {
+        let tx = self.begin().await?;
+        let paths = self.record_documents(&tx).await?;
+        tx.commit().await?;
+        let days: BTreeSet<Date> = paths.iter().filter_map(DocPath::record_day).collect();
+        Ok(days.into_iter().collect())
+    }
+
+    pub(super) async fn lines_that_are_no_records(&self) -> Result<Vec<(DocPath, BadLine)>> {
+        let tx = self.begin().await?;
+        let mut found = Vec::new();
+        for path in self.record_documents(&tx).await? {
+            let text = self.read_from(&tx, &path, 0).await?;
+            found.extend(record::read_file(&text).1.into_iter().map(|bad| (path.clone(), bad)));
+        }
+        tx.commit().await?;
+        Ok(found)
+    }
+
+    /// Whether what is derived agrees with the documents, and the documents with their pieces.
+    pub(super) async fn inspected(&self) -> Result<Vec<Finding>> {
+        const PIECES: &str = "SELECT coalesce(document.path, laid.path), document.path IS NULL, \
+            coalesce(laid.bytes, 0) IS DISTINCT FROM document.length, coalesce(laid.whole, true), \
+            coalesce(laid.last = '\\x0a', true) IS DISTINCT FROM document.ended \
+            FROM (SELECT path, sum(octet_length(bytes))::bigint AS bytes, bool_and(at = before) AS whole, \
+                (array_agg(substr(bytes, octet_length(bytes)) ORDER BY at DESC))[1] AS last \
+                FROM (SELECT path, at, bytes, coalesce(sum(octet_length(bytes)) OVER (PARTITION BY path ORDER BY at \
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before FROM icecore.chunk WHERE space_id = $1) AS chunk GROUP BY path) AS laid \
+            FULL JOIN (SELECT * FROM icecore.document WHERE space_id = $1) AS document USING (path) ORDER BY 1";
+        let tx = self.begin_steady().await?;
+        let mut found = Vec::new();
+        let mut say = |what: String| found.push(Finding::failure(Check::Index, what));
+        for row in tx.rows(PIECES, &[&self.id]).await? {
+            let path: &str = row.get(0);
+            let wrong = match (row.get(1), row.get(2), row.get(3), row.get(4)) {
+                (true, ..) => "has pieces but is no document",
+                (_, true, ..) => "is not as long as its pieces",
+                (_, _, false, _) => "has pieces that do not follow each other",
+                (_, _, _, true) => "is noted as ending otherwise than it does",
+                _ => continue,
+            };
+            say(format!("{path} {wrong}. Restore it from a backup, or put it in place anew"));
+        }
+        let rows = tx.rows("SELECT key, wording, path FROM icecore.record WHERE space_id = $1", &[&self.id]).await?;
+        let mut kept: HashMap<Key, (Key, String)> = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            kept.insert(key_of(row.get(0))?, (key_of(row.get(1))?, row.get(2)));
+        }
+        let mut sessions: HashMap<String, Vec<SessionStat>> = HashMap::new();
+        for row in tx.rows(&format!("SELECT {SESSION}, path FROM icecore.session WHERE space_id = $1"), &[&self.id]).await? {
+            sessions.entry(row.get(11)).or_default().push(session_stat(&row, 0)?);
+        }
+        // Found in the document that they are known by.
+        let mut agreeing: HashSet<Key> = HashSet::new();
+        let mut all: HashSet<Key> = HashSet::new();
+        for path in self.record_documents(&tx).await? {
+            let (words, stats) = told(&self.read_from(&tx, &path, 0).await?);
+            let mut noted = sessions.remove(path.as_str()).unwrap_or_default();
+            noted.sort_by(|a, b| a.key.cmp(&b.key));
+            if noted != stats {
+                say(format!("the sessions of {path} are not what its records come to. `icecore reindex` mends it"));
+            }
+            for (key, wording) in words {
+                all.insert(key);
+                if kept.get(&key).is_some_and(|(noted, place)| *noted == wording && place == path.as_str()) {
+                    agreeing.insert(key);
+                }
+            }
+        }
+        tx.commit().await?;
+        let unknown = all.iter().filter(|key| !kept.contains_key(*key)).count();
+        let wrong = kept.keys().filter(|key| !agreeing.contains(*key)).count();
+        let strays = sessions.len();
+        for (many, what) in [
+            (unknown, "records are not noted as kept"),
+            (wrong, "records are noted otherwise than they are kept"),
+            (strays, "documents have sessions but no records"),
+        ] {
+            if many > 0 {
+                say(format!("{many} {what}. `icecore reindex` mends it"));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Makes everything derived anew: others see the old state or the new one.
+    pub(super) async fn made_anew(&self, progress: Progress<'_>) -> Result<usize> {
+        const HELD: &str = "SELECT path FROM icecore.document WHERE space_id = $1 AND (path >= $2 AND path < $3 OR path >= $4 AND path < $5) \
+            ORDER BY path FOR UPDATE";
+        // Those that are made meanwhile are derived by whoever makes them.
+        const GONE: &str = "DELETE FROM icecore.session WHERE space_id = $1 AND (path = ANY($2) OR NOT EXISTS \
+            (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = session.path))";
+        const GONE_TOO: &str = "DELETE FROM icecore.record WHERE space_id = $1 AND (path = ANY($2) OR NOT EXISTS \
+            (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = record.path))";
+        let tx = self.begin().await?;
+        let bounds = [layout::MESSAGES, layout::SNAPSHOTS].map(|folder| (format!("{folder}/"), format!("{folder}0")));
+        let held = tx.rows(HELD, &[&self.id, &bounds[0].0, &bounds[0].1, &bounds[1].0, &bounds[1].1]).await?;
+        let mut paths = held.iter().map(|row| Ok(row.get::<_, String>(0).parse()?)).collect::<Result<Vec<DocPath>>>()?;
+        paths.retain(|path| path.record_day().is_some());
+        let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
+        for sql in [GONE, GONE_TOO] {
+            tx.run(sql, &[&self.id, &names]).await?;
+        }
+        for (done, path) in paths.iter().enumerate() {
+            let (rows, stats) = told(&self.read_from(&tx, path, 0).await?);
+            let writing = Writing {
+                stats: stats.into_iter().map(|stat| (path, stat)).collect(),
+                rows: rows.into_iter().map(|(key, wording)| (key, (path, wording))).collect(),
+                ..Writing::default()
+            };
+            self.write(&tx, &writing).await?;
+            progress(done as u64 + 1, paths.len() as u64);
+        }
+        let ledger = self.read_from(&tx, &layout::LEDGER.parse()?, 0).await?;
+        tx.commit().await?;
+        Ok(Ledger::read(&ledger, None).entries().len())
+    }
+}

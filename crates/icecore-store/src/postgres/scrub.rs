@@ -1,0 +1,112 @@
+//! Forgetting in a space: what is to be forgotten leaves every document, and whatever was derived from it.
+//!
+//! All of it is one transaction: it happens whole or not at all, and who reads meanwhile sees what was there before. What PostgreSQL
+//! keeps of rows that are gone goes when their table is next vacuumed, and from its log when that is next recycled.
+
+use icecore_domain::forget::{self, Fate, Scrub};
+use icecore_domain::layout::{DocPath, PRIVATE};
+
+use super::{Space, Tx};
+use crate::{Became, Result, Scrubbed};
+
+/// Documents that are not ours are not looked into if they are longer.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// Tables of what is private and can be done without, each with its column of names and the folder it would be in a vault.
+const PRIVATE_TABLES: [(&str, &str, &str); 2] = [("note", "name", "notes"), ("aside", "place", "quarantine")];
+
+/// What becomes of a document.
+fn fate(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> Fate {
+    let is_ours = path.is_kept() || path.as_str().starts_with("conversations/");
+    if is_ours { scrub.fate(path.as_str(), bytes) } else { Fate::Same }
+}
+
+/// Whether a document is somebody's to change, and still says it.
+fn is_left(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> bool {
+    let is_ours = path.is_kept() || path.as_str().starts_with("conversations/");
+    let is_theirs = if is_ours { forget::is_setting(path.as_str()) } else { bytes.len() <= MOST_BYTES };
+    is_theirs && scrub.is_in_file(path.as_str(), bytes)
+}
+
+impl Space {
+    pub(super) async fn scrub_documents(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>> {
+        let tx = if dry { self.begin_steady().await? } else { self.begin().await? };
+        let mut found = self.scrub_private(&tx, scrub, dry).await?;
+        for path in self.all_documents(&tx, dry).await? {
+            let bytes = self.read_from(&tx, &path, 0).await?;
+            let what = match fate(scrub, &path, &bytes) {
+                Fate::Same if is_left(scrub, &path, &bytes) => Became::Left,
+                Fate::Same => continue,
+                Fate::Gone => {
+                    if !dry {
+                        self.discard(&tx, &path).await?;
+                        self.derive(&tx, &path, b"").await?;
+                    }
+                    Became::Gone
+                }
+                Fate::Changed { bytes, lines } => {
+                    if !dry {
+                        self.replace(&tx, &path, &bytes).await?;
+                        self.derive(&tx, &path, &bytes).await?;
+                    }
+                    Became::Changed(lines)
+                }
+            };
+            found.push(Scrubbed { path: path.to_string(), what });
+        }
+        if !dry {
+            self.drop_search(&tx).await?;
+        }
+        tx.commit().await?;
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    /// Every document, by path; held, unless this is only a look.
+    async fn all_documents(&self, tx: &Tx, dry: bool) -> Result<Vec<DocPath>> {
+        let held = if dry { "" } else { "FOR UPDATE" };
+        let sql = format!("SELECT path FROM icecore.document WHERE space_id = $1 ORDER BY path {held}");
+        tx.rows(&sql, &[&self.id]).await?.iter().map(|row| Ok(row.get::<_, String>(0).parse()?)).collect()
+    }
+
+    async fn scrub_private(&self, tx: &Tx, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>> {
+        let mut found = Vec::new();
+        let held = if dry { "" } else { "FOR UPDATE" };
+        for (table, name, folder) in PRIVATE_TABLES {
+            let sql = format!("SELECT {name}, bytes FROM icecore.{table} WHERE space_id = $1 ORDER BY {name} {held}");
+            for row in tx.rows(&sql, &[&self.id]).await? {
+                let called: &str = row.get(0);
+                let path = format!("{PRIVATE}/{folder}/{called}");
+                let (bytes, what) = match scrub.fate(&path, row.get(1)) {
+                    Fate::Same => continue,
+                    Fate::Gone => (None, Became::Gone),
+                    Fate::Changed { bytes, lines } => (Some(bytes), Became::Changed(lines)),
+                };
+                match bytes {
+                    _ if dry => {}
+                    None => {
+                        let sql = format!("DELETE FROM icecore.{table} WHERE space_id = $1 AND {name} = $2");
+                        tx.run(&sql, &[&self.id, &called]).await?;
+                    }
+                    Some(bytes) => {
+                        let sql = format!("UPDATE icecore.{table} SET bytes = $3 WHERE space_id = $1 AND {name} = $2");
+                        tx.run(&sql, &[&self.id, &called, &bytes]).await?;
+                    }
+                }
+                found.push(Scrubbed { path, what });
+            }
+        }
+        // What models answered may say it in other words.
+        let sql = format!("SELECT encode(question, 'hex') FROM icecore.answer WHERE space_id = $1 {held}");
+        for row in tx.rows(&sql, &[&self.id]).await? {
+            found.push(Scrubbed { path: format!("{PRIVATE}/answers/{}", row.get::<_, &str>(0)), what: Became::Gone });
+        }
+        if !dry {
+            // That a document was looked at tells its name.
+            for table in ["answer", "seen"] {
+                tx.run(&format!("DELETE FROM icecore.{table} WHERE space_id = $1"), &[&self.id]).await?;
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,137 @@
+//! What is held in memory of spaces that were searched lately, so that only what changed since is asked for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use icecore_domain::rank::corpus::Corpus;
+use icecore_domain::rank::terms::Reader;
+use icecore_domain::rank::vector::Signs;
+use uuid::Uuid;
+
+/// So many bytes are held at most, of all spaces together.
+const MOST_BYTES: usize = 64 << 20;
+/// What a passage takes in a corpus, about.
+const PASSAGE_BYTES: usize = 40;
+/// What a space takes besides.
+const SPACE_BYTES: usize = 512;
+
+/// Something of a space, as it was in a generation.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held<T> {
+    pub generation: i64,
+    /// The pieces it was put together from, each with its own generation.
+    pub pieces: Vec<(i32, i64)>,
+    pub what: Arc<T>,
+}
+
+impl<T> Held<T> {
+    /// Its pieces as the database is told of them.
+    pub fn known(&self) -> (Vec<i32>, Vec<i64>) {
+        self.pieces.iter().copied().unzip()
+    }
+}
+
+#[derive(Default)]
+struct Shelf {
+    corpus: Option<Held<Corpus>>,
+    signs: Option<Held<Vec<Signs>>>,
+    used: u64,
+}
+
+impl Shelf {
+    fn bytes(&self) -> usize {
+        let corpus = self.corpus.as_ref().map_or(0, |held| held.what.end() as usize * PASSAGE_BYTES);
+        let signs = self.signs.as_ref().map_or(0, |held| held.what.len() * size_of::<Signs>());
+        SPACE_BYTES + corpus + signs
+    }
+}
+
+#[derive(Default)]
+struct Shelves {
+    spaces: HashMap<Uuid, Shelf>,
+    uses: u64,
+    bytes: usize,
+}
+
+impl Shelves {
+    fn put(&mut self, space: Uuid, put: impl FnOnce(&mut Shelf)) {
+        self.uses += 1;
+        let shelf = self.spaces.entry(space).or_default();
+        let before = if shelf.used == 0 { 0 } else { shelf.bytes() };
+        put(shelf);
+        shelf.used = self.uses;
+        self.bytes = self.bytes + shelf.bytes() - before;
+        while self.bytes > MOST_BYTES {
+            let oldest = self.spaces.iter().min_by_key(|(_, shelf)| shelf.used).map(|(&space, _)| space);
+            let Some(gone) = oldest.and_then(|space| self.spaces.remove(&space)) else { break };
+            self.bytes -= gone.bytes();
+        }
+    }
+
+    fn used(&mut self, space: Uuid) -> Option<&Shelf> {
+        self.uses += 1;
+        let shelf = self.spaces.get_mut(&space)?;
+        shelf.used = self.uses;
+        Some(shelf)
+    }
+}
+
+/// What is held, and what is needed to read texts.
+#[derive(Default)]
+pub(in super::super) struct Cache {
+    shelves: Mutex<Shelves>,
+    pub(super) reader: Reader,
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({} bytes)", self.shelves().bytes)
+    }
+}
+
+impl Cache {
+    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn corpus(&self, space: Uuid) -> Option<Held<Corpus>> {
+        self.shelves().used(space)?.corpus.clone()
+    }
+
+    pub(super) fn signs(&self, space: Uuid) -> Option<Held<Vec<Signs>>> {
+        self.shelves().used(space)?.signs.clone()
+    }
+
+    pub(super) fn put_corpus(&self, space: Uuid, corpus: Held<Corpus>) {
+        self.shelves().put(space, |shelf| shelf.corpus = Some(corpus));
+    }
+
+    pub(super) fn put_signs(&self, space: Uuid, signs: Held<Vec<Signs>>) {
+        self.shelves().put(space, |shelf| shelf.signs = Some(signs));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let cache = Cache::default();
+        let what = Arc::new(vec![Signs::NONE; MOST_BYTES / size_of::<Signs>() / 3]);
+        let signs = Held { generation: 1, pieces: Vec::new(), what };
+        let spaces: Vec<Uuid> = (0..4).map(Uuid::from_u128).collect();
+        for &space in &spaces[..2] {
+            cache.put_signs(space, signs.clone());
+        }
+        assert!(cache.signs(spaces[0]).is_some());
+        cache.put_signs(spaces[2], signs.clone());
+        assert!(cache.shelves().bytes <= MOST_BYTES);
+        assert_eq!(spaces.iter().map(|&space| cache.signs(space).is_some()).collect::<Vec<_>>(), [true, false, true, false]);
+        // The same again takes no more room.
+        let before = cache.shelves().bytes;
+        cache.put_signs(spaces[2], signs);
+        assert_eq!(cache.shelves().bytes, before);
+    }
+}

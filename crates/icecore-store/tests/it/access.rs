@@ -1,0 +1,211 @@
+//! Tokens, quotas and the audit log in a database.
+
+use std::sync::Arc;
+
+use icecore_domain::hash::Hash;
+use icecore_store::postgres::{Deed, Limit, Options, Postgres, Quota, Token, all_of};
+use icecore_store::testing::cluster::{Cluster, Flush};
+use jiff::{SignedDuration, Timestamp};
+use pollster::block_on;
+
+/// A database whose tables belong to somebody who is no superuser, so that every rule holds for them too.
+fn home(cluster: &Cluster) -> Arc<Postgres> {
+    cluster.sql("CREATE ROLE keeper LOGIN CREATEROLE");
+    cluster.sql("CREATE DATABASE memory OWNER keeper");
+    let url = cluster.url_of("memory").replace("postgres@", "keeper@");
+    let home = Postgres::at(&url, Options::default()).unwrap();
+    block_on(home.migrate()).unwrap();
+    home
+}
+
+/// Runs SQL as the role that every transaction takes, in a space.
+fn as_app(cluster: &Cluster, space: &str, sql: &str) -> Result<String, String> {
+    let text = format!("BEGIN; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{space}'; {sql}; COMMIT");
+    let url = cluster.url_of("memory").replace("postgres@", "keeper@");
+    let out = std::process::Command::new("psql")
+        .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", &text])
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
+    if out.status.success() { Ok(text(out.stdout)) } else { Err(text(out.stderr)) }
+}
+
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    Timestamp::from_microsecond(i64::try_from(since.as_micros()).unwrap()).unwrap()
+}
+
+fn token(id: &str, space: &str, expires: Option<Timestamp>) -> Token {
+    Token {
+        id: id.into(),
+        space: space.into(),
+        label: "a test".into(),
+        scopes: vec!["read".into(), "proxy".into()],
+        made: now(),
+        expires,
+        revoked: None,
+        used: None,
+    }
+}
+
+fn deed(space: &str, verb: &str, what: &str) -> Deed {
+    Deed {
+        at: now(),
+        space: space.into(),
+        token: "home".into(),
+        door: "cli".into(),
+        who: "somebody".into(),
+        verb: verb.into(),
+        what: what.into(),
+        status: 200,
+    }
+}
+
+#[test]
+fn a_token_is_good_from_when_it_is_made_until_it_ends() {
+    let cluster = Cluster::start(Flush::No);
+    let home = home(&cluster);
+    let made = deed("h", "token add", "x");
+    block_on(async {
+        let hash = |text: &str| Hash::of(text.as_bytes());
+        home.add_token(&token("t1", "h/ann", None), hash("one"), &deed("h/ann", "token add", "t1")).await.unwrap();
+        home.add_token(&token("t2", "h", Some(now() + SignedDuration::from_hours(1))), hash("two"), &made).await.unwrap();
+        home.add_token(&token("t3", "h/ben", Some(now() - SignedDuration::from_secs(1))), hash("three"), &deed("h/ben", "x", "t3"))
+            .await
+            .unwrap();
+        let shown = home.token_shown(hash("one")).await.unwrap().unwrap();
+        assert_eq!((shown.id.as_str(), shown.space.as_str(), shown.expires), ("t1", "h/ann", None));
+        assert_eq!(shown.scopes, ["read", "proxy"]);
+        let whole = home.token_shown(hash("two")).await.unwrap().unwrap();
+        assert!(whole.space == "h" && whole.expires.is_some());
+        assert_eq!(home.token_shown(hash("three")).await.unwrap(), None, "it has expired");
+        assert_eq!(home.token_shown(hash("four")).await.unwrap(), None);
+        // That one was used is known to the minute.
+        let known = home.tokens("h", Some("h/ann"), 9).await.unwrap();
+        assert!(known.len() == 1 && known[0].used.is_some());
+        let used = known[0].used;
+        home.token_shown(hash("one")).await.unwrap();
+        assert_eq!(home.tokens("h", Some("h/ann"), 9).await.unwrap()[0].used, used);
+        assert_eq!(home.tokens("h", None, 9).await.unwrap().len(), 3);
+        assert_eq!(home.token("h", "t2").await.unwrap().unwrap().space, "h");
+        assert_eq!(home.token("g", "t2").await.unwrap(), None, "it is another home's");
+        assert_eq!(home.token("h", "t9").await.unwrap(), None);
+        // Rotated, the old one is good for a while; revoked, not at all.
+        let soon = now() + SignedDuration::from_hours(1);
+        assert!(
+            home.rotate_token(&known[0], Some(soon), &token("t4", "h/ann", None), hash("five"), &deed("h/ann", "token rotate", "t1"))
+                .await
+                .unwrap()
+        );
+        assert_eq!(home.token_shown(hash("one")).await.unwrap().unwrap().expires.map(Timestamp::as_second), Some(soon.as_second()));
+        assert_eq!(home.token_shown(hash("five")).await.unwrap().unwrap().id, "t4");
+        assert!(home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
+        assert!(!home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
+        assert_eq!(home.token_shown(hash("one")).await.unwrap(), None);
+        assert!(!home.rotate_token(&known[0], None, &token("t5", "h/ann", None), hash("six"), &deed("h/ann", "x", "t1")).await.unwrap());
+        assert_eq!(home.token_shown(hash("six")).await.unwrap(), None);
+        // The same secret is never kept twice.
+        assert!(home.add_token(&token("t6", "h/ann", None), hash("five"), &deed("h/ann", "x", "t6")).await.is_err());
+    });
+}
+
+#[test]
+fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
+    let cluster = Cluster::start(Flush::No);
+    let home = home(&cluster);
+    let (ann, ben) = block_on(async {
+        home.create("h/ann", "zone = \"UTC\"\n").await.unwrap();
+        home.create("h/ben", "zone = \"UTC\"\n").await.unwrap();
+        home.add_token(&token("t1", "h/ben", None), Hash::of(b"one"), &deed("h/ben", "token add", "t1")).await.unwrap();
+        let both = [deed("h/ann", "GET", "/api/status"), deed("h/ben", "GET", "/api/events"), deed("h", "GET", "/api/users")];
+        home.note_deeds(&both).await.unwrap();
+        assert_eq!(home.deeds("h", None, None, 10).await.unwrap().len(), 4);
+        let bens = home.deeds("h", Some("h/ben"), None, 10).await.unwrap();
+        assert_eq!(bens.iter().map(|noted| noted.deed.verb.as_str()).collect::<Vec<_>>(), ["GET", "token add"]);
+        assert_eq!(home.deeds("h", Some("h/ben"), Some(now() + SignedDuration::from_hours(1)), 10).await.unwrap(), []);
+        (cluster_id(&cluster, "h/ann"), cluster_id(&cluster, "h/ben"))
+    });
+    // In ann's transactions there is nothing of ben's, neither directly nor by asking for it.
+    for table in ["token", "audit", "quota", "used"] {
+        assert_eq!(
+            as_app(&cluster, &ann, &format!("SELECT count(*) FROM icecore.{table} WHERE space_id = '{ben}'")).unwrap(),
+            "0",
+            "{table}"
+        );
+    }
+    for asked in [
+        "icecore.tokens('h', NULL, NULL, 9)".to_owned(),
+        "icecore.token_shown('x')".to_owned(),
+        "icecore.deeds('h', NULL, NULL, 9)".to_owned(),
+        format!("icecore.standing('{ben}', '{ben}')"),
+        format!("icecore.spend(ARRAY['{ben}'::uuid], ARRAY[1::bigint])"),
+    ] {
+        let said = as_app(&cluster, &ann, &format!("SELECT * FROM {asked}")).unwrap_err();
+        assert!(said.contains("asks about others"), "{asked}: {said}");
+    }
+    let forged = format!(
+        "INSERT INTO icecore.audit (space_id, space, token, door, who, verb, what, status) VALUES ('{ben}', '', '', '', '', '', '', 1)"
+    );
+    assert!(as_app(&cluster, &ann, &forged).unwrap_err().contains("row-level security"));
+    // Nobody changes what was noted, not even whoever the tables belong to.
+    for change in ["UPDATE icecore.audit SET who = 'x'", "DELETE FROM icecore.audit", "TRUNCATE icecore.audit"] {
+        assert!(as_app(&cluster, &ben, change).unwrap_err().contains("permission denied"), "{change}");
+        let own = std::process::Command::new("psql").args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", change]).output().unwrap();
+        assert!(String::from_utf8_lossy(&own.stderr).contains("never changed"), "{change}: {own:?}");
+    }
+    for change in ["UPDATE icecore.token SET scopes = ARRAY['admin']", "UPDATE icecore.token SET space = NULL", "DELETE FROM icecore.token"]
+    {
+        assert!(as_app(&cluster, &ben, change).unwrap_err().contains("permission denied"), "{change}");
+    }
+    // Erased, nothing is left but what was noted.
+    block_on(async {
+        assert!(home.erase_as("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
+        assert_eq!(home.token_shown(Hash::of(b"one")).await.unwrap(), None);
+        assert_eq!(home.tokens("h", Some("h/ben"), 9).await.unwrap(), []);
+        let noted = home.deeds("h", Some("h/ben"), None, 10).await.unwrap();
+        assert_eq!((noted.len(), noted[0].deed.verb.as_str()), (3, "erase"));
+        assert!(!home.erase_as("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
+        assert!(home.space("h/ann").await.unwrap().is_some());
+    });
+}
+
+fn cluster_id(cluster: &Cluster, name: &str) -> String {
+    let url = cluster.url_of("memory");
+    let asked = format!("SELECT space_id FROM icecore.space WHERE name = '{name}'");
+    let out = std::process::Command::new("psql").args(["-X", "-q", "-A", "-t", "-d", &url, "-c", &asked]).output().unwrap();
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
+    let cluster = Cluster::start(Flush::No);
+    let home = home(&cluster);
+    block_on(async {
+        home.create("h/ann", "zone = \"UTC\"\n").await.unwrap();
+        let standing = home.standing("h", "h/ann").await.unwrap();
+        assert_eq!(standing.quota, Quota::default());
+        assert!(standing.bytes > 0 && standing.messages == 0 && standing.model_tokens == 0);
+        let all = Quota { messages_per_day: Some(Limit::Most(100)), bytes: Some(Limit::Most(5)), ..Quota::default() };
+        home.set_quota(&all_of("h"), &all, &deed("h/", "quota", "")).await.unwrap();
+        let own = Quota { bytes: Some(Limit::None), requests_per_minute: Some(Limit::Most(7)), ..Quota::default() };
+        home.set_quota("h/ann", &own, &deed("h/ann", "quota", "ann")).await.unwrap();
+        assert_eq!(home.quota("h/ann").await.unwrap(), own);
+        assert_eq!(home.quota(&all_of("h")).await.unwrap(), all);
+        let standing = home.standing("h", "h/ann").await.unwrap();
+        assert_eq!(standing.quota, Quota { messages_per_day: Some(Limit::Most(100)), ..own });
+        home.spend(&[("h/ann".into(), 5), ("h/ann".into(), 7), ("h/ben".into(), 1)]).await.unwrap();
+        home.spend(&[("h/ann".into(), 1)]).await.unwrap();
+        assert_eq!(home.standing("h", "h/ann").await.unwrap().model_tokens, 13);
+    });
+    // Messages are counted where they are kept.
+    let ann = cluster_id(&cluster, "h/ann");
+    let kept = format!(
+        "INSERT INTO icecore.record (space_id, key, wording, path) SELECT '{ann}', decode(lpad(n::text, 4, '0'), 'hex'), 'x', 'p' FROM generate_series(1, 3) AS n"
+    );
+    as_app(&cluster, &ann, &kept).unwrap();
+    as_app(&cluster, &ann, &format!("{kept} ON CONFLICT DO NOTHING")).unwrap();
+    assert_eq!(block_on(home.standing("h", "h/ann")).unwrap().messages, 3);
+    as_app(&cluster, &ann, "DELETE FROM icecore.record").unwrap();
+    as_app(&cluster, &ann, &kept).unwrap();
+    assert_eq!(block_on(home.standing("h", "h/ann")).unwrap().messages, 3);
+}

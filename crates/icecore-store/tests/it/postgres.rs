@@ -1,0 +1,277 @@
+//! PostgreSQL as a home of memory.
+
+use std::sync::Arc;
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{Draft, Event, Kind, Priority};
+use icecore_domain::layout::DocPath;
+use icecore_domain::ledger::conflict;
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::ledger::{Entry, Ledger};
+use icecore_store::postgres::{Options, Postgres};
+use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::conformance;
+use icecore_store::{Error, Store};
+use pollster::block_on;
+
+// L2
+#[test]
+fn postgres_sits_the_exam() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(async {
+        home.migrate().await.unwrap();
+        assert_eq!(home.plan().await.unwrap().due, []);
+        let mut count = 0;
+        conformance::sit(async || {
+            count += 1;
+            Arc::into_inner(home.create(&format!("exam-{count}"), "zone = \"UTC\"\n").await.unwrap()).unwrap()
+        })
+        .await;
+    });
+}
+
+/// A database with its tables.
+pub fn home(cluster: &Cluster) -> Arc<Postgres> {
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(home.migrate()).unwrap();
+    home
+}
+
+pub fn draft(text: &str) -> Draft {
+    let at = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+    Draft::new(at, Kind::Fact, Priority::P2, text)
+}
+
+// L2, L3: two homes are two processes, but for the memory they share with nobody
+#[test]
+fn many_append_at_once_and_everybody_sees_everything() {
+    const THREADS: usize = 8;
+    const EVENTS: usize = 200;
+    let cluster = Cluster::start(Flush::No);
+    let homes = [home(&cluster), home(&cluster)];
+    block_on(homes[0].create("shared", "zone = \"UTC\"\n")).unwrap();
+    let spaces = homes.each_ref().map(|home| block_on(home.space("shared")).unwrap().unwrap());
+    let append = |home: usize, thread: usize| {
+        let space = spaces[home].clone();
+        std::thread::spawn(move || {
+            (0..EVENTS / THREADS)
+                .map(|n| block_on(space.append(vec![draft(&format!("{home} {thread} {n}"))], None)).unwrap().remove(0))
+                .collect::<Vec<_>>()
+        })
+    };
+    let threads: Vec<_> = (0..2).flat_map(|home| (0..THREADS).map(move |thread| (home, thread))).map(|(h, t)| append(h, t)).collect();
+    let mut told: Vec<Event> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    told.sort_by_key(|event| event.id);
+    let numbers: Vec<usize> = told.iter().map(|event| event.id.number() as usize).collect();
+    assert_eq!(numbers, (1..=2 * EVENTS).collect::<Vec<_>>(), "every number is given once, and none is left out");
+    for space in &spaces {
+        let found = block_on(space.events(&EventQuery::everything())).unwrap();
+        let read = Ledger::read(&block_on(space.ledger()).unwrap().bytes, None);
+        assert_eq!(found.entries, read.entries());
+        let events: Vec<Event> = found.entries.into_iter().map(|entry| entry.event).collect();
+        assert_eq!(events, told, "whatever was acknowledged is there, once");
+    }
+    // One after the other: what one has written the other sees at once.
+    for n in 0..20 {
+        let (one, other) = (&spaces[n % 2], &spaces[(n + 1) % 2]);
+        let before = block_on(other.position()).unwrap();
+        let event = block_on(one.append(vec![draft(&format!("turn {n}"))], Some(before))).unwrap().remove(0);
+        let seen = block_on(other.events(&EventQuery::these(&[event.id]))).unwrap();
+        assert_eq!(seen.entries[0].event, event);
+        assert_eq!(seen.position, block_on(one.position()).unwrap());
+        assert!(matches!(block_on(other.append(vec![draft("late")], Some(before))), Err(Error::Moved { .. })));
+    }
+    assert_eq!(block_on(spaces[0].faults()).unwrap(), []);
+}
+
+// L2, L3, L15: a fold that is remembered is never older than the ledger, however that was changed
+#[test]
+fn a_remembered_fold_follows_every_kind_of_write() {
+    let cluster = Cluster::start(Flush::No);
+    let homes = [home(&cluster), home(&cluster)];
+    let one = block_on(homes[0].create("x", "zone = \"UTC\"\n")).unwrap();
+    let other = block_on(homes[1].space("x")).unwrap().unwrap();
+    let everything = EventQuery::everything();
+    let check = |what: &str| {
+        let text = block_on(one.ledger()).unwrap();
+        let read = Ledger::read(&text.bytes, None);
+        for space in [&one, &other] {
+            let found = block_on(space.events(&everything)).unwrap();
+            assert_eq!((found.entries.as_slice(), found.position), (read.entries(), text.position), "{what}");
+            assert_eq!(block_on(space.faults()).unwrap(), read.unread(), "{what}");
+            assert_eq!(conflict::between(&block_on(space.contested()).unwrap()), conflict::among(read.entries()), "{what}");
+            let same = EventQuery { saying: Some("the budget is 600 EUR.".into()), ..EventQuery::everything() };
+            let chosen: Vec<Entry> = same.choose(read.entries()).into_iter().cloned().collect();
+            assert_eq!(block_on(space.events(&same)).unwrap().entries, chosen, "{what}");
+        }
+        text
+    };
+    let path: DocPath = "memory/ledger.jsonl".parse().unwrap();
+    let first = block_on(one.append(vec![draft("one"), draft("two")], None)).unwrap();
+    check("appended");
+    block_on(other.append(vec![Draft { supersedes: vec![first[0].id], ..draft("another one") }], None)).unwrap();
+    check("replaced by another");
+    block_on(other.append(vec![draft("The budget is 500 EUR"), draft("The budget is 600 EUR")], None)).unwrap();
+    let text = check("contested");
+    block_on(one.append_lines(b"not an event\n\nnor this")).unwrap();
+    check("foreign lines");
+    // The same length with other words: nothing but the version tells.
+    let other_words = String::from_utf8(text.bytes.clone()).unwrap().replace("two", "TWO").into_bytes();
+    block_on(one.replace_ledger(&other_words, check("").position)).unwrap();
+    check("other words");
+    block_on(other.put(&path, &text.bytes[..text.bytes.len() - 1])).unwrap();
+    check("without its end");
+    let events = block_on(one.append(vec![draft("four")], None)).unwrap();
+    assert_eq!(events[0].id.number(), 6);
+    check("after one without its end");
+    block_on(other.put(&path, b"{\"torn\":")).unwrap();
+    check("torn");
+    block_on(one.append(vec![draft("five")], None)).unwrap();
+    check("after a torn one");
+    assert_eq!(block_on(one.faults()).unwrap()[0].line, 1, "what was torn is kept, and told");
+    block_on(other.remove(&path)).unwrap();
+    block_on(one.append(vec![draft("anew")], Some(check("gone").position))).unwrap();
+    check("anew");
+    // Ids that are known to be lost are not given again.
+    block_on(other.put(&"memory/integrity.json".parse().unwrap(), b"{\"known_gaps\":[\"EVT-20260213-041\"]}")).unwrap();
+    assert_eq!(block_on(one.append(vec![draft("later")], None)).unwrap()[0].id.number(), 42);
+}
+
+// L2, L3: a standby that takes over may lack the last writes; what a process remembers of them is not what is there
+#[test]
+fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
+    let cluster = Cluster::start(Flush::No);
+    let homes = [home(&cluster), home(&cluster)];
+    let one = block_on(homes[0].create("x", "zone = \"UTC\"\n")).unwrap();
+    let other = block_on(homes[1].space("x")).unwrap().unwrap();
+    block_on(one.append(vec![draft("one")], None)).unwrap();
+    let lost = block_on(other.append(vec![draft("two")], None)).unwrap().remove(0);
+    let position = block_on(other.events(&EventQuery::everything())).unwrap().position;
+    cluster.sql(
+        "DELETE FROM icecore.chunk WHERE at > 0;
+         UPDATE icecore.document d SET length = length(c.bytes), version = c.version FROM icecore.chunk c WHERE d.path = c.path AND d.path LIKE '%ledger%'",
+    );
+    // As long as what was lost, and with its id.
+    let there = block_on(one.append(vec![draft("TWO")], None)).unwrap().remove(0);
+    assert_eq!(there.id, lost.id);
+    block_on(one.append(vec![draft("three")], None)).unwrap();
+    let read = Ledger::read(&block_on(one.ledger()).unwrap().bytes, None);
+    for space in [&one, &other] {
+        let found = block_on(space.events(&EventQuery::everything())).unwrap();
+        assert_eq!(found.entries, read.entries());
+        assert_ne!(found.position, position);
+    }
+}
+
+// Y1
+#[test]
+fn tables_are_made_once_by_whoever_comes_first() {
+    let cluster = Cluster::start(Flush::No);
+    let many: Vec<_> = (0..4)
+        .map(|_| {
+            let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+            std::thread::spawn(move || block_on(home.migrate()).unwrap().len())
+        })
+        .collect();
+    let mut steps: Vec<usize> = many.into_iter().map(|thread| thread.join().unwrap()).collect();
+    steps.sort();
+    assert_eq!(steps[..3], [0, 0, 0]);
+    assert!(steps[3] > 0);
+}
+
+/// Some other kind of work.
+const PACK: &str = "pack";
+const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
+
+// K3
+#[test]
+fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
+    use icecore_store::postgres::jobs::{Next, TEND, Work};
+    use std::time::Duration;
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(async {
+        home.migrate().await.unwrap();
+        for name in ["a", "b", "c"] {
+            home.create(name, "zone = \"UTC\"\n").await.unwrap();
+        }
+        let take = async |lease: Duration| home.take(&[TEND], "w", lease).await.unwrap();
+        // Each space once, and nobody gets what another has.
+        let mut taken = Vec::new();
+        while let Some(work) = take(LEASE).await {
+            taken.push(work);
+        }
+        let names: Vec<&str> = taken.iter().map(|work| work.space.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        // One dies: its row is free when its time is over, and whoever was only slow has no say any more.
+        assert!(home.keep(&taken[0], Duration::ZERO).await.unwrap());
+        let again = take(LEASE).await.unwrap();
+        assert_eq!(again, Work { epoch: 2, ..taken[0].clone() });
+        assert!(!home.keep(&taken[0], LEASE).await.unwrap());
+        assert!(!home.done(&taken[0], Next::Asleep, i64::MAX).await.unwrap());
+        assert!(!home.failed(&taken[0], "too late").await.unwrap());
+        // What falls asleep wakes when something is written, and what was written meanwhile keeps it awake.
+        let (a, b) = (home.space("a").await.unwrap().unwrap(), home.space("b").await.unwrap().unwrap());
+        let seen = a.newest().await.unwrap();
+        assert!(home.done(&again, Next::Asleep, seen).await.unwrap());
+        assert_eq!(take(LEASE).await, None);
+        let line = b"{\"conversation\":\"c\"}\n";
+        Store::grow(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line, 0).await.unwrap();
+        assert_eq!(take(LEASE).await.unwrap().space, "a");
+        let seen = b.newest().await.unwrap();
+        Store::grow(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line, 0).await.unwrap();
+        assert!(home.done(&taken[1], Next::Asleep, seen).await.unwrap());
+        assert_eq!(take(LEASE).await.unwrap().space, "b");
+        // Asked for while it is being done, it is done again.
+        a.want(PACK, Duration::ZERO).await.unwrap();
+        let first = home.take(&[PACK], "w", LEASE).await.unwrap().unwrap();
+        a.want(PACK, Duration::ZERO).await.unwrap();
+        assert_eq!(home.take(&[PACK], "w", LEASE).await.unwrap(), None);
+        assert!(home.done(&first, Next::Asleep, i64::MAX).await.unwrap());
+        let second = home.take(&[PACK], "w", LEASE).await.unwrap().unwrap();
+        assert!(home.failed(&second, "the model is silent").await.unwrap());
+        assert_eq!(home.take(&[PACK], "w", LEASE).await.unwrap(), None);
+        let backlog = home.backlog().await.unwrap();
+        assert_eq!(backlog.iter().find(|kind| kind.kind == PACK).unwrap().failing, 1);
+    });
+}
+
+// K3
+#[test]
+fn who_waits_for_work_hears_of_it() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let other = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        use std::time::Duration;
+        home.migrate().await.unwrap();
+        let space = home.create("a", "zone = \"UTC\"\n").await.unwrap();
+        let ear = other.ear().unwrap();
+        let within = |seconds| Duration::from_secs(seconds);
+        let spoken = async {
+            // Until somebody listens, it is said again.
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                space.want(PACK, Duration::ZERO).await.unwrap();
+            }
+        };
+        tokio::select! {
+            heard = tokio::time::timeout(within(20), ear.hear()) => heard.unwrap(),
+            () = spoken => {}
+        }
+        // The server goes and comes again; whoever listens does so again.
+        cluster.restart();
+        let spoken = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let _ = space.want(PACK, Duration::ZERO).await;
+            }
+        };
+        tokio::select! {
+            heard = tokio::time::timeout(within(20), async { ear.hear().await; ear.hear().await }) => heard.unwrap(),
+            () = spoken => {}
+        }
+    });
+}

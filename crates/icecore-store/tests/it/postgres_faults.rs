@@ -1,0 +1,257 @@
+//! What was acknowledged stays, exactly once, whatever happens to the database and to the way there.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use icecore_domain::event::Origin;
+use icecore_domain::ledger::query::EventQuery;
+use icecore_domain::record::{Captured, Record, Role};
+use icecore_store::postgres::{Options, Postgres, Space};
+use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::{Error, Store};
+use pollster::block_on;
+
+use crate::vault::draft;
+
+const WRITERS: usize = 6;
+
+fn said(name: &str) -> Record {
+    let ts = draft("x").ts;
+    Record {
+        ts,
+        conversation: "busy".into(),
+        session: None,
+        id: name.into(),
+        role: Role::User,
+        name: None,
+        kind: Captured::Message,
+        title: None,
+        text: name.into(),
+        parts: None,
+        origin: Origin::User,
+        captured: ts,
+        extra: Vec::new(),
+    }
+}
+
+/// What a writer was told of each thing it wrote.
+#[derive(Debug, Default)]
+struct Told {
+    acknowledged: Vec<String>,
+    unclear: Vec<String>,
+}
+
+/// Lets writers write events and records until `over`, each thing under a name of its own.
+fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
+    let told = Mutex::new(Told::default());
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (told, home) = (&told, home.clone());
+            scope.spawn(move || {
+                let mut count = 0;
+                while !over.load(Ordering::SeqCst) {
+                    count += 1;
+                    let name = format!("{round} {writer} {count}");
+                    let done = block_on(async {
+                        let space = home.space("busy").await?.ok_or_else(|| Error::NotASpace("busy".into()))?;
+                        match count % 2 {
+                            0 => space.append(vec![draft(&name)], None).await.map(|_| ()),
+                            _ => space.add_records(vec![said(&name)]).await.map(|_| ()),
+                        }
+                    });
+                    let mut told = told.lock().unwrap();
+                    match done {
+                        Ok(()) => told.acknowledged.push(name),
+                        Err(Error::Unreachable { .. } | Error::Overrun(_) | Error::Moved { .. }) => {
+                            told.unclear.push(name);
+                            drop(told);
+                            thread::sleep(Duration::from_millis(20));
+                        }
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    told.into_inner().unwrap()
+}
+
+/// How often each thing is there.
+fn kept(space: &Space) -> HashMap<String, usize> {
+    let mut kept: HashMap<String, usize> = HashMap::new();
+    block_on(async {
+        for entry in space.events(&EventQuery::everything()).await.unwrap().entries {
+            *kept.entry(entry.event.draft.content).or_default() += 1;
+        }
+        let days = icecore_domain::calendar::Days { first: draft("x").ts.day(), last: draft("x").ts.day() };
+        for record in space.records(days).await.unwrap() {
+            *kept.entry(record.text).or_default() += 1;
+        }
+        assert!(space.inspect().await.unwrap().iter().all(|finding| !finding.fails));
+        assert!(space.faults().await.unwrap().is_empty());
+    });
+    kept
+}
+
+fn check(told: &Told, space: &Space, least: usize) {
+    let kept = kept(space);
+    let missing: Vec<&String> = told.acknowledged.iter().filter(|name| kept.get(*name) != Some(&1)).collect();
+    assert!(missing.is_empty(), "acknowledged, and not there exactly once: {missing:?}");
+    let doubled: Vec<&String> = told.unclear.iter().filter(|name| kept.get(*name).is_some_and(|&count| count > 1)).collect();
+    assert!(doubled.is_empty(), "there more than once: {doubled:?}");
+    assert!(told.acknowledged.len() >= least, "only {} were acknowledged", told.acknowledged.len());
+}
+
+fn open(url: &str) -> Arc<Postgres> {
+    let options = Options { patience: Duration::from_secs(30), ..Options::default() };
+    Postgres::at(url, options).unwrap()
+}
+
+fn made(home: &Arc<Postgres>) {
+    block_on(async {
+        home.migrate().await.unwrap();
+        home.create("busy", "zone = \"Europe/Berlin\"\n").await.unwrap();
+    });
+}
+
+// L2: the machine of the database loses its power, and the one that followed it takes over
+#[test]
+fn a_primary_that_dies_under_load_loses_nothing_that_was_acknowledged() {
+    let primary = Cluster::start(Flush::Yes);
+    let standby = primary.standby();
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.sql("SELECT pg_reload_conf()");
+    let both =
+        format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write", primary.port(), standby.port());
+    let home = open(&both);
+    made(&home);
+    let over = AtomicBool::new(false);
+    let told = thread::scope(|scope| {
+        let writing = scope.spawn(|| write_until(&over, &home, "failover"));
+        thread::sleep(Duration::from_secs(2));
+        primary.kill();
+        thread::sleep(Duration::from_millis(300));
+        standby.promote();
+        thread::sleep(Duration::from_secs(3));
+        over.store(true, Ordering::SeqCst);
+        writing.join().unwrap()
+    });
+    let space = block_on(home.space("busy")).unwrap().unwrap();
+    check(&told, &space, 50);
+    assert!(!told.unclear.is_empty(), "nobody was writing when it died");
+}
+
+/// A way to the database that can be cut.
+struct Proxy {
+    port: u16,
+    cuts: Arc<AtomicU64>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Proxy {
+    /// Passes on what comes, and cuts every connection after some bytes: a different number each time, so that it hits statements,
+    /// answers and commits alike.
+    fn before(target: u16, cutting: Arc<AtomicBool>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (cuts, open) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (counted, held) = (cuts.clone(), open.clone());
+        thread::spawn(move || {
+            for (nth, client) in (1_u64..).zip(listener.incoming()) {
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target))) else { continue };
+                held.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                // Past the greeting, within what two or three transactions come to.
+                let most = Arc::new(AtomicU64::new(3_000 + nth * 7_919 % 9_000));
+                for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+                    let (most, cutting, counted) = (most.clone(), cutting.clone(), counted.clone());
+                    thread::spawn(move || {
+                        let mut bytes = [0; 512];
+                        while let Ok(read @ 1..) = from.read(&mut bytes) {
+                            let left = most.load(Ordering::SeqCst);
+                            if cutting.load(Ordering::SeqCst) && left < read as u64 {
+                                // Half of it still goes through.
+                                let _ = to.write_all(&bytes[..read / 2]);
+                                counted.fetch_add(1, Ordering::SeqCst);
+                                break;
+                            }
+                            most.store(left.saturating_sub(read as u64), Ordering::SeqCst);
+                            if to.write_all(&bytes[..read]).is_err() {
+                                break;
+                            }
+                        }
+                        let _ = from.shutdown(Shutdown::Both);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { port, cuts, open }
+    }
+
+    /// Cuts everything that is open now.
+    fn cut_all(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+// L2: the way to the database breaks again and again, in the middle of statements, answers and commits
+#[test]
+fn connections_that_are_cut_lose_and_double_nothing() {
+    let cluster = Cluster::start(Flush::No);
+    let cutting = Arc::new(AtomicBool::new(false));
+    let proxy = Proxy::before(cluster.port(), cutting.clone());
+    let home = open(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port));
+    made(&home);
+    cutting.store(true, Ordering::SeqCst);
+    let over = AtomicBool::new(false);
+    let told = thread::scope(|scope| {
+        let writing = scope.spawn(|| write_until(&over, &home, "cut"));
+        for _ in 0..8 {
+            thread::sleep(Duration::from_millis(500));
+            proxy.cut_all();
+        }
+        over.store(true, Ordering::SeqCst);
+        writing.join().unwrap()
+    });
+    cutting.store(false, Ordering::SeqCst);
+    let space = block_on(home.space("busy")).unwrap().unwrap();
+    check(&told, &space, 20);
+    assert!(proxy.cuts.load(Ordering::SeqCst) > 10, "{} connections were cut", proxy.cuts.load(Ordering::SeqCst));
+}
+
+// L2: nothing answers for a while, then something does
+#[test]
+fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
+    let cluster = Cluster::start(Flush::Yes);
+    made(&open(&cluster.url()));
+    cluster.kill();
+    let hasty = Postgres::at(&cluster.url(), Options { patience: Duration::from_millis(200), ..Options::default() }).unwrap();
+    match block_on(hasty.space("busy")) {
+        Err(Error::Unreachable { why, .. }) => assert!(!why.contains("postgres@"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let patient = open(&cluster.url());
+    let waiting = thread::spawn(move || block_on(patient.space("busy")).unwrap().is_some());
+    thread::sleep(Duration::from_millis(500));
+    cluster.up();
+    assert!(waiting.join().unwrap());
+}
+
+#[test]
+fn a_password_is_in_no_error() {
+    for url in ["postgres://me:hunter2@127.0.0.1:1/x", "postgres://me:hunter2@127.0.0.1:port/x", "host=127.0.0.1 password=hunter2 port=no"]
+    {
+        let told = match Postgres::at(url, Options { patience: Duration::from_millis(50), ..Options::default() }) {
+            Ok(home) => format!("{home:?} {}", block_on(home.spaces("", 1)).unwrap_err()),
+            Err(error) => error.to_string(),
+        };
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}

@@ -1,0 +1,454 @@
+//! Search in a database: what it gives to be ranked is what a vault gives for the same documents, whatever else is there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::event::{Draft, Kind, Origin, Priority};
+use icecore_domain::layout::DocPath;
+use icecore_domain::rank::passage;
+use icecore_domain::rank::posting::Posting;
+use icecore_domain::rank::terms::Reader;
+use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
+use icecore_domain::record::{Captured, Record, Role};
+use icecore_store::Store;
+use icecore_store::passages::Passages;
+use icecore_store::postgres::{Options, Postgres, Space};
+use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::vault::Vault;
+use pollster::block_on;
+
+/// Numbers that look like chance and are always the same.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % most
+    }
+
+    fn text(&mut self, words: usize) -> String {
+        const WORDS: &[&str] = &[
+            "harbour",
+            "Zürich",
+            "OrderContext",
+            "it's",
+            "自行车",
+            "🎉",
+            "running",
+            "launch",
+            "paint",
+            "Caroline",
+            "camping",
+            "http2",
+            "1,500",
+            "Straße",
+            "piano",
+            "the",
+            "and",
+            "was",
+            "we",
+            "yesterday",
+            "garden",
+            "back\\slash",
+            "o'clock",
+            "migration",
+            "database",
+            "?",
+            "blue",
+            "winter",
+            "Größe",
+            "kitchen",
+        ];
+        let mut text: Vec<String> = (0..words).map(|_| WORDS[self.below(WORDS.len())].to_owned()).collect();
+        text.push(format!("thing{}", self.below(400)));
+        text.join(" ")
+    }
+}
+
+fn moment(minute: usize) -> Moment {
+    let text = format!("2026-{:02}-{:02}T{:02}:{:02}:00Z", 1 + minute / 40_320, 1 + minute / 1_440 % 28, minute / 60 % 24, minute % 60);
+    Moment::read(&text).unwrap().moment
+}
+
+fn record(chance: &mut Chance, at: usize) -> Record {
+    let names = [Some("Caroline"), Some("Melanie"), Some("user"), None];
+    Record {
+        ts: moment(at * 37),
+        conversation: format!("talk-{}", at % 5),
+        session: (!at.is_multiple_of(7)).then(|| format!("s{}", at / 40)),
+        id: format!("m{at}"),
+        role: if at.is_multiple_of(2) { Role::User } else { Role::Assistant },
+        name: names[chance.below(4)].map(Into::into),
+        kind: if at.is_multiple_of(50) { Captured::State } else { Captured::Message },
+        title: at.is_multiple_of(50).then(|| "a state".into()),
+        text: chance.text(3 + at % 20),
+        parts: None,
+        origin: Origin::User,
+        captured: moment(at * 37),
+        extra: Vec::new(),
+    }
+}
+
+fn fact(chance: &mut Chance, at: usize) -> Draft {
+    Draft::new(moment(at * 90), Kind::Fact, Priority::P1, chance.text(6))
+}
+
+/// Every document of a vault.
+fn documents(root: &Path) -> BTreeMap<DocPath, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let name = entry.path().strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            if entry.path().is_dir() {
+                if !name.starts_with('.') {
+                    folders.push(entry.path());
+                }
+            } else if let Ok(path) = name.parse() {
+                found.insert(path, fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Brings a space to where a vault is: what grew, grows.
+async fn follow(space: &Space, root: &Path) {
+    let wanted = documents(root);
+    for path in space.documents("").await.unwrap() {
+        if !wanted.contains_key(&path) {
+            space.remove(&path).await.unwrap();
+        }
+    }
+    for (path, bytes) in wanted {
+        let before = space.document(&path).await.unwrap();
+        match before {
+            Some(before) if before == bytes => {}
+            Some(before) if passage::grows_by_lines(&path) && bytes.starts_with(&before) => {
+                space.grow(&path, &bytes[before.len()..], before.len() as u64).await.unwrap();
+            }
+            _ => space.put(&path, &bytes).await.unwrap(),
+        }
+    }
+}
+
+/// What is given to be ranked is the same in both, for every term there is and for some that there are not.
+async fn same(vault: &Vault, space: &Space) {
+    let nobody = &|_, _| {};
+    let (there, here) = (vault.take_in(false, nobody).await.unwrap(), space.take_in(false, nobody).await.unwrap());
+    assert_eq!(there.new, here.new);
+    let corpus = vault.corpus().await.unwrap();
+    assert!(corpus == space.corpus().await.unwrap());
+    assert_eq!(vault.voices().await.unwrap(), space.voices().await.unwrap());
+    let numbers: Vec<u32> = (0..corpus.end() + 2).collect();
+    let placed = vault.passages(&numbers).await.unwrap();
+    assert!(placed == space.passages(&numbers).await.unwrap());
+    let reader = Reader::default();
+    let mut terms: Vec<String> =
+        placed.iter().flatten().flat_map(|placed| reader.terms(&placed.passage.text).counts).map(|(term, _)| term).collect();
+    terms.sort();
+    terms.dedup();
+    terms.extend(["nowhere", "it's", "a'b", "\\", ""].map(Into::into));
+    let alive = |postings: Vec<Vec<Posting>>| -> Vec<Vec<Posting>> {
+        // A vault keeps those of passages that are gone for a while.
+        postings.into_iter().map(|some| some.into_iter().filter(|one| corpus.row(one.passage).kind.is_some()).collect()).collect()
+    };
+    let (there, here) = (alive(vault.postings(&terms).await.unwrap()), space.postings(&terms).await.unwrap());
+    for ((term, there), here) in terms.iter().zip(there).zip(here) {
+        assert_eq!(there, here, "{term}");
+    }
+    for part in ["arb", "ing", "车", "'", "\\", "thing1", "%", "zzz"] {
+        let mut there = vault.terms_with(part, 5_000).await.unwrap();
+        there.retain(|term| terms.contains(term));
+        assert_eq!(there, space.terms_with(part, 5_000).await.unwrap(), "{part}");
+        assert_eq!(there[..there.len().min(12)], space.terms_with(part, 12).await.unwrap(), "{part}");
+    }
+    for placed in placed.iter().flatten().step_by(97) {
+        let key = placed.passage.key();
+        assert_eq!(vault.passage(key).await.unwrap(), space.passage(key).await.unwrap());
+    }
+    for conversation in ["talk-0", "talk-4", "nobody"] {
+        let mut there = vault.groups_of(conversation).await.unwrap();
+        there.sort_unstable();
+        assert_eq!(there, space.groups_of(conversation).await.unwrap());
+    }
+    assert_eq!(vault.without_vector(100).await.unwrap(), space.without_vector(100).await.unwrap());
+    assert_eq!(vault.embedded().await.unwrap(), space.embedded().await.unwrap());
+    assert_eq!(vault.vectors(&numbers).await.unwrap(), space.vectors(&numbers).await.unwrap());
+    let (there, here) = (vault.signs().await.unwrap(), space.signs().await.unwrap());
+    for &number in &numbers {
+        let (there, here) = (there.get(number as usize), here.get(number as usize));
+        assert_eq!(there.filter(|signs| !signs.is_none()), here.filter(|signs| !signs.is_none()));
+    }
+}
+
+fn packed(chance: &mut Chance) -> Packed {
+    let mut numbers = [0.0; DIMENSIONS];
+    numbers.iter_mut().for_each(|number| *number = chance.below(2_001) as f32 - 1_000.0);
+    vector::pack(&numbers)
+}
+
+async fn made(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
+    home.create(name, "zone = \"UTC\"\n").await.unwrap()
+}
+
+// Y9, L2
+#[test]
+fn a_space_gives_what_a_vault_gives() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let root = folder.path().join("vault");
+    let vault = Vault::create(&root, "zone = \"UTC\"\n").unwrap();
+    let mut chance = Chance(7);
+    block_on(async {
+        home.migrate().await.unwrap();
+        let space = made(&home, "one").await;
+        follow(&space, &root).await;
+        same(&vault, &space).await;
+        vault.add_records((0..1_500).map(|at| record(&mut chance, at)).collect()).await.unwrap();
+        vault.append((0..200).map(|at| fact(&mut chance, at)).collect(), None).await.unwrap();
+        for at in 0..20 {
+            let page: DocPath = format!("knowledge/entities/thing_{at}.md").parse().unwrap();
+            let sections: Vec<String> = (0..4).map(|nth| format!("## Part {nth}\n\n- {}\n", chance.text(30))).collect();
+            vault.put(&page, sections.concat().as_bytes()).await.unwrap();
+            let log: DocPath = format!("memory/2026-01-{:02}.md", at + 1).parse().unwrap();
+            vault.put(&log, format!("# Day\n\n- {}\n", chance.text(12)).as_bytes()).await.unwrap();
+        }
+        follow(&space, &root).await;
+        same(&vault, &space).await;
+
+        let waiting = space.without_vector(700).await.unwrap();
+        let vectors: Vec<(u32, Packed)> = waiting.iter().map(|&number| (number, packed(&mut chance))).collect();
+        vault.keep_vectors(&vectors).await.unwrap();
+        space.keep_vectors(&vectors).await.unwrap();
+        same(&vault, &space).await;
+
+        // What grew, what was said in other words, what is written anew, what is gone.
+        let revised = (0..300).map(|at| Record { text: chance.text(5), ..record(&mut Chance(1), at * 5) });
+        let revised: Vec<Record> = revised.collect();
+        vault.add_records(revised.into_iter().chain((1_500..1_700).map(|at| record(&mut chance, at))).collect()).await.unwrap();
+        vault.append((200..230).map(|at| fact(&mut chance, at)).collect(), None).await.unwrap();
+        vault.put(&"knowledge/entities/thing_3.md".parse().unwrap(), b"# Three\n\n- only this\n").await.unwrap();
+        vault.put(&"knowledge/entities/sub/new.md".parse().unwrap(), b"# New\n\n- and that\n").await.unwrap();
+        vault.remove(&"memory/2026-01-05.md".parse().unwrap()).await.unwrap();
+        follow(&space, &root).await;
+        same(&vault, &space).await;
+        // However the database goes about it: it chooses other ways for few than for many, and when it knows its tables.
+        cluster.sql("ANALYZE");
+        same(&vault, &space).await;
+        for number in (1..2_000).step_by(39) {
+            assert_eq!(vault.passages(&[number]).await.unwrap(), space.passages(&[number]).await.unwrap());
+        }
+        // A second process sees the same, and so does one that makes everything anew.
+        let other = Postgres::at(&cluster.url(), Options::default()).unwrap();
+        same(&vault, &other.space("one").await.unwrap().unwrap()).await;
+        vault.take_in(true, &|_, _| {}).await.unwrap();
+        other.space("one").await.unwrap().unwrap().take_in(true, &|_, _| {}).await.unwrap();
+        same(&vault, &space).await;
+    });
+}
+
+// Y9: a search of one space does not read what is another's
+#[test]
+fn a_search_reads_only_its_own_space() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(async {
+        home.migrate().await.unwrap();
+        for nth in 0..30 {
+            let space = made(&home, &format!("space-{nth}")).await;
+            let mut chance = Chance(nth);
+            space.add_records((0..200).map(|at| record(&mut chance, at)).collect()).await.unwrap();
+            space.take_in(false, &|_, _| {}).await.unwrap();
+        }
+        cluster.sql("ANALYZE");
+        let space = made(&home, "mine").await;
+        let mut chance = Chance(99);
+        space.add_records((0..50).map(|at| record(&mut chance, at)).collect()).await.unwrap();
+        space.take_in(false, &|_, _| {}).await.unwrap();
+        let terms = ["harbour", "launch", "paint"].map(String::from);
+        let read = || -> (i64, i64) {
+            // What was counted is told when the connection has been idle for a moment.
+            std::thread::sleep(Duration::from_millis(1_200));
+            let told = cluster.sql(
+                "SELECT coalesce(sum(seq_tup_read), 0) || ' ' || coalesce(sum(idx_tup_fetch), 0) FROM pg_stat_user_tables \
+                 WHERE schemaname = 'icecore' AND relname LIKE 'passage%'",
+            );
+            let (all, some) = told.split_once(' ').unwrap();
+            (all.parse().unwrap(), some.parse().unwrap())
+        };
+        let before = read();
+        let mut found = 0;
+        for _ in 0..20 {
+            let postings = space.postings(&terms).await.unwrap();
+            found = postings.iter().flatten().count();
+            space.terms_with("arbou", 5).await.unwrap();
+        }
+        let after = read();
+        assert!(found > 10);
+        // Not one row by going through all of them, and by index no more than the space has.
+        assert_eq!(after.0, before.0);
+        assert!(after.1 - before.1 <= 20 * 2 * 50, "{}", after.1 - before.1);
+    });
+}
+
+// Y9: what a row of terms cannot hold is found all the same
+#[test]
+fn a_text_of_very_many_words_is_found_by_each() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(async {
+        home.migrate().await.unwrap();
+        let space = made(&home, "long").await;
+        let many: Vec<String> = (0..120_000).map(|at| format!("w{at:011}q")).collect();
+        let text = format!("{} {}", many.join(" "), "again ".repeat(20_000));
+        space.add_records(vec![Record { text, ..record(&mut Chance(1), 1) }]).await.unwrap();
+        assert_eq!(space.take_in(false, &|_, _| {}).await.unwrap().new, 1);
+        let terms: Vec<String> = [0, 60_000, 119_999].map(|at| format!("w{at:011}q")).into_iter().chain(["again".into()]).collect();
+        let found = space.postings(&terms).await.unwrap();
+        assert_eq!(
+            found.iter().map(|postings| postings.iter().map(|one| one.count).collect()).collect::<Vec<Vec<u32>>>(),
+            [vec![1], vec![1], vec![1], vec![20_000]]
+        );
+        // Said again in other words, nothing of it stays.
+        space.add_records(vec![Record { text: "short".into(), ..record(&mut Chance(1), 1) }]).await.unwrap();
+        space.take_in(false, &|_, _| {}).await.unwrap();
+        assert!(space.postings(&terms).await.unwrap().iter().all(Vec::is_empty));
+    });
+}
+
+// Y9: several at once give every passage one number, and none is lost
+#[test]
+fn several_who_take_in_at_once_take_everything_in_once() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(async {
+        home.migrate().await.unwrap();
+        made(&home, "busy").await;
+    });
+    let threads: Vec<_> = (0..4)
+        .map(|who| {
+            let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+            std::thread::spawn(move || {
+                block_on(async {
+                    let space = home.space("busy").await.unwrap().unwrap();
+                    let mut chance = Chance(who);
+                    let mut new = 0;
+                    for at in 0..25 {
+                        let record = Record { id: format!("{who}-{at}"), ..record(&mut chance, at) };
+                        space.add_records(vec![record]).await.unwrap();
+                        new += space.take_in(false, &|_, _| {}).await.unwrap().new;
+                    }
+                    new
+                })
+            })
+        })
+        .collect();
+    let new: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    block_on(async {
+        let space = home.space("busy").await.unwrap().unwrap();
+        assert_eq!((new, space.take_in(false, &|_, _| {}).await.unwrap().new), (100, 0));
+        assert_eq!(space.corpus().await.unwrap().passages, 100);
+    });
+}
+
+/// A search as the engine makes it, by a process that has never seen the space.
+async fn searched(url: &str) -> Duration {
+    let home = Postgres::at(url, Options::default()).unwrap();
+    let space = home.space("mine").await.unwrap().unwrap();
+    // The first makes the connection and prepares its statements; what is held of the space is not what counts.
+    let mut took = Duration::ZERO;
+    for part in 0..2 {
+        let begun = Instant::now();
+        space.take_in(false, &|_, _| {}).await.unwrap();
+        space.voices().await.unwrap();
+        let corpus = space.corpus().await.unwrap();
+        let terms = [["harbour", "piano", "thing17"], ["launch", "paint", "thing310"]][part].map(String::from);
+        let found = space.postings(&terms).await.unwrap();
+        let numbers: Vec<u32> = found.iter().flatten().map(|posting| posting.passage).take(50).collect();
+        let placed = space.passages(&numbers).await.unwrap();
+        took = begun.elapsed();
+        assert!(corpus.passages == 1_000 && placed.iter().flatten().count() > 10);
+    }
+    took
+}
+
+// Y9: what is found in one space among others, and how long that takes; with `ICECORE_SPACES=100,10000`, among very many
+#[test]
+fn search_among_many_spaces_measured() {
+    let counts = std::env::var("ICECORE_SPACES").unwrap_or_else(|_| "2,20".into());
+    for count in counts.split(',') {
+        let cluster = Cluster::start(Flush::No);
+        cluster.configure(
+            "shared_buffers = 256MB\nmaintenance_work_mem = 1GB\nmax_wal_size = 256MB\nwal_level = minimal\nmax_wal_senders = 0\n",
+        );
+        cluster.restart();
+        let home = Postgres::at(&cluster.url(), Options { statement: Duration::from_secs(3_600), ..Options::default() }).unwrap();
+        block_on(async {
+            home.migrate().await.unwrap();
+            let plain = |chance: &mut Chance, at: usize| Record { text: chance.text(6), ..record(chance, at) };
+            let pattern = made(&home, "pattern").await;
+            let mut chance = Chance(3);
+            pattern.add_records((0..1_000).map(|at| plain(&mut chance, at)).collect()).await.unwrap();
+            pattern.take_in(false, &|_, _| {}).await.unwrap();
+            let space = made(&home, "mine").await;
+            cluster.sql("DROP INDEX icecore.passage_terms");
+            cluster.sql(&format!(
+                "CREATE TABLE other AS SELECT md5(nth::text)::uuid AS space_id, (SELECT string_agg(substr(letters, 1 + (bits >> (6 * at) & 63), 1), '' ORDER BY at) \
+                    FROM generate_series(0, 3) AS at) AS tag FROM generate_series(1, {count}) AS nth, \
+                    LATERAL (SELECT ('x' || substr(md5(nth::text), 1, 6))::bit(24)::integer AS bits, \
+                    'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_' AS letters) AS made"
+            ));
+            cluster.sql("INSERT INTO icecore.space (space_id, name) SELECT space_id, space_id::text FROM other");
+            let of = "FROM icecore.space JOIN icecore.TABLE AS one USING (space_id) CROSS JOIN other WHERE space.name = 'pattern'";
+            let tag = cluster.sql("SELECT substr((tsvector_to_array(terms))[1], 1, 4) FROM icecore.passage LIMIT 1");
+            // Little by little, so that what is one space's lies where everybody's lies.
+            for part in 0..20 {
+                cluster.sql(&format!(
+                    "INSERT INTO icecore.passage (space_id, key, wording, start, number, length, document, nth, terms) \
+                     SELECT other.space_id, key, wording, start, number, length, document, nth, replace(terms::text, '''{tag}', '''' || tag)::tsvector \
+                     {} AND number % 20 = {part}",
+                    of.replace("TABLE", "passage")
+                ));
+                space.add_records((part * 50..part * 50 + 50).map(|at| plain(&mut chance, at)).collect()).await.unwrap();
+                space.take_in(false, &|_, _| {}).await.unwrap();
+            }
+            for (table, columns) in [
+                ("corpus", "piece, generation, rows"),
+                ("search_state", "generation, next, next_document, next_group, next_voice"),
+                ("indexed", "path, number, version, one.length, bytes, whole"),
+                ("document", "path, one.length, ended, version, changed"),
+                ("grouping", "one.name, number, conversation"),
+                ("voice", "one.name, number"),
+            ] {
+                let into = columns.replace("one.", "");
+                cluster.sql(&format!(
+                    "INSERT INTO icecore.{table} (space_id, {into}) SELECT other.space_id, {columns} {}",
+                    of.replace("TABLE", table)
+                ));
+            }
+            cluster.sql("CREATE INDEX passage_terms ON icecore.passage USING gin (terms) WITH (fastupdate = off)");
+            cluster.sql("VACUUM ANALYZE");
+            let url = cluster.url();
+            for _ in 0..20 {
+                searched(&url).await;
+            }
+            let mut took = Vec::new();
+            for _ in 0..200 {
+                took.push(searched(&url).await);
+            }
+            took.sort();
+            let size = cluster.sql(
+                "SELECT pg_size_pretty(pg_database_size('postgres')) || ', ' || (SELECT count(*) FROM icecore.passage) || ' passages'",
+            );
+            let _ =
+                writeln!(std::io::stderr(), "{count} other spaces ({size}): p50 {:?}, p95 {:?}, p99 {:?}", took[100], took[190], took[198]);
+        });
+    }
+}
