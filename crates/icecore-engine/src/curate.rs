@@ -408,19 +408,16 @@ impl Memory {
             }
             ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
         }
-        let shown = |ledger: Ledger| -> BTreeMap<PageKey, Vec<Entry>> {
-            page::into_sorted(ledger).into_iter().filter(|(key, _)| keys.contains(key)).collect()
-        };
         if !whole {
             let ids: Vec<EventId> = ids.into_iter().collect();
             let things: Vec<&str> = things.iter().map(String::as_str).collect();
-            let found = shown(Ledger::of(self.store.tied(&ids, &things).await?));
+            let found = page::into_sorted(Ledger::of(self.store.tied(&ids, &things).await?), keys);
             // A page whose file says nothing any more: look at everything.
             if keys.iter().all(|key| key.kind == PageKind::Entity || found.contains_key(key)) {
                 return Ok(found);
             }
         }
-        Ok(shown(self.all_events().await?))
+        Ok(page::into_sorted(self.all_events().await?, keys))
     }
 
     async fn ids(&self, which: &EventQuery) -> Result<Vec<EventId>> {

@@ -12,7 +12,7 @@ use icecore_domain::rank::question::{self, Question};
 use icecore_domain::rank::score::{self, BY_MEANING, BY_WORDS, Candidate, Side, Sought, Times};
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::update::{self, Told};
-use icecore_domain::rank::vector::{self, Packed, Signs};
+use icecore_domain::rank::vector::{self, DIMENSIONS, Packed, Signs};
 use icecore_domain::record::Role;
 use icecore_store::Progress;
 use icecore_store::passages::{Embedded, Placed, TakenIn as PassagesTaken};
@@ -105,21 +105,40 @@ pub struct Finder<'a> {
     reader: Reader,
     voices: Vec<(u16, String)>,
     corpus: Arc<Corpus>,
-    signs: Arc<Vec<Signs>>,
+    signs: Held,
+}
+
+/// The signs of vectors, as far as they are at hand.
+enum Held {
+    /// Of every passage, by number.
+    All(Arc<Vec<Signs>>),
+    /// Those of so many that the home is asked.
+    AtHome,
+    /// Of some.
+    Some(HashMap<u32, Signs>),
+}
+
+impl Held {
+    fn get(&self, number: u32) -> Option<Signs> {
+        match self {
+            Self::All(all) => all.get(number as usize).copied(),
+            Self::Some(some) => some.get(&number).copied(),
+            Self::AtHome => None,
+        }
+    }
 }
 
 impl Memory {
     /// Takes in what is new and makes ready for searching.
     pub async fn finder<'a>(&'a self, embed: Option<&'a dyn Embed>, progress: Progress<'_>) -> Result<Finder<'a>> {
         self.store.take_in(false, progress).await?;
-        Ok(Finder {
-            memory: self,
-            embed,
-            reader: Reader::default(),
-            voices: self.store.voices().await?,
-            corpus: self.store.corpus().await?,
-            signs: if embed.is_some() { self.store.signs().await? } else { Arc::default() },
-        })
+        let corpus = self.store.corpus().await?;
+        let signs = match embed {
+            Some(_) if self.store.finds_nearest(corpus.passages) => Held::AtHome,
+            Some(_) => Held::All(self.store.signs().await?),
+            None => Held::All(Arc::default()),
+        };
+        Ok(Finder { memory: self, embed, reader: Reader::default(), voices: self.store.voices().await?, corpus, signs })
     }
 
     /// Takes everything in again.
@@ -187,8 +206,45 @@ impl Finder<'_> {
     }
 
     /// Whether there is anything to compare meanings with.
-    fn has_vectors(&self) -> bool {
-        self.signs.iter().any(|signs| signs.0.iter().any(|&word| word != 0))
+    async fn has_vectors(&self) -> Result<bool> {
+        Ok(match &self.signs {
+            Held::All(all) => all.iter().any(|signs| !signs.is_none()),
+            _ => !self.memory.store.nearest(&Signs::NONE, 1).await?.is_empty(),
+        })
+    }
+
+    /// The passages that are nearest by their signs, of those that are admitted.
+    async fn nearest(&self, to: &Signs, admits: &(dyn Fn(u32, &Row) -> bool + Sync)) -> Result<Vec<u32>> {
+        let corpus = self.corpus.as_ref();
+        if let Held::All(all) = &self.signs {
+            let distances = icecore_kernels::differing(all.iter().map(|signs| signs.0), &to.0);
+            return Ok(score::nearest(&distances, corpus, admits, NEAREST));
+        }
+        // Which are admitted the home does not know: it is asked for more until there are enough.
+        let mut most = 4 * NEAREST;
+        loop {
+            let found = self.memory.store.nearest(to, most).await?;
+            let end = found.last().map_or(0, |(number, _)| number + 1).max(corpus.end());
+            let mut distances = vec![u32::MAX; end as usize];
+            found.iter().for_each(|&(number, distance)| distances[number as usize] = distance);
+            let near = score::nearest(&distances, corpus, admits, NEAREST);
+            if near.len() >= NEAREST || found.len() < most || found.last().is_some_and(|(_, distance)| *distance >= DIMENSIONS as u32 / 2) {
+                return Ok(near);
+            }
+            most *= 8;
+        }
+    }
+
+    /// The signs of these and of everything in their groups, where they are not at hand.
+    async fn signs_around(&self, numbers: &[u32]) -> Result<Option<Held>> {
+        if !matches!(self.signs, Held::AtHome) {
+            return Ok(None);
+        }
+        let mut all: Vec<u32> = numbers.iter().flat_map(|&number| self.corpus.of_group(number)).chain(numbers).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        let signs = self.memory.store.signs_of(&all).await?;
+        Ok(Some(Held::Some(all.into_iter().zip(signs).collect())))
     }
 
     /// Answers a question.
@@ -219,15 +275,14 @@ impl Finder<'_> {
         };
         let (sought, unknown) = self.sought(&question).await?;
         let vector = match self.embed {
-            Some(embed) if !question.spoken.is_empty() && (looking.rerank || self.has_vectors()) => {
+            Some(embed) if !question.spoken.is_empty() && (looking.rerank || self.has_vectors().await?) => {
                 embed.embed(&[&question.spoken])?.pop().map(|vector| vector::pack(vector.numbers()))
             }
             _ => None,
         };
         let mut near = Vec::new();
         if let Some(vector) = &vector {
-            let distances = icecore_kernels::differing(self.signs.iter().map(|signs| signs.0), &vector.signs().0);
-            near = score::nearest(&distances, corpus, &admits, NEAREST);
+            near = self.nearest(&vector.signs(), &admits).await?;
         }
         let mut pool = score::candidates(corpus, &question, &sought, &admits, &times, &near);
         let mut vectors: HashMap<u32, Packed> = HashMap::new();
@@ -239,10 +294,11 @@ impl Finder<'_> {
             }
             // First by their signs, which are at hand; that is enough to say which are worth a closer look.
             let made: HashMap<u32, Signs> = vectors.iter().map(|(&number, packed)| (number, packed.signs())).collect();
-            let signs =
-                |number: u32| made.get(&number).or_else(|| self.signs.get(number as usize)).copied().filter(|signs| !signs.is_none());
-            let asked = vector.signs();
             let all: Vec<u32> = pool.candidates.iter().map(|candidate| candidate.passage).collect();
+            let around = self.signs_around(&all).await?;
+            let held = around.as_ref().unwrap_or(&self.signs);
+            let signs = |number: u32| made.get(&number).copied().or_else(|| held.get(number)).filter(|signs| !signs.is_none());
+            let asked = vector.signs();
             let mut nearness: HashMap<u32, f32> =
                 all.iter().filter_map(|&number| Some((number, signs(number)?.nearness(&asked)))).collect();
             let groups = score::group_nearness(&all, corpus, vector, &signs);

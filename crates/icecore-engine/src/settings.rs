@@ -20,6 +20,9 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const MOST_KEY_BYTES: usize = 4096;
 /// A day: nobody waits longer for a model, and no sum of waits can overflow.
 const MOST_SECS: u64 = 86_400;
+/// Whoever makes the tables needs two connections; for more than the most no database is set up.
+const LEAST_CONNECTIONS: u64 = 2;
+const MOST_CONNECTIONS: u64 = 1_000;
 
 /// The user's settings.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub struct Settings {
     pub spend: Spend,
     /// Where the server listens.
     pub server: Server,
+    /// How a database is used, where memory is in one.
+    pub store: Store,
 }
 
 /// Who answers, and how it is reached.
@@ -79,11 +84,24 @@ pub struct Spend {
     pub tokens_per_day: u64,
 }
 
-/// Where the server listens.
+/// Where the server listens, and how often it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server {
     /// The address.
     pub addr: SocketAddr,
+    /// How often a space in a database may be asked, of which nothing else is said; nought: as often as it likes.
+    pub requests_per_minute: u64,
+}
+
+/// How a database is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Store {
+    /// So many connections of one process at most.
+    pub connections: usize,
+    /// How long somebody waits for a connection.
+    pub patience: Duration,
+    /// How long one statement may take.
+    pub statement: Duration,
 }
 
 /// What is wrong with the user's settings.
@@ -147,11 +165,13 @@ const MODEL_KEYS: [(&str, Kind); 10] = [
     ("extra", Kind::Table),
     ("retry_cap_secs", Kind::Count),
 ];
-const SECTIONS: [(&str, &[(&str, Kind)]); 4] = [
+const STORE_KEYS: [(&str, Kind); 3] = [("connections", Kind::Count), ("patience_seconds", Kind::Count), ("statement_seconds", Kind::Count)];
+const SECTIONS: [(&str, &[(&str, Kind)]); 5] = [
     ("summarizer", &MODEL_KEYS),
     ("chat", &MODEL_KEYS),
     ("spend", &[("tokens_per_day", Kind::Count)]),
-    ("server", &[("addr", Kind::Text)]),
+    ("server", &[("addr", Kind::Text), ("requests_per_minute", Kind::Count)]),
+    ("store", &STORE_KEYS),
 ];
 
 impl Settings {
@@ -175,7 +195,8 @@ impl Settings {
             summarizer: from.model("summarizer")?,
             chat: from.model("chat")?,
             spend: Spend { tokens_per_day: from.count("spend", "tokens_per_day")?.unwrap_or(2_000_000) },
-            server: Server { addr },
+            server: Server { addr, requests_per_minute: from.count("server", "requests_per_minute")?.unwrap_or(600) },
+            store: from.store()?,
         })
     }
 
@@ -192,7 +213,16 @@ impl Settings {
         }
         let tokens_per_day = i64::try_from(self.spend.tokens_per_day).unwrap_or(i64::MAX);
         shown.insert("spend".into(), Table::from_iter([("tokens_per_day".into(), tokens_per_day.into())]).into());
-        shown.insert("server".into(), Table::from_iter([("addr".into(), self.server.addr.to_string().into())]).into());
+        let per_minute = i64::try_from(self.server.requests_per_minute).unwrap_or(i64::MAX);
+        let server = [("addr".to_owned(), self.server.addr.to_string().into()), ("requests_per_minute".to_owned(), per_minute.into())];
+        shown.insert("server".into(), Table::from_iter(server).into());
+        let connections = i64::try_from(self.store.connections).unwrap_or(i64::MAX);
+        let store = [
+            ("connections", connections.into()),
+            ("patience_seconds", secs(self.store.patience)),
+            ("statement_seconds", secs(self.store.statement)),
+        ];
+        shown.insert("store".into(), Table::from_iter(store.map(|(key, value)| (key.to_owned(), value))).into());
         toml::to_string(&shown).unwrap_or_default()
     }
 }
@@ -380,6 +410,19 @@ impl Sources<'_> {
             return Err(Mistake::Value { key: format!("{section}.{key}"), said: format!("must be from {least} to {MOST_SECS} seconds") });
         }
         Ok(Duration::from_secs(found))
+    }
+
+    fn store(&self) -> Result<Store, Mistake> {
+        let connections = self.count("store", "connections")?.unwrap_or(16);
+        if !(LEAST_CONNECTIONS..=MOST_CONNECTIONS).contains(&connections) {
+            let said = format!("must be from {LEAST_CONNECTIONS} to {MOST_CONNECTIONS}");
+            return Err(Mistake::Value { key: "store.connections".into(), said });
+        }
+        Ok(Store {
+            connections: usize::try_from(connections).unwrap_or(usize::MAX),
+            patience: self.secs("store", "patience_seconds", Duration::from_secs(10), 1)?,
+            statement: self.secs("store", "statement_seconds", Duration::from_secs(60), 1)?,
+        })
     }
 
     fn command(&self, section: &str) -> Result<Vec<String>, Mistake> {

@@ -503,6 +503,12 @@ impl Chats {
         let room = self.room(conversation);
         let _alone = room.reflecting.lock().await;
         let mut state = room.state.lock().await;
+        let forgotten = self.in_order(conversation, async { Ok((self.forget_alone(conversation).await?, false)) }).await?;
+        *state = None;
+        Ok(forgotten)
+    }
+
+    async fn forget_alone(&self, conversation: &str) -> Result<Forgotten> {
         let records = self.memory.store.last_said(conversation, usize::MAX).await?;
         let days: std::collections::BTreeSet<jiff::civil::Date> = records.iter().map(|record| record.ts.day()).collect();
         for &day in &days {
@@ -519,7 +525,6 @@ impl Chats {
         for place in &files {
             self.memory.store.remove(place).await?;
         }
-        *state = None;
         Ok(Forgotten { conversation: conversation.to_owned(), messages: records.len(), files: files.len() })
     }
 }

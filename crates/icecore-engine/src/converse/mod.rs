@@ -5,16 +5,19 @@
 //! found by comparing the records with the turn log, so a process that died in between loses nothing.
 
 mod folder;
+mod order;
 mod reflect;
 
 pub use folder::{Conversation, Forgotten, Kept};
 pub(crate) use folder::{files_of, folder_of};
+pub use order::LEASE;
 pub use reflect::Reflected;
 
 use folder::Opening;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -231,6 +234,8 @@ pub struct Chats {
     /// A seed that no other has, and how often it was used.
     seed: Hash,
     marks: AtomicU64,
+    /// What this one is called among processes that share a home.
+    who: String,
 }
 
 /// How often conversations were opened in this process.
@@ -251,10 +256,13 @@ impl Chats {
     pub async fn open(memory: Arc<Memory>) -> Result<Self> {
         let prompts = Prompts::load(memory.store.as_ref()).await?;
         let (process, opened) = (std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
-        let seed = Hash::of(format!("{} {process} {opened}", memory.now().at()).as_bytes());
+        // Processes on two machines may have the same number and begin at the same moment.
+        let chance = RandomState::new().hash_one(process);
+        let seed = Hash::of(format!("{} {process} {opened} {chance}", memory.now().at()).as_bytes());
         Ok(Self {
             memory,
             seed,
+            who: seed.short(),
             marks: AtomicU64::new(0),
             prompts,
             rooms: StdMutex::default(),
@@ -324,7 +332,13 @@ impl Chats {
         let room = self.room(&conversation);
         let mut waiting = room.waiting.subscribe();
         // Whoever waited long enough goes on with the exchange word for word.
-        let _ = tokio::time::timeout(Duration::from_millis(policy.wait_ms), waiting.wait_for(|waiting| *waiting == 0)).await;
+        let remembered = async {
+            let _ = waiting.wait_for(|waiting| *waiting == 0).await;
+            if self.waits.load(Ordering::Relaxed) {
+                self.remembered_elsewhere(&conversation).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(policy.wait_ms), remembered).await;
         let mut state = room.state.lock().await;
         let state = self.fresh(&conversation, &mut state).await?;
         let new = hear::new(&sent);
@@ -450,6 +464,9 @@ impl Chats {
             self.introduce(conversation, begun, reply).await?;
         }
         let records = said.len();
+        if let Some(order) = self.memory.store.order() {
+            order.announce(conversation, LEASE).await?;
+        }
         cut.extend(self.keep(said).await?);
         let replied = self.memory.gate_text(&reply.text).trim().to_owned();
         state.recent.retain(|exchange| exchange.id != id);

@@ -91,13 +91,14 @@ impl Chats {
         let room = self.room(conversation);
         let _alone = room.reflecting.lock().await;
         let newest = *room.waiting.borrow();
-        let done = self.reflect_alone(conversation, asking, again).await;
+        let done = self.in_order(conversation, self.reflect_alone(conversation, asking, again)).await;
         // Whoever waits for this waits no longer, whatever came of it; a turn that ended meanwhile is still waited for.
         room.waiting.send_modify(|waiting| *waiting = if *waiting == newest { 0 } else { *waiting });
         done
     }
 
-    async fn reflect_alone(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<Reflected> {
+    /// Says also whether something is left to be tried again.
+    async fn reflect_alone(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<(Reflected, bool)> {
         let mut reflected = Reflected::default();
         let (reach, has_model) = (self.reach(REACH_DAYS), asking.is_some());
         // Asked before it is read: with what comes in between it is not settled.
@@ -133,10 +134,11 @@ impl Chats {
         }
         self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
         self.write_truth(conversation, last, &reflected).await?;
-        if is_settled && (!has_model || reflected.raw.is_empty()) {
+        let is_settled = is_settled && (!has_model || reflected.raw.is_empty());
+        if is_settled {
             self.settle(conversation, Settled { reach, digest, has_model });
         }
-        Ok(reflected)
+        Ok((reflected, !is_settled))
     }
 
     /// Notes that there is nothing to remember of a number that nobody has any more, so that nobody looks for it again. Should it

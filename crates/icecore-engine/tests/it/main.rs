@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 mod across;
+mod carry;
 mod cascade;
 mod converse;
 mod embed;
 mod find;
+mod homes;
 mod llm;
 mod memory_tool;
 mod night;

@@ -1,0 +1,117 @@
+//! Whole memories on the move: byte for byte, never over another, whole or not at all.
+
+use std::io::Cursor;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use icecore_domain::layout::{self, DocPath};
+use icecore_engine::{Error, back_up, carry, check_backup, restore};
+use icecore_store::vault::Vault;
+use icecore_store::{Progress, Store};
+use pollster::block_on;
+use tempfile::TempDir;
+
+fn vault(folder: &TempDir, name: &str) -> Vault {
+    Vault::create(&folder.path().join(name), "zone = \"UTC\"\n").unwrap()
+}
+
+fn path(text: &str) -> DocPath {
+    text.parse().unwrap()
+}
+
+fn everything(store: &dyn Store) -> Vec<(DocPath, Vec<u8>)> {
+    block_on(async {
+        let mut all = vec![(path(layout::LEDGER), store.ledger().await.unwrap().bytes)];
+        for path in store.documents("").await.unwrap() {
+            let bytes = store.document(&path).await.unwrap().unwrap();
+            all.push((path, bytes));
+        }
+        all
+    })
+}
+
+fn furnished(folder: &TempDir) -> Vault {
+    let vault = vault(folder, "from");
+    block_on(async {
+        // Odd bytes stay as they are: no line break at the end, none at all, no text.
+        vault.append_lines(b"not an event\n{\"odd\": 1 }\r\n").await.unwrap();
+        vault.put(&path("knowledge/entities/apollo.md"), b"no end").await.unwrap();
+        vault.put(&path("memory/messages/2026-02-13.jsonl"), b"{\"conversation\":\"c\"}\n").await.unwrap();
+        vault.put(&path("conversations/trip-00000000/artifacts/a.bin"), b"\0\xff\r\n").await.unwrap();
+        vault.put(&path("memory/2026-02-13.md"), b"").await.unwrap();
+    });
+    vault
+}
+
+const QUIET: Progress<'static> = &|_, _| {};
+
+// P8
+#[test]
+fn a_memory_moves_byte_for_byte_and_never_over_another() {
+    let folder = TempDir::new().unwrap();
+    let (from, to) = (furnished(&folder), vault(&folder, "to"));
+    let carried = block_on(carry(&from, &to, QUIET)).unwrap();
+    assert_eq!(everything(&from), everything(&to));
+    assert_eq!(carried.documents, everything(&to).len());
+    assert!(matches!(block_on(carry(&from, &to, QUIET)), Err(Error::Unclear(_))));
+    // One that was cut short is filled anew.
+    block_on(to.put_note(&path("filling"), b"begun\n")).unwrap();
+    block_on(to.put(&path("recall/pack.md"), b"left behind")).unwrap();
+    block_on(carry(&from, &to, QUIET)).unwrap();
+    assert_eq!(everything(&from), everything(&to));
+}
+
+// P8
+#[test]
+fn a_backup_comes_back_whole_or_not_at_all() {
+    let folder = TempDir::new().unwrap();
+    let from = furnished(&folder);
+    let mut file = Cursor::new(Vec::new());
+    let made = block_on(back_up(&from, "test", "2026-02-13T09:00:00Z", &mut file, QUIET)).unwrap();
+    let checked = check_backup(&mut file, QUIET).unwrap();
+    assert_eq!((checked.holds.clone(), checked.odd_lines), (made, 2));
+    let to = vault(&folder, "to");
+    assert_eq!(block_on(restore(&mut file, &to, QUIET)).unwrap(), checked.holds);
+    assert_eq!(everything(&from), everything(&to));
+    // Any byte of it that is another is noticed, and then nothing is written.
+    let sound = file.into_inner();
+    let mut empty = vault(&folder, "empty-0");
+    let before = everything(&empty);
+    let mut unnoticed = 0;
+    for at in (0..sound.len()).step_by(7) {
+        let mut broken = sound.clone();
+        broken[at] ^= 0x55;
+        match block_on(restore(Cursor::new(&broken), &empty, QUIET)) {
+            Err(_) => assert_eq!(everything(&empty), before),
+            // A byte of the container that says nothing, such as a date.
+            Ok(_) => {
+                unnoticed += 1;
+                assert_eq!(everything(&from), everything(&empty));
+                empty = vault(&folder, &format!("empty-{unnoticed}"));
+            }
+        }
+    }
+    assert!(unnoticed < sound.len() / 7 / 2, "{unnoticed} of {}", sound.len() / 7);
+    for cut in [0, 1, sound.len() / 2, sound.len() - 1] {
+        assert!(check_backup(Cursor::new(&sound[..cut]), QUIET).is_err());
+    }
+}
+
+// P8
+#[test]
+fn what_is_written_meanwhile_is_copied_again() {
+    let folder = TempDir::new().unwrap();
+    let from = furnished(&folder);
+    let mut file = Cursor::new(Vec::new());
+    let once = AtomicBool::new(false);
+    let disturb = |done: u64, _: u64| {
+        if done == 3 && !once.swap(true, Ordering::Relaxed) {
+            block_on(from.put(&path("knowledge/entities/apollo.md"), b"other words\n")).unwrap();
+            block_on(from.put(&path(".gitignore"), b"other\n")).unwrap();
+            block_on(from.remove(&path("memory/2026-02-13.md"))).unwrap();
+        }
+    };
+    block_on(back_up(&from, "test", "2026-02-13T09:00:00Z", &mut file, &disturb)).unwrap();
+    let to = vault(&folder, "to");
+    block_on(restore(&mut file, &to, QUIET)).unwrap();
+    assert_eq!(everything(&from), everything(&to));
+}

@@ -1,0 +1,195 @@
+//! The same memory in a vault and in a database gives the same answers.
+
+use std::sync::Arc;
+
+use icecore_domain::calendar::Moment;
+use icecore_domain::record::{Role, Said};
+use icecore_engine::clock::FixedClock;
+use icecore_engine::embed::{Embed, EmbedError, Vector};
+use icecore_engine::{Gaps, Looking, Memory, Remember, carry};
+use icecore_store::Store;
+use icecore_store::postgres::{Options, Postgres};
+use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::vault::Vault;
+use pollster::block_on;
+
+use crate::Home;
+
+const EVENING: &str = "2026-05-01T21:00:00+02:00";
+const THINGS: [&str; 24] = [
+    "harbour",
+    "camping trip",
+    "OrderContext",
+    "piano lesson",
+    "自行车",
+    "birthday 🎉",
+    "kitchen table",
+    "launch",
+    "paint",
+    "database",
+    "migration",
+    "Zürich",
+    "garden",
+    "running shoes",
+    "old bridge",
+    "winter coat",
+    "Straße",
+    "http2 server",
+    "blue car",
+    "museum",
+    "train to Oslo",
+    "recipe",
+    "violin",
+    "swimming",
+];
+const DEEDS: [&str; 12] = [
+    "I bought",
+    "We saw",
+    "Do you like",
+    "I moved to",
+    "She painted",
+    "Tell me about",
+    "I no longer use",
+    "They closed",
+    "I love",
+    "He sold",
+    "We planned",
+    "I changed",
+];
+const QUESTIONS: [&str; 20] = [
+    "What did Caroline paint?",
+    "Where did we go camping?",
+    "Which database do I use now?",
+    "harbour",
+    "\"piano lesson\"",
+    "自行车",
+    "When did Melanie buy running shoes?",
+    "order context",
+    "the old bridge in winter",
+    "birthday",
+    "What happened in March?",
+    "museum and train to Oslo",
+    "grösse strasse",
+    "swimm",
+    "arbou",
+    "nothing of the kind xyzzy",
+    "Who sold the blue car?",
+    "what did you tell me about the recipe?",
+    "zurich garden",
+    "thing 7 and thing 11",
+];
+
+/// Numbers that look like chance and are always the same.
+fn chance(seed: &mut u64) -> usize {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 33) as usize
+}
+
+/// A model that takes texts with the same words for the same.
+struct Words;
+
+impl Embed for Words {
+    fn name(&self) -> &str {
+        "words"
+    }
+
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError> {
+        Ok(texts
+            .iter()
+            .map(|text| {
+                let mut numbers = [0.01; 384];
+                for word in text.split_whitespace() {
+                    let mut seed = word.bytes().fold(7, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+                    numbers.iter_mut().for_each(|number| *number += (chance(&mut seed) % 201) as f32 - 100.0);
+                }
+                Vector::towards(&numbers).unwrap()
+            })
+            .collect())
+    }
+}
+
+fn furnish(memory: &Memory) {
+    let mut seed = 11;
+    let said = (0..1_600).map(|at: usize| {
+        let minute = at * 97;
+        let ts =
+            format!("2026-{:02}-{:02}T{:02}:{:02}:00+01:00", 1 + minute / 40_320, 1 + minute / 1_440 % 28, minute / 60 % 24, minute % 60);
+        let (deed, thing, other) = (DEEDS[chance(&mut seed) % 12], THINGS[chance(&mut seed) % 24], THINGS[chance(&mut seed) % 24]);
+        let name = [Some("Caroline"), Some("Melanie"), None][at % 3];
+        Said {
+            id: Some(format!("m{at}")),
+            ts: Some(Moment::read(&ts).unwrap().moment),
+            conversation: Some(format!("talk-{}", at % 4)),
+            session: Some(format!("s{}", at / 30)),
+            role: Some(if at.is_multiple_of(2) { Role::User } else { Role::Assistant }),
+            name: name.map(Into::into),
+            text: format!("{deed} the {thing} near the {other}, thing {}.", chance(&mut seed) % 50),
+            ..Said::default()
+        }
+    });
+    block_on(memory.add_messages(said.collect(), &Gaps::default())).unwrap();
+    for at in 0..120 {
+        let text = format!("{} is about the {}, number {at}", THINGS[at % 24], THINGS[(at * 7 + 3) % 24]);
+        block_on(memory.remember(Remember { text, ..Remember::default() })).unwrap();
+    }
+}
+
+/// Everything that an answer says, to be compared.
+fn answers(memory: &Memory, embed: Option<&dyn Embed>) -> Vec<String> {
+    let mut told = Vec::new();
+    block_on(async {
+        let finder = memory.finder(embed, &|_, _| {}).await.unwrap();
+        for (at, question) in QUESTIONS.iter().cycle().take(60).enumerate() {
+            let conversation = (at / 20 == 1).then(|| format!("talk-{}", at % 4));
+            let before = (at / 20 == 2).then(|| "2026-02-20T00:00:00Z".parse().unwrap());
+            let looking = Looking { text: (*question).into(), limit: 10, conversation, before, context: at % 3, ..Looking::default() };
+            told.push(format!("{:?}", finder.search(&looking).await.unwrap()));
+        }
+    });
+    told
+}
+
+// L2, Y9
+#[test]
+fn a_vault_and_a_database_give_the_same_answers() {
+    let home = Home::new();
+    let vault = home.at(EVENING);
+    furnish(&vault);
+    for at in 0..30 {
+        let sections: Vec<String> =
+            (0..3).map(|part| format!("## Part {part}\n\n- the {} and thing {at}\n", THINGS[(at + part * 5) % 24])).collect();
+        home.write(&format!("knowledge/entities/thing_{at}.md"), &sections.concat());
+        home.write(&format!("memory/2026-03-{:02}.md", at % 28 + 1), &format!("# Day\n\n- saw the {}\n", THINGS[at % 24]));
+    }
+    let cluster = Cluster::with_pgvector(Flush::No);
+    let memory_at = |many_passages: u32| -> Memory {
+        block_on(async {
+            let database = Postgres::at(&cluster.url(), Options { many_passages, ..Options::default() }).unwrap();
+            database.migrate().await.unwrap();
+            let store: Arc<dyn Store> = match database.space("one").await.unwrap() {
+                Some(space) => space,
+                None => {
+                    let space = database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap();
+                    carry(&Vault::open(&home.root).unwrap(), space.as_ref(), &|_, _| {}).await.unwrap();
+                    space
+                }
+            };
+            let clock = Box::new(FixedClock(EVENING.parse().unwrap()));
+            Memory::open(store, Arc::new(Vault::open(&home.root).unwrap()), clock).await.unwrap()
+        })
+    };
+    let (all, nearest) = (memory_at(u32::MAX), memory_at(0));
+    let expected = answers(&vault, None);
+    assert!(expected.iter().filter(|answer| answer.contains("score:")).count() > 50);
+    assert_eq!(answers(&all, None), expected);
+    for memory in [&vault, &all] {
+        let embedded = block_on(memory.embed_passages(&Words, 1_500, &|_, _| {})).unwrap();
+        assert_eq!((embedded.have, embedded.of > 1_800), (1_500, true));
+    }
+    let expected = answers(&vault, Some(&Words));
+    assert!(expected.iter().all(|answer| answer.contains("by_meaning: true")));
+    // Whether all signs are compared here or the database is asked which are nearest.
+    assert_eq!(answers(&all, Some(&Words)), expected);
+    assert_eq!(answers(&nearest, Some(&Words)), expected);
+    assert!(cluster.sql("SELECT prosrc FROM pg_proc WHERE proname = 'nearest'").contains("<~>"));
+}
