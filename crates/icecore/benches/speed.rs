@@ -8,6 +8,8 @@ mod assistants;
 mod chats;
 #[path = "speed/doors.rs"]
 mod doors;
+#[path = "speed/homes.rs"]
+mod homes;
 #[path = "speed/hooks.rs"]
 mod hooks;
 
@@ -130,6 +132,7 @@ const SECTIONS: &[Named] = &[
     ("recall", recall),
     ("search", searches),
     ("chats", chats::chats),
+    ("homes", homes::homes),
     ("assistants", assistants::assistants),
     ("hooks", hooks::hooks),
     ("imports-doors", doors::doors),

@@ -92,16 +92,23 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 
 fn of_store(error: &StoreError) -> Exit {
     match error {
-        StoreError::Moved { .. } | StoreError::Busy { .. } | StoreError::Full { .. } => Exit::TryLater,
-        StoreError::NotAVault(_) | StoreError::NoHistory(_) => Exit::NotFound,
-        StoreError::AlreadyAVault(_) | StoreError::NoIdLeft(_) | StoreError::Unsettled(_) => Exit::Conflict,
+        StoreError::Moved { .. }
+        | StoreError::Busy { .. }
+        | StoreError::Full { .. }
+        | StoreError::Unreachable { .. }
+        | StoreError::Overrun(_) => Exit::TryLater,
+        StoreError::NotAVault(_) | StoreError::NotASpace(_) | StoreError::Gone | StoreError::NoHistory(_) => Exit::NotFound,
+        StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_) | StoreError::NoIdLeft(_) | StoreError::Unsettled(_) => Exit::Conflict,
+        StoreError::NotAName(_) => Exit::Usage,
         StoreError::Path(_)
         | StoreError::Link(_)
         | StoreError::NotAFile(_)
         | StoreError::Denied { .. }
         | StoreError::NotOurs(_)
         | StoreError::HostileGit { .. } => Exit::NotAllowed,
-        StoreError::Io { .. }
+        StoreError::Schema(_)
+        | StoreError::Database(_)
+        | StoreError::Io { .. }
         | StoreError::Git { .. }
         | StoreError::OldSqlite(_)
         | StoreError::Index(_)

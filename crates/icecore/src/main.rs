@@ -1,5 +1,6 @@
 //! The doors of icecore: how memory is reached. One binary.
 
+mod access;
 mod api;
 mod cli;
 mod dashboard;
@@ -9,14 +10,15 @@ mod http;
 mod import;
 mod install;
 mod mcp;
+mod place;
 mod rights;
 mod spaces;
 mod told;
 mod wire;
+mod worker;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tokio::runtime::Builder;
 
 use crate::cli::Cli;
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
     if hook::is_meant(&words, cli::is_command) {
         return hook::answer(&words);
     }
-    let cli = match Cli::try_parse_from(cli::arguments()) {
+    let cli = match Cli::read(cli::arguments()) {
         Ok(cli) => cli,
         Err(usage) => return cli::usage(&usage),
     };

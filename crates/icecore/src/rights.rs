@@ -1,25 +1,139 @@
-//! Who may do what: one table for every door, so that a token which may only read can write through none of them.
+//! Who may do what: one function for every door, so that a token which may only read writes through none of them, and one that is bound
+//! to a space reaches no other.
+
+use std::fmt;
+use std::str::FromStr;
 
 use axum::http::Method;
+use icecore_domain::plain;
+use jiff::Timestamp;
 
 use crate::mcp::tools;
 
-/// What a caller may do. Who may write may read as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// What a caller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
     /// Look at memory.
     Read,
-    /// Change it.
+    /// Change it; who may do that may look as well.
     Write,
+    /// Speak to the model behind the server, and be remembered.
+    Proxy,
+    /// Everything, and look after tokens, spaces and quotas.
+    Admin,
 }
 
 impl Right {
+    /// Every right.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Proxy, Self::Admin];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Proxy => "proxy",
+            Self::Admin => "admin",
+        }
+    }
+
     /// The scope of a token that has it, as OAuth writes it.
     pub fn scope(self) -> &'static str {
         match self {
             Self::Read => "memory:read",
             Self::Write => "memory:write",
+            Self::Proxy => "memory:proxy",
+            Self::Admin => "memory:admin",
         }
+    }
+
+    fn bit(self) -> u8 {
+        match self {
+            Self::Read => 1,
+            Self::Write => 2,
+            Self::Proxy => 4,
+            Self::Admin => 8,
+        }
+    }
+}
+
+/// That a word is no right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no scope; choose read, write, proxy or admin")]
+pub struct NotARight(String);
+
+impl FromStr for Right {
+    type Err = NotARight;
+
+    fn from_str(word: &str) -> Result<Self, NotARight> {
+        let word = word.trim().to_ascii_lowercase();
+        Self::ALL.into_iter().find(|right| right.word() == word).ok_or_else(|| NotARight(word.chars().take(40).collect()))
+    }
+}
+
+/// Some rights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+
+    /// These.
+    pub fn of(rights: impl IntoIterator<Item = Right>) -> Self {
+        Self(rights.into_iter().fold(0, |bits, right| bits | right.bit()))
+    }
+
+    /// Whether this right is among them, or comes with one that is.
+    pub fn cover(self, right: Right) -> bool {
+        let with = match right {
+            Right::Read => Right::Read.bit() | Right::Write.bit() | Right::Admin.bit(),
+            Right::Write => Right::Write.bit() | Right::Admin.bit(),
+            Right::Proxy => Right::Proxy.bit() | Right::Admin.bit(),
+            Right::Admin => Right::Admin.bit(),
+        };
+        self.0 & with != 0
+    }
+
+    /// Their words, as they were given.
+    pub fn words(self) -> Vec<&'static str> {
+        Right::ALL.into_iter().filter(|right| self.0 & right.bit() != 0).map(Right::word).collect()
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words().join(","))
+    }
+}
+
+/// What whoever shows a token is allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// What the token is called by.
+    pub id: String,
+    /// What they may do.
+    pub rights: Rights,
+    /// The end user whose space it is bound to; none if it is good for all of them.
+    pub space: Option<String>,
+    /// Until when.
+    pub expires: Option<Timestamp>,
+}
+
+impl Grant {
+    /// What the server's own token allows: everything, everywhere.
+    pub fn home() -> Self {
+        Self { id: "home".into(), rights: Rights::of([Right::Admin]), space: None, expires: None }
+    }
+
+    /// What the server's own token for looking allows.
+    pub fn reader() -> Self {
+        Self { id: "reader".into(), rights: Rights::of([Right::Read]), space: None, expires: None }
+    }
+
+    /// What somebody is allowed who has shown nothing yet.
+    pub fn nobody() -> Self {
+        Self { id: String::new(), rights: Rights::NONE, space: None, expires: None }
     }
 }
 
@@ -32,25 +146,243 @@ pub enum Operation<'a> {
     Request(&'a Method, &'a str),
 }
 
+/// What something is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// The space that the request asks for.
+    Asked,
+    /// The space of this end user, whom the path names.
+    Named(String),
+    /// The server as a whole.
+    Everything,
+    /// Whoever asks, and nobody's memory.
+    Caller,
+}
+
+/// What of the model's server is nobody's: it keeps nothing there that another could ask for.
+fn is_nobodys(method: &Method, rest: &str) -> bool {
+    match rest {
+        "chat/completions" | "completions" | "embeddings" | "messages" | "messages/count_tokens" => method == Method::POST,
+        _ => (method == Method::GET || method == Method::HEAD) && (rest == "models" || rest.starts_with("models/")),
+    }
+}
+
+/// A part of a path as the name it stands for; as it is, if it stands for none.
+fn name_in(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        bytes.push(match byte {
+            b'%' => match (digit(), digit()) {
+                (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or_default(),
+                _ => return part.to_owned(),
+            },
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).map_or_else(|_| part.to_owned(), |name| known_as(&name))
+}
+
+/// The name of an end user as their space is known by.
+pub fn known_as(name: &str) -> String {
+    plain::one_line(name.trim())
+}
+
 impl Operation<'_> {
-    /// What somebody must have the right to.
-    pub fn needs(self) -> Right {
-        match self {
+    /// What somebody must have the right to; none if everybody may who is known at all.
+    pub fn needs(self) -> Option<Right> {
+        self.wants().0
+    }
+
+    /// What it is about.
+    pub fn about(self) -> About {
+        self.wants().1
+    }
+
+    fn wants(self) -> (Option<Right>, About) {
+        let (method, path) = match self {
             // A tool that does not exist does nothing.
-            Self::Tool(name) => tools::named(name).map_or(Right::Read, |tool| tool.right),
-            // A chat is remembered, whatever its method.
-            Self::Request(_, path) if path.starts_with("/v1/") => Right::Write,
-            Self::Request(&Method::GET | &Method::HEAD, _) => Right::Read,
+            Self::Tool(name) => return (Some(tools::named(name).map_or(Right::Read, |tool| tool.right)), About::Asked),
+            Self::Request(method, path) => (method, path),
+        };
+        let looks = method == Method::GET || method == Method::HEAD;
+        let ordinary = if looks { Right::Read } else { Right::Write };
+        if let Some(rest) = path.strip_prefix("/v1/") {
+            return (Some(Right::Proxy), if is_nobodys(method, rest) { About::Asked } else { About::Everything });
+        }
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        match parts.as_slice() {
             // Who may look may stop looking; who logs in has no right yet.
-            Self::Request(_, "/api/login" | "/api/logout") => Right::Read,
+            ["api", "login" | "logout" | "session"] => (None, About::Caller),
+            ["api", "login", ..] => (Some(Right::Write), About::Caller),
+            ["api", "users", name, "export"] => (Some(ordinary), About::Named(name_in(name))),
+            ["api", "users", name] => (Some(Right::Admin), About::Named(name_in(name))),
+            ["api", "users", ..] | ["metrics"] | ["api", "model", "check"] => (Some(ordinary), About::Everything),
+            // A space's own admin sees how much it may do, and does not say how much.
+            ["api", "spaces", name] => (Some(Right::Admin), About::Named(name_in(name))),
+            ["api", "spaces", name, "quota"] if looks => (Some(Right::Admin), About::Named(name_in(name))),
+            ["api", "tokens" | "spaces" | "audit" | "quota", ..] => (Some(Right::Admin), About::Everything),
             // There each tool has its own.
-            Self::Request(_, crate::mcp::PATH) => Right::Read,
-            Self::Request(..) => Right::Write,
+            _ if path == crate::mcp::PATH => (Some(Right::Read), About::Asked),
+            _ => (Some(ordinary), About::Asked),
         }
     }
 }
 
-/// Whether somebody with this right may have that done. The only place where it is decided.
-pub fn allows(held: Right, wanted: Operation<'_>) -> bool {
-    wanted.needs() <= held
+/// Why something is not allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Denied {
+    /// No token was shown, or none that is good: wrong, expired, revoked.
+    Unknown,
+    /// The token is good, for less than that.
+    TooLittle {
+        /// What it is good for.
+        held: Rights,
+        /// What it would have to be good for.
+        needed: Right,
+    },
+    /// The token is bound to a space, and this is about all of them.
+    Bound,
+    /// As far as this token goes, there is no such user: whether there is one is nobody's business.
+    NoSuchUser(String),
+}
+
+/// Whether somebody with these rights may have that done, in a space that is theirs.
+pub fn allows(held: Rights, wanted: Operation<'_>) -> bool {
+    wanted.needs().is_none_or(|needed| held.cover(needed))
+}
+
+/// Whether whoever holds this grant may have that done now, and whose space it is about: the only place where it is decided. `asked` is the
+/// end user whom the request names, if it names one.
+pub fn authorise(grant: Option<&Grant>, now: Timestamp, wanted: Operation<'_>, asked: Option<&str>) -> Result<Option<String>, Denied> {
+    let grant = grant.filter(|grant| grant.expires.is_none_or(|end| now < end)).ok_or(Denied::Unknown)?;
+    let (needed, about) = wanted.wants();
+    if let Some(needed) = needed.filter(|needed| !grant.rights.cover(*needed)) {
+        return Err(Denied::TooLittle { held: grant.rights, needed });
+    }
+    let asked = asked.map(known_as).filter(|name| !name.is_empty());
+    let wanted = match about {
+        About::Everything if grant.space.is_some() => return Err(Denied::Bound),
+        About::Everything => return Ok(None),
+        About::Caller => return Ok(grant.space.clone()),
+        About::Named(name) => Some(name),
+        About::Asked => asked,
+    };
+    match (&grant.space, wanted) {
+        (Some(own), Some(name)) if *own != name => Err(Denied::NoSuchUser(name)),
+        (Some(own), _) => Ok(Some(own.clone())),
+        (None, wanted) => Ok(wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(rights: &[Right], space: Option<&str>) -> Grant {
+        Grant { id: "t".into(), rights: Rights::of(rights.iter().copied()), space: space.map(Into::into), expires: None }
+    }
+
+    /// What comes of it, in a word: whose space it is about, or the status.
+    fn told(grant: &Grant, method: &Method, path: &str, asked: Option<&str>) -> String {
+        match authorise(Some(grant), Timestamp::UNIX_EPOCH, Operation::Request(method, path), asked) {
+            Ok(user) => user.unwrap_or_else(|| "home".into()),
+            Err(Denied::Unknown) => "401".into(),
+            Err(Denied::TooLittle { .. } | Denied::Bound) => "403".into(),
+            Err(Denied::NoSuchUser(_)) => "404".into(),
+        }
+    }
+
+    #[test]
+    fn every_right_opens_its_own_doors_and_no_other() {
+        let get = Method::GET;
+        let (post, delete) = (Method::POST, Method::DELETE);
+        // In this order: read, write, proxy, admin; of a token for all spaces that names ann, and of one that is bound to ann.
+        for (method, path, whole, bound) in [
+            (&get, "/api/events", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
+            (&get, "/api/search", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
+            (&get, "/api/live", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
+            (&post, "/api/events", ["403", "ann", "403", "ann"], ["403", "ann", "403", "ann"]),
+            (&post, "/state/append-log", ["403", "ann", "403", "ann"], ["403", "ann", "403", "ann"]),
+            (&delete, "/api/conversations/x", ["403", "ann", "403", "ann"], ["403", "ann", "403", "ann"]),
+            (&post, "/mcp", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
+            (&post, "/v1/chat/completions", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
+            (&post, "/v1/messages", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
+            (&get, "/v1/models", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
+            // What the model's server keeps is everybody's who has its key.
+            (&get, "/v1/files", ["403", "403", "home", "home"], ["403", "403", "403", "403"]),
+            (&get, "/v1/chat/completions", ["403", "403", "home", "home"], ["403", "403", "403", "403"]),
+            (&post, "/v1/responses", ["403", "403", "home", "home"], ["403", "403", "403", "403"]),
+            (&get, "/metrics", ["home", "home", "403", "home"], ["403", "403", "403", "403"]),
+            (&get, "/api/users", ["home", "home", "403", "home"], ["403", "403", "403", "403"]),
+            (&get, "/api/users/ann/export", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
+            (&get, "/api/users/ben/export", ["ben", "ben", "403", "ben"], ["404", "404", "403", "404"]),
+            (&delete, "/api/users/ann", ["403", "403", "403", "ann"], ["403", "403", "403", "ann"]),
+            (&delete, "/api/users/b%65n", ["403", "403", "403", "ben"], ["403", "403", "403", "404"]),
+            (&post, "/api/model/check", ["403", "home", "403", "home"], ["403", "403", "403", "403"]),
+            (&get, "/api/session", ["home", "home", "home", "home"], ["ann", "ann", "ann", "ann"]),
+            (&post, "/api/login/code", ["403", "home", "403", "home"], ["403", "ann", "403", "ann"]),
+            (&get, "/api/tokens", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
+            (&post, "/api/tokens", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
+            (&delete, "/api/tokens/x", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
+            (&get, "/api/audit", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
+            (&get, "/api/spaces", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
+            (&get, "/api/spaces/ann", ["403", "403", "403", "ann"], ["403", "403", "403", "ann"]),
+            (&get, "/api/spaces/ben", ["403", "403", "403", "ben"], ["403", "403", "403", "404"]),
+            (&delete, "/api/spaces/ben", ["403", "403", "403", "ben"], ["403", "403", "403", "404"]),
+            (&get, "/api/spaces/ann/quota", ["403", "403", "403", "ann"], ["403", "403", "403", "ann"]),
+            (&post, "/api/spaces/ann/quota", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
+            (&get, "/unknown", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
+        ] {
+            for (at, right) in [Right::Read, Right::Write, Right::Proxy, Right::Admin].into_iter().enumerate() {
+                assert_eq!(told(&grant(&[right], None), method, path, Some("ann")), whole[at], "{method} {path} {right:?}");
+                let own = grant(&[right], Some("ann"));
+                assert_eq!(told(&own, method, path, None), bound[at], "{method} {path} {right:?}, bound");
+                // Nobody else's space, and whether there is one is not told.
+                let other = told(&own, method, path, Some("ben"));
+                let expected =
+                    if Operation::Request(method, path).about() == About::Asked && bound[at] == "ann" { "404" } else { bound[at] };
+                assert_eq!(other, expected, "{method} {path} {right:?}, bound, asking for another");
+            }
+        }
+        assert_eq!(
+            told(&grant(&[Right::Read], Some("ann b")), &get, "/api/events", Some(" ann  b ")),
+            told(&grant(&[Right::Read], Some("ann b")), &get, "/api/users/ann%20%20b/export", None)
+        );
+    }
+
+    #[test]
+    fn who_is_not_known_or_not_any_more_does_nothing() {
+        let expired = Grant { expires: Some(Timestamp::UNIX_EPOCH), ..grant(&[Right::Admin], None) };
+        assert_eq!(told(&expired, &Method::GET, "/api/status", None), "401");
+        let good = Grant { expires: Some(Timestamp::from_second(1).unwrap()), ..expired };
+        assert_eq!(told(&good, &Method::GET, "/api/status", None), "home");
+        assert_eq!(authorise(None, Timestamp::UNIX_EPOCH, Operation::Tool("recall"), None), Err(Denied::Unknown));
+        let nobody = Grant::nobody();
+        for path in ["/api/status", "/v1/models", "/mcp", "/api/tokens", "/metrics"] {
+            assert_eq!(told(&nobody, &Method::GET, path, None), "403", "{path}");
+        }
+    }
+
+    #[test]
+    fn tools_are_routes_like_any_other() {
+        let ask = |rights: &[Right], tool: &str| {
+            authorise(Some(&grant(rights, Some("ann"))), Timestamp::UNIX_EPOCH, Operation::Tool(tool), None)
+                .map_err(|denied| matches!(denied, Denied::TooLittle { .. }))
+        };
+        for tool in tools::TOOLS {
+            let writes = tool.right == Right::Write;
+            assert_eq!(ask(&[Right::Read], tool.name).is_err(), writes, "{}", tool.name);
+            assert_eq!(ask(&[Right::Write], tool.name), Ok(Some("ann".into())), "{}", tool.name);
+            assert_eq!(ask(&[Right::Proxy], tool.name), Err(true), "{}", tool.name);
+        }
+    }
+
+    #[test]
+    fn rights_are_read_as_they_are_written() {
+        assert_eq!("Proxy".parse(), Ok(Right::Proxy));
+        assert!("all".parse::<Right>().unwrap_err().to_string().contains("read, write, proxy or admin"));
+        assert_eq!(Rights::of([Right::Admin, Right::Read]).to_string(), "read,admin");
+    }
 }

@@ -1,29 +1,28 @@
 //! Spaces: every end user's memory, opened when it is needed, as the chat server sees it.
 //!
-//! Who names no user speaks to the home vault itself; everybody else has a vault of their own beneath it, so nothing that is
-//! remembered of one ever reaches another.
+//! Who names no user speaks to the home itself; everybody else has a space of their own beneath it, so nothing that is remembered of
+//! one ever reaches another. In a database other processes change, make and take away spaces as well: what is held of one in memory is
+//! believed for a moment only.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
-use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
-use icecore_domain::{page, plain};
+use icecore_domain::plain;
 use icecore_engine::converse::{self, Chats};
-use serde::{Deserialize, Serialize};
+use icecore_store::Error as StoreError;
+use icecore_store::postgres::Figures;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore, watch};
 
-use crate::http::mind::{Begun, Handle, Heard, Mind, Ready, Reply};
+use crate::http::mind::{Begun, Handle, Heard, Mind, NotReady, Ready, Reply};
+use crate::place::{NAMED, Named, Place, Seen};
 use crate::wire::{self, Models};
 
-/// Where the spaces of end users are, beneath the home vault.
-const SPACES: &str = "spaces";
 /// So many spaces stay open; what is not in use is opened again when it is needed.
 const OPEN_SPACES: usize = 256;
 /// So many turns are remembered at once: mostly they wait for a model.
@@ -36,21 +35,25 @@ const REMEMBERING_HANDS: usize = 2;
 const STANDING_BACK: i32 = 5;
 /// How often it is looked for turns that could not be remembered.
 const AGAIN: Duration = Duration::from_secs(60);
+/// Likewise, where it costs only a look into a table.
+const AGAIN_SHARED: Duration = Duration::from_secs(10);
 /// The longest name of a user that is taken, in bytes.
 pub const MAX_USER_BYTES: usize = 256;
-/// What keeps the name of the end user a space belongs to: its folder cannot be read back.
-const NAMED: &str = "space.json";
+/// So many conversations that nobody sees to are taken up at once.
+const TAKEN_UP: i64 = 64;
+/// So long a database is waited for by whoever only wants to know whether it answers.
+const ANSWERING: Duration = Duration::from_secs(3);
 
 /// The memories behind one server.
 pub struct Spaces {
-    home: PathBuf,
+    home: Place,
     models: Arc<Models>,
-    /// By their folders.
-    open: Mutex<HashMap<PathBuf, Arc<Chats>>>,
+    /// By where they are.
+    open: Mutex<HashMap<Place, Known>>,
     at_once: Arc<Semaphore>,
     remembering: watch::Sender<usize>,
     /// Likewise.
-    gates: Mutex<HashMap<PathBuf, Arc<RwLock<()>>>>,
+    gates: Mutex<HashMap<Place, Arc<RwLock<()>>>>,
     runtime: Runtime,
     /// Those that begin and end turns.
     turning: Hands,
@@ -59,10 +62,18 @@ pub struct Spaces {
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
+/// A space that is open.
+#[derive(Clone)]
+struct Known {
+    chats: Arc<Chats>,
+    /// What it looked like when it was opened.
+    seen: Seen,
+}
+
 /// A turn that memory has begun.
 struct Turn {
-    folder: PathBuf,
-    chats: Arc<Chats>,
+    place: Place,
+    known: Known,
     begun: converse::Begun,
 }
 
@@ -133,21 +144,15 @@ fn known_as(user: Option<&str>) -> Result<Option<String>> {
     }
 }
 
-/// The folder of an end user's space beneath a home.
-pub fn folder(home: &Path, user: &str) -> PathBuf {
-    let slug = page::slug(user);
-    let short = slug[..slug.floor_char_boundary(40)].trim_matches('-');
-    home.join(SPACES).join(format!("{short}-{}", Hash::of(user.as_bytes()).short()))
-}
-
 impl Spaces {
-    /// The spaces of a home vault.
-    pub fn new(home: PathBuf, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
+    /// The spaces of a home.
+    pub fn new(home: Place, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
+        home.check_home()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self::with_hands((HANDS_PER_CORE * cores).max(LEAST_HANDS), home, models, log)
     }
 
-    fn with_hands(hands: usize, home: PathBuf, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
+    fn with_hands(hands: usize, home: Place, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             home,
             models,
@@ -168,112 +173,127 @@ impl Spaces {
     }
 
     /// Where a user's space is, or would be.
-    pub fn folder(&self, user: Option<&str>) -> PathBuf {
-        user.map_or_else(|| self.home.clone(), |user| folder(&self.home, user))
+    pub fn place(&self, user: Option<&str>) -> Place {
+        user.map_or_else(|| self.home.clone(), |user| self.home.of_user(user))
     }
 
     /// The conversations of a user; a space that does not exist yet is made.
     pub async fn of(&self, user: Option<&str>) -> Result<Arc<Chats>> {
         let user = known_as(user)?;
-        self.at(&self.folder(user.as_deref()), user.as_deref()).await
+        Ok(self.at(&self.place(user.as_deref()), user.as_deref()).await?.chats)
     }
 
-    /// The conversations in a folder: the one way in which a space is opened. One that does not exist is made if a user is named.
-    async fn at(&self, folder: &Path, user: Option<&str>) -> Result<Arc<Chats>> {
-        let there = is_space(folder);
-        {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            match open.get(folder) {
-                Some(known) if there => return Ok(known.clone()),
-                // Its folder is gone: it was forgotten, by us or by another process.
-                Some(_) => drop(open.remove(folder)),
-                None => {}
-            }
+    fn known(&self) -> MutexGuard<'_, HashMap<Place, Known>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place as it is open: the one way in which a space is opened. One that does not exist is made if a user is named.
+    async fn at(&self, place: &Place, user: Option<&str>) -> Result<Known> {
+        if let Some(known) = self.still(place).await? {
+            return Ok(known);
         }
-        let chats = Arc::new(wire::chats(folder, user.is_some().then_some(self.home.as_path())).await?);
+        // Looked at before it is opened: what changes in between is seen the next time.
+        let before = place.look().await?;
+        let chats = Arc::new(wire::chats(place, user.is_some().then_some(&self.home)).await?);
         chats.wait_for_memory(self.models.summarizer.is_some());
         if let Some(user) = user {
             note_name(&chats, user).await?;
         }
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = match before {
+            Some(seen) => seen,
+            None => place.look().await?.ok_or(StoreError::Gone)?,
+        };
+        let mut open = self.known();
         if open.len() >= OPEN_SPACES {
-            open.retain(|_, chats| Arc::strong_count(chats) > 1);
+            open.retain(|_, known| Arc::strong_count(&known.chats) > 1);
         }
         // Somebody may have been faster; then theirs is the one.
-        Ok(open.entry(folder.to_owned()).or_insert(chats).clone())
+        Ok(open.entry(place.clone()).or_insert(Known { chats, seen }).clone())
     }
 
-    /// Whether these are still the conversations of that folder: not if the user was forgotten meanwhile.
-    fn is_current(&self, folder: &Path, chats: &Arc<Chats>) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        is_space(folder) && open.get(folder).is_some_and(|known| Arc::ptr_eq(known, chats))
+    /// A place as it is open, if it is and nothing has become of the space since: it was not taken away, made anew or given other
+    /// settings, by us or by another process.
+    async fn still(&self, place: &Place) -> Result<Option<Known>> {
+        let Some(known) = self.known().get(place).cloned() else { return Ok(None) };
+        let is_same = place.look().await?.is_some_and(|seen| seen == known.seen);
+        let mut open = self.known();
+        let current = open.get(place).filter(|current| Arc::ptr_eq(&current.chats, &known.chats)).cloned();
+        if current.is_some() && !is_same {
+            open.remove(place);
+        }
+        Ok(current.filter(|_| is_same))
+    }
+
+    /// Whether this is still the space in that place: not if the user was forgotten meanwhile.
+    async fn is_current(&self, place: &Place, known: &Known) -> Result<bool> {
+        let Some(seen) = place.look().await? else { return Ok(false) };
+        // In a folder one life of a space is told from the next by who has it open.
+        let is_open = || self.known().get(place).is_some_and(|current| Arc::ptr_eq(&current.chats, &known.chats));
+        Ok(seen.is_same_life(&known.seen).unwrap_or_else(is_open))
     }
 
     /// Whether a user has a space.
-    pub fn has(&self, user: Option<&str>) -> bool {
-        is_space(&self.folder(user))
+    pub async fn has(&self, user: Option<&str>) -> Result<bool> {
+        let place = self.place(user);
+        Ok(self.still(&place).await?.is_some() || place.look().await?.is_some())
     }
 
-    /// Every space there is: whose it is, if that is known, and the name of its folder.
-    pub fn named(&self) -> Vec<(Option<String>, String)> {
-        let name = |folder: PathBuf| {
-            let named = std::fs::read(folder.join(NAMED)).ok().and_then(|text| serde_json::from_slice::<Named>(&text).ok());
-            (named.map(|named| named.user), folder.file_name().unwrap_or_default().to_string_lossy().into_owned())
-        };
-        let mut all: Vec<_> = self.users().into_iter().map(name).collect();
+    /// Every space there is: whose it is, if that is known, and what it is called where it lies.
+    pub async fn named(&self) -> Result<Vec<(Option<String>, String)>> {
+        let mut all: Vec<_> = self.home.users().await?.into_iter().map(|(user, place)| (user, place.title())).collect();
         all.sort();
-        all
+        Ok(all)
     }
 
     /// Lets go of what is held of a space in memory; whoever comes next opens it again.
     pub fn close(&self, user: Option<&str>) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.folder(user));
+        self.known().remove(&self.place(user));
     }
 
     /// Forgets everything of an end user: their whole space.
     pub async fn forget(&self, user: &str) -> Result<bool> {
-        let folder = self.folder(Some(user));
-        let gate = self.gate(&folder);
+        let place = self.place(Some(user));
+        let gate = self.gate(&place);
         let _alone = gate.write().await;
-        let gone = wire::forget_space(&folder);
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&folder);
+        let gone = place.erase().await;
+        self.known().remove(&place);
         gone
     }
 
-    fn gate(&self, folder: &Path) -> Arc<RwLock<()>> {
+    fn gate(&self, place: &Place) -> Arc<RwLock<()>> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         if gates.len() >= OPEN_SPACES {
             gates.retain(|_, gate| Arc::strong_count(gate) > 1);
         }
-        gates.entry(folder.to_owned()).or_default().clone()
+        gates.entry(place.clone()).or_default().clone()
     }
 
     /// Held by whoever works in a user's space, by all together; nobody holds it while the space is taken away.
     pub async fn held(&self, user: Option<&str>) -> OwnedRwLockReadGuard<()> {
-        self.gate(&self.folder(user)).read_owned().await
+        self.gate(&self.place(user)).read_owned().await
     }
 
     /// Remembers what waits in a conversation, soon and in the background.
-    fn remember_soon(self: &Arc<Self>, turn: &Turn) {
+    fn remember_soon(self: &Arc<Self>, place: Place, known: Known, conversation: String) {
         let spaces = self.clone();
-        // Of the turn only its place: there may be many that wait, and the exchange is on the disk.
-        let (folder, chats, conversation) = (turn.folder.clone(), turn.chats.clone(), turn.begun.conversation.clone());
         spaces.remembering.send_modify(|many| *many += 1);
         let counted = Counted(spaces.remembering.clone());
         self.runtime.spawn(async move {
             let _counted = counted;
             let _place = spaces.at_once.clone().acquire_owned().await;
             // Boxed only now: thousands may wait, and a task has room for all it will ever need from the start.
-            Box::pin(spaces.remember(&folder, &chats, &conversation)).await;
+            Box::pin(spaces.remember(&place, &known, &conversation)).await;
         });
     }
 
-    async fn remember(self: &Arc<Self>, folder: &Path, chats: &Arc<Chats>, conversation: &str) {
-        let _held = self.gate(folder).read_owned().await;
-        if !self.is_current(folder, chats) {
-            return;
+    async fn remember(self: &Arc<Self>, place: &Place, known: &Known, conversation: &str) {
+        let _held = self.gate(place).read_owned().await;
+        match self.is_current(place, known).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return (self.log)(&format!("a turn could not be remembered yet: {error}")),
         }
-        let (chats, name, models) = (chats.clone(), conversation.to_owned(), self.models.clone());
+        let (chats, name, models) = (known.chats.clone(), conversation.to_owned(), self.models.clone());
         let done = self.reflecting.take(async move { chats.reflect(&name, models.asking().as_ref(), false).await }).await;
         match done {
             Ok(reflected) => {
@@ -291,32 +311,40 @@ impl Spaces {
         let spaces = self.clone();
         self.runtime.spawn(async move {
             loop {
-                spaces.remember_all().await;
-                tokio::time::sleep(AGAIN).await;
+                if let Err(error) = spaces.remember_all().await {
+                    (spaces.log)(&format!("what waits to be remembered could not be looked for: {error}"));
+                }
+                tokio::time::sleep(if spaces.home.database().is_some() { AGAIN_SHARED } else { AGAIN }).await;
             }
         });
     }
 
-    async fn remember_all(self: &Arc<Self>) {
-        for folder in std::iter::once(self.home.clone()).chain(self.users()) {
-            let held = self.gate(&folder).read_owned().await;
-            let Ok(chats) = self.at(&folder, None).await else { continue };
-            let (looking, has_model) = (chats.clone(), self.models.summarizer.is_some());
+    async fn remember_all(self: &Arc<Self>) -> Result<()> {
+        if let Place::Space { database, name } = &self.home {
+            // What waits is written down there, whoever announced it; each is given to one process.
+            for (name, conversation) in database.unremembered(name, TAKEN_UP, converse::LEASE).await? {
+                let place = Place::Space { database: database.clone(), name };
+                // One that cannot be opened does not keep the others waiting.
+                match self.at(&place, None).await {
+                    Ok(known) => self.remember_soon(place, known, conversation),
+                    Err(error) => (self.log)(&format!("a turn could not be remembered yet: {error}")),
+                }
+            }
+            return Ok(());
+        }
+        let users = self.home.users().await?.into_iter().map(|(_, place)| place);
+        for place in std::iter::once(self.home.clone()).chain(users) {
+            let held = self.gate(&place).read_owned().await;
+            let Ok(known) = self.at(&place, None).await else { continue };
+            let (looking, has_model) = (known.chats.clone(), self.models.summarizer.is_some());
             let looking = self.reflecting.take(async move { looking.unremembered(converse::REACH_DAYS, has_model).await });
             let waiting = looking.await.unwrap_or_default();
             drop(held);
             for conversation in waiting {
-                self.remember(&folder, &chats, &conversation).await;
+                self.remember(&place, &known, &conversation).await;
             }
         }
-    }
-
-    /// The folder of every user's space there is.
-    fn users(&self) -> Vec<PathBuf> {
-        // What is hidden is on its way out.
-        let is_seen = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
-        let found = std::fs::read_dir(self.home.join(SPACES)).map_or_else(|_| Vec::new(), |found| found.flatten().collect());
-        found.iter().filter(|entry| is_seen(entry)).map(std::fs::DirEntry::path).filter(|folder| is_space(folder)).collect()
+        Ok(())
     }
 
     /// Waits until everything that is being remembered is done, at most so long. What is not stays to be done.
@@ -324,16 +352,6 @@ impl Spaces {
         let mut remembering = self.remembering.subscribe();
         tokio::time::timeout(most, remembering.wait_for(|many| *many == 0)).await.is_ok()
     }
-}
-
-fn is_space(folder: &Path) -> bool {
-    folder.join(icecore_domain::layout::CONFIG).is_file()
-}
-
-/// Whose a space is, as it is kept.
-#[derive(Serialize, Deserialize)]
-struct Named {
-    user: String,
 }
 
 /// Keeps the name of the user with their space, if it is not there yet.
@@ -365,8 +383,8 @@ impl Mind for Chatting {
             .turning
             .take(async move {
                 let _held = held;
-                let folder = spaces.folder(user.as_deref());
-                let chats = spaces.at(&folder, user.as_deref()).await?;
+                let place = spaces.place(user.as_deref());
+                let known = spaces.at(&place, user.as_deref()).await?;
                 let messages = heard.messages.into_iter().map(|told| converse::Message {
                     role: told.role,
                     text: told.text,
@@ -374,7 +392,7 @@ impl Mind for Chatting {
                     has_tools: told.has_tools,
                 });
                 let heard = converse::Heard { conversation: heard.conversation, mode: heard.mode, messages: messages.collect() };
-                let begun = chats.begin(heard).await?;
+                let begun = known.chats.begin(heard).await?;
                 anyhow::Ok(Begun {
                     conversation: begun.conversation.clone(),
                     turn: begun.turn,
@@ -387,7 +405,7 @@ impl Mind for Chatting {
                     injected_tokens: begun.tokens,
                     left_out: begun.left_out.len(),
                     cost_tokens: begun.cost_tokens,
-                    handle: Handle(Some(Arc::new(Turn { folder, chats, begun }))),
+                    handle: Handle(Some(Arc::new(Turn { place, known, begun }))),
                 })
             })
             .await
@@ -397,29 +415,42 @@ impl Mind for Chatting {
         let Some(turn) = begun.handle.0.clone().and_then(|handle| handle.downcast::<Turn>().ok()) else {
             return Err("this turn was not begun here".into());
         };
-        let held = self.0.gate(&turn.folder).read_owned().await;
-        if !self.0.is_current(&turn.folder, &turn.chats) {
+        let held = self.0.gate(&turn.place).read_owned().await;
+        if !self.0.is_current(&turn.place, &turn.known).await.map_err(|error| error.to_string())? {
             return Err("the user was forgotten while the reply came, so this exchange is not kept".into());
         }
         let reply = converse::Reply { text: reply.text, parts: reply.parts, complete: reply.complete };
         let ending = turn.clone();
         let ended = self.0.turning.take(async move {
             let _held = held;
-            ending.chats.end(&ending.begun, &reply).await
+            ending.known.chats.end(&ending.begun, &reply).await
         });
         let cut = ended.await?;
         for what in cut {
             (self.0.log)(&format!("an exchange is not kept whole: {what}"));
         }
-        self.0.remember_soon(&turn);
+        // Of the turn only its place: there may be many that wait, and the exchange is kept.
+        self.0.remember_soon(turn.place.clone(), turn.known.clone(), turn.begun.conversation.clone());
         Ok(())
     }
 }
 
 #[async_trait]
 impl Ready for Spaces {
-    async fn ready(&self) -> Result<(), String> {
-        self.of(None).await.map(|_| ()).map_err(|error| error.to_string())
+    async fn ready(&self) -> Result<(), NotReady> {
+        if let Some(database) = self.home.database() {
+            match tokio::time::timeout(ANSWERING, database.ready()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error @ StoreError::Schema(_))) => return Err(NotReady::new("the database has other tables", error)),
+                Ok(Err(error)) => return Err(NotReady::new("the database does not answer", error)),
+                Err(_) => return Err(NotReady::new("the database does not answer", format!("nothing within {ANSWERING:?}"))),
+            }
+        }
+        self.of(None).await.map(|_| ()).map_err(|error| NotReady::new("memory cannot be opened", error))
+    }
+
+    fn figures(&self) -> Option<Figures> {
+        self.home.database().map(|database| database.figures())
     }
 }
 
@@ -429,16 +460,16 @@ mod tests {
     use crate::http::mind::{Dialect, Told};
     use icecore_engine::settings::Settings;
 
-    fn spaces(folder: &Path) -> Arc<Spaces> {
+    fn spaces(folder: &std::path::Path) -> Arc<Spaces> {
         with_hands(folder, LEAST_HANDS)
     }
 
-    fn with_hands(folder: &Path, hands: usize) -> Arc<Spaces> {
+    fn with_hands(folder: &std::path::Path, hands: usize) -> Arc<Spaces> {
         let home = folder.join("home");
         icecore_store::vault::Vault::create(&home, "zone = \"UTC\"\n").unwrap();
         let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
-        let models = Arc::new(Models { settings, place: PathBuf::new(), summarizer: None });
-        Spaces::with_hands(hands, home, models, Arc::new(|_: &str| {})).unwrap()
+        let models = Arc::new(Models { settings, place: Default::default(), summarizer: None });
+        Spaces::with_hands(hands, Place::Folder(home), models, Arc::new(|_: &str| {})).unwrap()
     }
 
     fn heard(user: &str) -> Heard {
@@ -469,9 +500,9 @@ mod tests {
         drop(begun);
         // As if the server had been started again.
         spaces.open.lock().unwrap().clear();
-        spaces.remember_all().await;
-        let known = spaces.open.lock().unwrap().get(&spaces.folder(Some("ann"))).cloned().unwrap();
-        assert!(Arc::ptr_eq(&known, &spaces.of(Some(" ann ")).await.unwrap()));
+        spaces.remember_all().await.unwrap();
+        let known = spaces.open.lock().unwrap().get(&spaces.place(Some("ann"))).cloned().unwrap();
+        assert!(Arc::ptr_eq(&known.chats, &spaces.of(Some(" ann ")).await.unwrap()));
     }
 
     fn heard_in(user: &str, conversation: &str, text: &str) -> Heard {
@@ -554,12 +585,12 @@ mod tests {
         let begun = chatting.begin(heard("ann")).await.unwrap();
         assert!(spaces.forget("ann").await.unwrap());
         assert!(chatting.end(&begun, reply()).await.unwrap_err().contains("forgotten"));
-        assert!(!spaces.folder(Some("ann")).exists() && spaces.named().is_empty());
+        assert!(!spaces.has(Some("ann")).await.unwrap() && spaces.named().await.unwrap().is_empty());
         // Whoever comes while a space is being taken away waits until it is gone, and begins anew.
         let begun = chatting.begin(heard("ann")).await.unwrap();
         chatting.end(&begun, reply()).await.unwrap();
         assert!(spaces.settle(Duration::from_secs(10)).await);
-        let gate = spaces.gate(&spaces.folder(Some("ann")));
+        let gate = spaces.gate(&spaces.place(Some("ann")));
         let taking_away = gate.write().await;
         let waiting = {
             let chatting = Chatting(spaces.clone());
@@ -567,13 +598,14 @@ mod tests {
         };
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(!waiting.is_finished());
-        wire::forget_space(&spaces.folder(Some("ann"))).unwrap();
+        spaces.place(Some("ann")).erase().await.unwrap();
         drop(taking_away);
         assert_eq!(waiting.await.unwrap().unwrap().turn, 1);
         // Nor does what was to be remembered bring anything back.
-        let chats = spaces.of(Some("ann")).await.unwrap();
+        let place = spaces.place(Some("ann"));
+        let known = spaces.at(&place, Some("ann")).await.unwrap();
         spaces.forget("ann").await.unwrap();
-        spaces.remember(&spaces.folder(Some("ann")), &chats, "app").await;
-        assert!(!spaces.folder(Some("ann")).exists());
+        spaces.remember(&place, &known, "app").await;
+        assert!(!spaces.has(Some("ann")).await.unwrap());
     }
 }

@@ -1,7 +1,5 @@
 //! How what memory says looks as JSON: one shape for `--json` and for the memory API.
 
-use std::path::Path;
-
 use icecore_domain::across::lookback::Look;
 use icecore_domain::across::trend::Place;
 use icecore_domain::calendar::{Days, Moment};
@@ -27,22 +25,25 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::{Exit, Stop};
+use crate::place;
 use crate::wire::Models;
 
 /// The longest text within a command that a person may copy.
 const GIST_CHARS: usize = 300;
 
-/// A vault's status, with where it is.
+/// A memory's status, with where it is.
 #[derive(Serialize)]
 pub struct StatusOf<'a> {
-    vault: &'a Path,
+    vault: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<&'a str>,
     #[serde(flatten)]
     status: &'a Status,
 }
 
-/// The status of the vault in that folder.
-pub fn status<'a>(vault: &'a Path, status: &'a Status) -> StatusOf<'a> {
-    StatusOf { vault, status }
+/// The status of the memory in that place.
+pub fn status<'a>(place: &'a place::Place, status: &'a Status) -> StatusOf<'a> {
+    StatusOf { vault: place.home(), space: place.space(), status }
 }
 
 /// Statements that contradict each other, and the commands that settle it.

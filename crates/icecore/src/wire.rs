@@ -1,9 +1,9 @@
-//! Where the parts are put together: the only place that picks a concrete store and a concrete clock.
+//! Where the parts are put together: which memory is meant, and with which clock it is opened.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -16,39 +16,49 @@ use icecore_engine::embed::MiniLm;
 use icecore_engine::llm::{self, Llm};
 use icecore_engine::settings::Settings;
 use icecore_engine::{Asking, Error as EngineError, Memory};
+use icecore_store::postgres::{self, Postgres};
 use icecore_store::vault::Vault;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::cli::Global;
 use crate::error::{Exit, Stop};
+use crate::place::{Home, Place};
 
 /// A memory in use, and where it is.
 pub struct Open {
     /// The memory.
     pub memory: Memory,
-    /// Its folder.
-    pub root: PathBuf,
-    vault: Arc<Vault>,
+    /// Where it is.
+    pub place: Place,
+    home: Home,
 }
 
 impl Open {
-    async fn of(vault: Arc<Vault>, clock: Box<dyn Clock>) -> Result<Self> {
-        let memory = Memory::open(vault.clone(), vault.clone(), clock).await?;
-        Ok(Self { memory, root: vault.root().to_owned(), vault })
+    async fn of(place: Place, home: Home, clock: Box<dyn Clock>) -> Result<Self> {
+        let memory = Memory::open(home.0.clone(), home.1.clone(), clock).await?;
+        Ok(Self { memory, place, home })
     }
 
-    /// The conversations of this vault, or of an end user's space beneath it.
+    /// Whatever its settings are: the defaults do.
+    fn with_defaults(place: Place, home: Home, clock: Box<dyn Clock>) -> Result<Self> {
+        let memory = Memory::open_with_defaults(home.0.clone(), home.1.clone(), clock)?;
+        Ok(Self { memory, place, home })
+    }
+
+    /// The conversations of this memory, or of an end user's space beneath it.
     pub async fn chats(&self, global: &Global, user: Option<&str>) -> Result<Chats> {
         let memory = match user {
             None => self.at(global).await?.memory,
             Some(user) => {
-                let root = crate::spaces::folder(&self.root, user);
-                if !root.join(layout::CONFIG).is_file() {
+                self.place.check_home()?;
+                let place = self.place.of_user(user);
+                if place.look().await?.is_none() {
                     let message =
                         format!("there is no user `{}` here; a space is made when one first chats", icecore_domain::plain::one_line(user));
                     return Err(Stop::new(Exit::NotFound, message).into());
                 }
-                let vault = Arc::new(Vault::open(&root)?);
-                Memory::open(vault.clone(), vault, clock(global)?).await?
+                let home = place.open().await?;
+                Memory::open(home.0, home.1, clock(global)?).await?
             }
         };
         Ok(Chats::open(Arc::new(memory)).await?)
@@ -56,7 +66,7 @@ impl Open {
 
     /// The same memory at the moment that these options name.
     pub async fn at(&self, global: &Global) -> Result<Self> {
-        Self::of(self.vault.clone(), clock(global)?).await
+        Self::of(self.place.clone(), self.home.clone(), clock(global)?).await
     }
 }
 
@@ -81,8 +91,8 @@ impl Models {
     }
 }
 
-/// Reads the person's settings. A vault has no say in them: it may come from a stranger.
-pub fn models() -> Result<Models> {
+/// Reads the person's settings, and where they stand or would. A vault has no say in them: it may come from a stranger.
+fn settings() -> Result<(Settings, PathBuf)> {
     let place = match etcetera::choose_base_strategy() {
         Ok(folders) => folders.config_dir().join("icecore").join("config.toml"),
         Err(_) => PathBuf::from("config.toml"),
@@ -102,6 +112,12 @@ pub fn models() -> Result<Models> {
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let settings = Settings::read(text.as_deref(), &environment, &|path| std::fs::read_to_string(path))
         .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
+    Ok((settings, place))
+}
+
+/// Reads the person's settings and opens the models they name.
+pub fn models() -> Result<Models> {
+    let (settings, place) = settings()?;
     let summarizer = llm::open(&settings.summarizer).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
     Ok(Models { settings, place, summarizer })
 }
@@ -187,33 +203,41 @@ pub async fn rest(seconds: u64) -> bool {
     }
 }
 
-/// Whether there is a vault that these options mean.
-pub fn has_vault(global: &Global) -> bool {
+/// Returns when the person or the system wants the program to end.
+pub async fn stopped() {
+    while rest(3_600).await {}
+}
+
+/// Whether there is a memory that these options mean; a database is not asked.
+pub fn has_home(global: &Global) -> bool {
     find(global).is_ok()
 }
 
-/// Opens the vault that these options mean.
+/// Opens the memory that these options mean.
 pub async fn open(global: &Global) -> Result<Open> {
-    Open::of(Arc::new(Vault::open(&find(global)?)?), clock(global)?).await
+    let place = find(global)?;
+    let home = place.open().await?;
+    Open::of(place, home, clock(global)?).await
 }
 
-/// Opens the vault that was named, else the person's own; never one that the folder brings along. A client starts this program in
+/// Opens the memory that was named, else the person's own; never one that the folder brings along. A client starts this program in
 /// whatever folder its person works in, and a stranger's folder must not choose what its model remembers.
 pub async fn open_own(global: &Global) -> Result<Open> {
-    let root = match named(global) {
+    let place = match named(&global.named())? {
         Some(named) => named,
-        None => own("")?,
+        None => Place::Folder(own("")?),
     };
-    Open::of(Arc::new(Vault::open(&root)?), clock(global)?).await
+    let home = place.open().await?;
+    Open::of(place, home, clock(global)?).await
 }
 
 /// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the complaint is returned.
 pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     match open(global).await {
         Err(error) if error.downcast_ref::<EngineError>().is_some_and(|error| matches!(error, EngineError::Config(_))) => {
-            let vault = Arc::new(Vault::open(&find(global)?)?);
-            let memory = Memory::open_with_defaults(vault.clone(), vault.clone(), clock(global)?)?;
-            Ok((Open { memory, root: vault.root().to_owned(), vault }, Some(error.to_string())))
+            let place = find(global)?;
+            let home = place.open().await?;
+            Ok((Open::with_defaults(place, home, clock(global)?)?, Some(error.to_string())))
         }
         other => Ok((other?, None)),
     }
@@ -221,25 +245,44 @@ pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
 
 /// Opens a clone of a vault that was not set up on this machine, and sets it up; `None` if the folder is no such.
 pub async fn adopt(global: &Global, folder: Option<&Path>) -> Result<Option<Open>> {
-    let root = match folder.map(Path::to_owned).or_else(|| named(global)) {
-        Some(root) => root,
-        None => home()?,
-    };
+    let Place::Folder(root) = to_make(global, folder)? else { return Ok(None) };
     if !root.join(layout::CONFIG).is_file() || !root.join(".git").is_dir() {
         return Ok(None);
     }
     match Vault::adopt(&root)? {
-        Some(vault) => Ok(Some(Open::of(Arc::new(vault), clock(global)?).await?)),
+        Some(vault) => {
+            let vault = Arc::new(vault);
+            Ok(Some(Open::of(Place::Folder(root), (vault.clone(), vault), clock(global)?).await?))
+        }
         None => Ok(None),
     }
 }
 
-/// Makes a vault and opens it.
+/// Where a memory is to be made.
+fn to_make(global: &Global, folder: Option<&Path>) -> Result<Place> {
+    match (folder, named(&global.named())?) {
+        (Some(_), Some(Place::Space { .. })) => {
+            Err(Stop::new(Exit::Usage, "a memory in a database has no folder; leave DIR out, and name a space with --space").into())
+        }
+        (Some(folder), _) => Ok(Place::Folder(folder.to_owned())),
+        (None, Some(place)) => Ok(place),
+        (None, None) => Ok(Place::Folder(home()?)),
+    }
+}
+
+/// Where these options want a memory to be made.
+pub fn place_to_make(global: &Global) -> Result<Place> {
+    to_make(global, None)
+}
+
+/// The zone of a memory of which no other is known.
+pub fn utc() -> Result<Zone> {
+    Ok(Zone::named("UTC")?)
+}
+
+/// Makes a memory and opens it. A database gets its tables first, if it lacks any.
 pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<(Open, Option<String>)> {
-    let root = match folder.map(Path::to_owned).or_else(|| named(global)) {
-        Some(root) => root,
-        None => home()?,
-    };
+    let place = to_make(global, folder)?;
     let (zone, guessed) = match zone {
         Some(name) => (Zone::named(name).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?, None),
         None => match system_zone_name().map(|name| Zone::named(&name)) {
@@ -253,48 +296,39 @@ pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) 
             ),
         },
     };
-    let vault = Arc::new(Vault::create(&root, &icecore_engine::config::first(&zone))?);
-    Ok((Open::of(vault, clock(global)?).await?, guessed))
+    if let Some(database) = place.database() {
+        database.migrate().await?;
+    }
+    let home = place.create(&icecore_engine::config::first(&zone)).await?;
+    Ok((Open::of(place, home, clock(global)?).await?, guessed))
 }
 
-/// The conversations of the vault in a folder. One that is not there is made if it is to be like another: with that one's
-/// policy.
-pub async fn chats(root: &Path, like: Option<&Path>) -> Result<Chats> {
-    let vault = match (root.join(layout::CONFIG).is_file(), like) {
-        (false, Some(like)) => {
-            // With the home's own policy: what holds for one holds for all.
-            let place = like.join(layout::CONFIG);
-            let policy = std::fs::read_to_string(&place)
-                .map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", place.display())))?;
-            match Vault::create(root, &policy) {
-                // Another request, or another process, was faster.
-                Err(icecore_store::Error::AlreadyAVault(_)) => Vault::open(root)?,
-                made => made?,
-            }
-        }
-        _ => Vault::open(root)?,
+/// The database that these options name.
+pub fn database(global: &Global) -> Result<Option<Arc<Postgres>>> {
+    Ok(named(&global.named())?.and_then(|place| place.database().cloned()))
+}
+
+/// The conversations of the memory in a place. One that is not there is made if it is to be like another: with that one's policy.
+pub async fn chats(place: &Place, like: Option<&Place>) -> Result<Chats> {
+    let home = match like {
+        Some(like) => place.open_like(like).await?,
+        None => place.open().await?,
     };
-    let vault = Arc::new(vault);
-    let memory = Memory::open(vault.clone(), vault, Box::new(SystemClock)).await?;
+    let memory = Memory::open(home.0, home.1, Box::new(SystemClock)).await?;
     Ok(Chats::open(Arc::new(memory)).await?)
 }
 
-/// Takes the space of an end user away, with everything in it; false if there is none.
-pub fn forget_space(root: &Path) -> Result<bool> {
-    if !root.join(layout::CONFIG).is_file() {
-        return Ok(false);
-    }
-    Ok(icecore_store::shelf::discard(root)?)
-}
-
-/// The folder of the vault that is meant; with `root`, that one, made if it is not there.
-pub async fn home_of(global: &Global, root: Option<&Path>) -> Result<PathBuf> {
+/// The memory that is meant; with `root`, the vault there, made if it is not there.
+pub async fn home_of(global: &Global, root: Option<&Path>) -> Result<Place> {
     let Some(root) = root else { return find(global) };
+    if global.store.is_some() {
+        return Err(Stop::new(Exit::Usage, "--root names a folder and --store a database; give one of them").into());
+    }
     if !root.join(layout::CONFIG).is_file() {
         let zone = Zone::named(&system_zone_name().unwrap_or_else(|| "UTC".into())).or_else(|_| Zone::named("UTC"))?;
         Vault::create(root, &icecore_engine::config::first(&zone))?;
     }
-    Ok(root.to_owned())
+    Ok(Place::Folder(root.to_owned()))
 }
 
 /// Where the server's token is, or would be.
@@ -305,34 +339,118 @@ pub fn token_file() -> PathBuf {
     }
 }
 
-/// The vault that was named; an empty `ICECORE_VAULT` names none.
-fn named(global: &Global) -> Option<PathBuf> {
-    global.vault.clone().filter(|named| !named.as_os_str().is_empty())
+/// What was said of where memory is.
+#[derive(Debug, Clone, Default)]
+pub struct Named {
+    /// The vault.
+    pub vault: Option<PathBuf>,
+    /// Whether that stood on the command line, so that the environment does not name another.
+    pub is_meant: bool,
+    /// The address of a database, from the command line.
+    pub store: Option<SecretString>,
+    /// The space in it.
+    pub space: Option<String>,
+    /// Whether somebody waits who will not wait long.
+    pub is_hurried: bool,
 }
 
-/// The vault that a hook was installed with: the one named, else the person's own. A folder that a client happens to work in has no
+/// The variables that name a database.
+pub const STORE: &str = "ICECORE_STORE";
+const STORE_FILE: &str = "ICECORE_STORE_FILE";
+/// The space of somebody who names none.
+pub const SPACE: &str = "default";
+
+/// The address of the database that is meant, if one is: the command line's, else the environment's or that of the file it names.
+pub fn address(named: &Named) -> Result<Option<SecretString>> {
+    if named.store.is_some() {
+        return Ok(named.store.clone());
+    }
+    if named.is_meant {
+        return Ok(None);
+    }
+    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    if let Some(address) = environment(STORE) {
+        return Ok(Some(address.trim().into()));
+    }
+    let Some(file) = environment(STORE_FILE) else { return Ok(None) };
+    let unreadable = |why: String| Stop::new(Exit::Usage, format!("{STORE_FILE} names {file}, which {why}"));
+    let text = std::fs::read_to_string(&file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    match text.trim() {
+        "" => Err(unreadable("is empty; put the address of the database into it".into()).into()),
+        address => Ok(Some(address.into())),
+    }
+}
+
+/// The memory that was named; an empty name names none.
+fn named(named: &Named) -> Result<Option<Place>> {
+    if let Some(address) = address(named)? {
+        let name = named.space.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| SPACE.into());
+        return Ok(Some(Place::Space { database: reach(&address, named.is_hurried)?, name }));
+    }
+    Ok(named.vault.clone().filter(|named| !named.as_os_str().is_empty()).map(Place::Folder))
+}
+
+/// Databases in use, by their address: whoever opens a memory again uses the same connections.
+static REACHED: Mutex<Vec<(SecretString, bool, Arc<Postgres>)>> = Mutex::new(Vec::new());
+/// How long somebody who is in a hurry waits for a database, for a lock and for a statement.
+const HURRY: Duration = Duration::from_secs(2);
+
+fn reach(address: &SecretString, is_hurried: bool) -> Result<Arc<Postgres>> {
+    let mut reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_same = |known: &SecretString| known.expose_secret() == address.expose_secret();
+    if let Some((.., database)) = reached.iter().find(|(known, hurried, _)| is_same(known) && *hurried == is_hurried) {
+        return Ok(database.clone());
+    }
+    let store = settings()?.0.store;
+    let mut options = postgres::Options {
+        connections: store.connections,
+        patience: store.patience,
+        statement: store.statement,
+        ..postgres::Options::default()
+    };
+    if is_hurried {
+        options = postgres::Options {
+            patience: options.patience.min(HURRY),
+            statement: options.statement.min(HURRY),
+            lock: options.lock.min(HURRY),
+            ..options
+        };
+    }
+    let database = Postgres::at(address.expose_secret(), options).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
+    reached.push((address.clone(), is_hurried, database.clone()));
+    Ok(database)
+}
+
+/// The memory that a hook was installed with: the one named, else the person's own. A folder that a client happens to work in has no
 /// say: it may be a stranger's.
-pub fn own_vault(named: Option<PathBuf>) -> Result<PathBuf> {
-    named.map_or_else(home, Ok)
+pub fn own_place(what: &Named) -> Result<Place> {
+    match named(what)? {
+        Some(place) => Ok(place),
+        None => Ok(Place::Folder(home()?)),
+    }
 }
 
-/// Opens a vault for somebody who cannot wait for others.
-pub fn open_hurried(root: &Path, now: Option<&str>) -> Result<Open> {
-    let vault = Arc::new(Vault::open_hurried(root)?);
-    pollster::block_on(Open::of(vault, clock_at(now)?))
+/// Opens a memory for somebody who cannot wait for others.
+pub fn open_hurried(place: Place, now: Option<&str>) -> Result<Open> {
+    pollster::block_on(async {
+        let home = place.open_hurried().await?;
+        Open::of(place, home, clock_at(now)?).await
+    })
 }
 
-/// Opens a vault only to write down what went wrong, so that its settings do not matter.
-pub fn open_to_note(root: &Path, now: Option<&str>) -> Result<Open> {
-    let vault = Arc::new(Vault::open_hurried(root)?);
+/// Opens a memory only to write down what went wrong, so that its settings do not matter.
+pub fn open_to_note(place: Place, now: Option<&str>) -> Result<Open> {
+    let home = pollster::block_on(place.open_hurried())?;
     let clock = clock_at(now).or_else(|_| clock_at(None))?;
-    let memory = Memory::open_with_defaults(vault.clone(), vault.clone(), clock)?;
-    Ok(Open { memory, root: vault.root().to_owned(), vault })
+    Open::with_defaults(place, home, clock)
 }
 
-/// Opens the vault in a folder.
-pub fn open_at(root: &Path, now: Option<&str>) -> Result<Open> {
-    pollster::block_on(Open::of(Arc::new(Vault::open(root)?), clock_at(now)?))
+/// Opens the memory in a place.
+pub fn open_at(place: Place, now: Option<&str>) -> Result<Open> {
+    pollster::block_on(async {
+        let home = place.open().await?;
+        Open::of(place, home, clock_at(now)?).await
+    })
 }
 
 fn clock(global: &Global) -> Result<Box<dyn Clock>> {
@@ -347,15 +465,18 @@ fn clock_at(now: Option<&str>) -> Result<Box<dyn Clock>> {
     }
 }
 
-/// The vault that is meant: the one named, else the nearest above this folder, else the person's own.
-fn find(global: &Global) -> Result<PathBuf> {
-    if let Some(named) = named(global) {
+/// The memory that is meant: the one named, else the nearest vault above this folder, else the person's own.
+fn find(global: &Global) -> Result<Place> {
+    if let Some(named) = named(&global.named())? {
         return Ok(named);
+    }
+    if global.space_is_meant {
+        return Err(Stop::new(Exit::Usage, "--space names a space of a database; name the database with --store or ICECORE_STORE").into());
     }
     if let Ok(here) = std::env::current_dir() {
         for folder in here.ancestors() {
             if folder.join(layout::CONFIG).is_file() {
-                return Ok(folder.to_owned());
+                return Ok(Place::Folder(folder.to_owned()));
             }
             // To write into another vault instead would put things where nobody looks for them.
             if folder.join(layout::LEDGER).is_file() {
@@ -368,7 +489,7 @@ fn find(global: &Global) -> Result<PathBuf> {
             }
         }
     }
-    own("none above this folder, ")
+    own("none above this folder, ").map(Place::Folder)
 }
 
 /// The person's own vault, which must be there; `looked` says where else there is none.

@@ -21,6 +21,23 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/audit": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** Who read and wrote what, the newest first; never what it said */
+        readonly get: operations["get_api_audit"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/backfill": {
         readonly parameters: {
             readonly query?: never;
@@ -1235,6 +1252,24 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/quota": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The limits of every space of which nothing else is said */
+        readonly get: operations["get_api_quota"];
+        readonly put?: never;
+        /** Set them; what is not named stays */
+        readonly post: operations["post_api_quota"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/reindex": {
         readonly parameters: {
             readonly query?: never;
@@ -1492,6 +1527,59 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/spaces": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The end users who have a space, in order */
+        readonly get: operations["get_api_spaces"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/spaces/{name}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** How much a space has and may do */
+        readonly get: operations["get_api_spaces_name"];
+        readonly put?: never;
+        readonly post?: never;
+        /** Erase a space with everything in it, its tokens too */
+        readonly delete: operations["delete_api_spaces_name"];
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/spaces/{name}/quota": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The limits that are set for a space itself */
+        readonly get: operations["get_api_spaces_name_quota"];
+        readonly put?: never;
+        /** Set limits of a space; what is not named stays */
+        readonly post: operations["post_api_spaces_name_quota"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/state": {
         readonly parameters: {
             readonly query?: never;
@@ -1537,6 +1625,58 @@ export interface paths {
         readonly get: operations["get_api_summaries"];
         readonly put?: never;
         readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/tokens": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** The tokens there are and were, the newest first; never what has to be shown */
+        readonly get: operations["get_api_tokens"];
+        readonly put?: never;
+        /** Make a token: the answer is the only one that ever says what has to be shown */
+        readonly post: operations["post_api_tokens"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/tokens/{token}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        readonly post?: never;
+        /** Revoke a token: within five seconds it is good nowhere */
+        readonly delete: operations["delete_api_tokens_token"];
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/tokens/{token}/rotate": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** Put a new token in the place of one, which stays good for a while */
+        readonly post: operations["post_api_tokens_token_rotate"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
@@ -1731,6 +1871,19 @@ export interface components {
         };
         readonly Artifacts: {
             readonly artifacts: readonly components["schemas"]["Kept"][];
+        };
+        readonly Audit: {
+            readonly deeds: readonly {
+                readonly at: string;
+                readonly door: string;
+                readonly number: number;
+                readonly space: string;
+                readonly status: number;
+                readonly token: string;
+                readonly verb: string;
+                readonly what: string;
+                readonly who: string;
+            }[];
         };
         readonly Backfilled: {
             readonly ceiling_reached: boolean;
@@ -2726,6 +2879,12 @@ export interface components {
                 readonly type: string;
             }[];
         };
+        readonly Quota: {
+            readonly bytes: number | ("none" | "default");
+            readonly messages_per_day: number | ("none" | "default");
+            readonly model_tokens_per_day: number | ("none" | "default");
+            readonly requests_per_minute: number | ("none" | "default");
+        };
         readonly Ran: {
             readonly consolidated?: components["schemas"]["Consolidated"];
             readonly jobs: readonly (readonly string[])[];
@@ -2861,6 +3020,9 @@ export interface components {
             readonly by: "token" | "cookie";
             /** @enum {string} */
             readonly right: "read" | "write";
+            readonly scopes: readonly ("read" | "write" | "proxy" | "admin")[];
+            /** @description The end user whose space the token is bound to. */
+            readonly space: string | null;
             readonly version: string;
         };
         readonly SessionLayer: {
@@ -2943,6 +3105,25 @@ export interface components {
         readonly Snapshots: {
             readonly snapshots: readonly components["schemas"]["Snapshot"][];
         };
+        readonly SpaceErased: {
+            readonly erased: boolean;
+            readonly user: string;
+        };
+        readonly SpaceQuota: {
+            readonly quota: components["schemas"]["Quota"];
+            readonly user: string | null;
+        };
+        readonly SpaceShown: {
+            readonly bytes: number;
+            readonly limits: components["schemas"]["Quota"];
+            readonly messages_today: number;
+            readonly model_tokens_today: number;
+            readonly tokens: number;
+            readonly user: string;
+        };
+        readonly Spaces: {
+            readonly users: readonly string[];
+        };
         readonly Span: {
             readonly first: string;
             readonly last: string;
@@ -2967,6 +3148,7 @@ export interface components {
             readonly oldest_open: readonly components["schemas"]["Entry"][];
             readonly open: number;
             readonly p0: number;
+            readonly space?: string;
             readonly statements: number;
             readonly vault: string;
             readonly wrong: readonly string[];
@@ -3013,6 +3195,32 @@ export interface components {
         };
         readonly TakenIn: {
             readonly taken: components["schemas"]["Taken"];
+        };
+        readonly Token: {
+            readonly expires: string | null;
+            readonly id: string;
+            readonly label: string;
+            readonly made: string;
+            readonly revoked: string | null;
+            readonly scopes: readonly ("read" | "write" | "proxy" | "admin")[];
+            /** @enum {string} */
+            readonly state: "good" | "expired" | "revoked";
+            /** @description To the minute. */
+            readonly used: string | null;
+            /** @description The end user whose space it is bound to; null: it is good for the whole home. */
+            readonly user: string | null;
+        };
+        readonly TokenMade: {
+            /** @description What has to be shown; told this once. */
+            readonly secret: string;
+            readonly token: components["schemas"]["Token"];
+        };
+        readonly TokenRevoked: {
+            readonly id: string;
+            readonly revoked: boolean;
+        };
+        readonly Tokens: {
+            readonly tokens: readonly components["schemas"]["Token"][];
         };
         readonly ToolAnswer: {
             readonly content: string;
@@ -3249,6 +3457,47 @@ export interface operations {
             readonly 403: components["responses"]["Refused"];
         };
     };
+    readonly get_api_audit: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only in this end user's space */
+                readonly user?: string;
+                /** @description Since this moment, or so long ago: 2026-02-13T09:30:00Z, 12h */
+                readonly since?: string;
+                /** @description At most so many; else 100 */
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Who read and wrote what, the newest first; never what it said */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Audit"];
+                };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
     readonly post_api_backfill: {
         readonly parameters: {
             readonly query?: never;
@@ -3281,6 +3530,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3320,6 +3570,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3359,6 +3610,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3395,6 +3647,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3431,6 +3684,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3467,6 +3721,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3503,6 +3758,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3539,6 +3795,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3575,6 +3832,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3611,6 +3869,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3647,6 +3906,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3686,6 +3946,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3720,6 +3981,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3759,6 +4021,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3800,6 +4063,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3844,6 +4108,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3888,6 +4153,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3927,6 +4193,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -3969,6 +4236,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4018,6 +4286,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4057,6 +4326,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4101,6 +4371,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4144,6 +4415,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4189,6 +4461,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4228,6 +4501,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4278,6 +4552,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4320,6 +4595,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4359,6 +4635,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4422,6 +4699,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4509,6 +4787,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4548,6 +4827,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4601,6 +4881,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4650,6 +4931,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4692,6 +4974,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4745,6 +5028,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4799,6 +5083,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4835,6 +5120,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4871,6 +5157,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4925,6 +5212,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -4966,6 +5254,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5002,6 +5291,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5041,6 +5331,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5087,6 +5378,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5152,6 +5444,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5181,6 +5474,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5224,6 +5518,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5266,6 +5561,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5299,6 +5595,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5332,6 +5629,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5371,6 +5669,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5425,6 +5724,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5489,6 +5789,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5528,6 +5829,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5564,6 +5866,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5607,6 +5910,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5703,6 +6007,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5764,6 +6069,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5797,6 +6103,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5859,6 +6166,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5902,6 +6210,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5943,6 +6252,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -5984,6 +6294,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6027,6 +6338,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6068,6 +6380,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6104,6 +6417,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6145,6 +6459,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6195,6 +6510,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6241,6 +6557,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6285,6 +6602,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6328,6 +6646,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6364,6 +6683,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6411,6 +6731,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6447,6 +6768,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6483,6 +6805,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6528,6 +6851,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6574,6 +6898,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6616,6 +6941,88 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_quota: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The limits of every space of which nothing else is said */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SpaceQuota"];
+                };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_quota: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "messages_per_day": "2000"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description Bytes of its documents, likewise */
+                    readonly bytes?: string;
+                    /** @description Messages kept in a day of UTC, likewise */
+                    readonly messages_per_day?: string;
+                    /** @description Tokens that models read and write for it in a day of UTC, likewise */
+                    readonly model_tokens_per_day?: string;
+                    /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
+                    readonly requests_per_minute?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Set them; what is not named stays */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SpaceQuota"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6659,6 +7066,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6695,6 +7103,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6734,6 +7143,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6775,6 +7185,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6811,6 +7222,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6862,6 +7274,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6903,6 +7316,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6951,6 +7365,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -6990,6 +7405,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7031,6 +7447,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7090,6 +7507,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7123,6 +7541,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7182,6 +7601,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7221,6 +7641,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7262,6 +7683,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7301,6 +7723,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7344,6 +7767,203 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_spaces: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Those after this one */
+                readonly after?: string;
+                /** @description At most so many; else 100 */
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The end users who have a space, in order */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Spaces"];
+                };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_spaces_name: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description The end user, percent-encoded */
+                readonly name: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description How much a space has and may do */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SpaceShown"];
+                };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly delete_api_spaces_name: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description The end user, percent-encoded */
+                readonly name: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Erase a space with everything in it, its tokens too */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SpaceErased"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_spaces_name_quota: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description The end user, percent-encoded */
+                readonly name: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The limits that are set for a space itself */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SpaceQuota"];
+                };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_spaces_name_quota: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description The end user, percent-encoded */
+                readonly name: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "bytes": "none",
+                 *       "requests_per_minute": "120"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description Bytes of its documents, likewise */
+                    readonly bytes?: string;
+                    /** @description Messages kept in a day of UTC, likewise */
+                    readonly messages_per_day?: string;
+                    /** @description Tokens that models read and write for it in a day of UTC, likewise */
+                    readonly model_tokens_per_day?: string;
+                    /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
+                    readonly requests_per_minute?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Set limits of a space; what is not named stays */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SpaceQuota"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7395,6 +8015,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7431,6 +8052,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7474,6 +8096,175 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly get_api_tokens: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only those that are bound to this end user's space */
+                readonly user?: string;
+                /** @description At most so many; else 100 */
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The tokens there are and were, the newest first; never what has to be shown */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Tokens"];
+                };
+            };
+            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_tokens: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "expires": "90d",
+                 *       "label": "her phone",
+                 *       "scopes": [
+                 *         "read",
+                 *         "write"
+                 *       ],
+                 *       "user": "ann@example.org"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description For how long it is good, such as 90d or 12h; else until it is revoked */
+                    readonly expires?: string;
+                    /** @description What it is for */
+                    readonly label?: string;
+                    /** @description What it may do */
+                    readonly scopes: readonly ("read" | "write" | "proxy" | "admin")[];
+                    /** @description The end user whose space it is bound to; else it is good for all of them */
+                    readonly user?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Make a token: the answer is the only one that ever says what has to be shown */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["TokenMade"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly delete_api_tokens_token: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description The token, by its id */
+                readonly token: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Revoke a token: within five seconds it is good nowhere */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["TokenRevoked"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
+            readonly 500: components["responses"]["Refused"];
+            readonly 503: components["responses"]["Refused"];
+        };
+    };
+    readonly post_api_tokens_token_rotate: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description The token, by its id */
+                readonly token: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "grace": "1h"
+                 *     }
+                 */
+                readonly "application/json": {
+                    /** @description How long the old one stays good, such as 1h; 0 ends it at once; else 1h */
+                    readonly grace?: string;
+                };
+            };
+        };
+        readonly responses: {
+            /** @description Put a new token in the place of one, which stays good for a while */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["TokenMade"];
+                };
+            };
+            readonly 400: components["responses"]["Refused"];
+            readonly 401: components["responses"]["Refused"];
+            readonly 403: components["responses"]["Refused"];
+            readonly 404: components["responses"]["Refused"];
+            readonly 409: components["responses"]["Refused"];
+            readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7517,6 +8308,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7553,6 +8345,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7589,6 +8382,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7628,6 +8422,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7661,6 +8456,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7692,6 +8488,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7728,6 +8525,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7764,6 +8562,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7803,6 +8602,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7846,6 +8646,7 @@ export interface operations {
             readonly 401: components["responses"]["Refused"];
             readonly 403: components["responses"]["Refused"];
             readonly 404: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };
@@ -7897,6 +8698,7 @@ export interface operations {
             readonly 404: components["responses"]["Refused"];
             readonly 409: components["responses"]["Refused"];
             readonly 413: components["responses"]["Refused"];
+            readonly 429: components["responses"]["Refused"];
             readonly 500: components["responses"]["Refused"];
             readonly 503: components["responses"]["Refused"];
         };

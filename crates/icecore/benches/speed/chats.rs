@@ -15,10 +15,10 @@ const TOKEN: &str = "bench-0123456789abcdef0123456789abcdef";
 /// How long a model thinks before its first word: a quick one of those that people use.
 const THINKING: Duration = Duration::from_millis(300);
 /// Hardly at all, to see how many turns the server bears.
-const AT_ONCE: Duration = Duration::from_millis(20);
+pub const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// A model's server that thinks for a fixed time and then says twenty words, piece by piece.
-fn stub(thinking: Duration) -> SocketAddr {
+pub fn stub(thinking: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -74,24 +74,31 @@ fn request(reader: &mut impl BufRead) -> Option<()> {
 }
 
 /// One connection of a client.
-struct Client {
+pub struct Client {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
+    user: String,
 }
 
 impl Client {
-    fn to(address: SocketAddr) -> Self {
+    pub fn to(address: SocketAddr) -> Self {
         let writer = TcpStream::connect(address).unwrap();
         writer.set_nodelay(true).unwrap();
         writer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Self { reader: BufReader::new(writer.try_clone().unwrap()), writer }
+        Self { reader: BufReader::new(writer.try_clone().unwrap()), writer, user: String::new() }
+    }
+
+    /// For an end user.
+    pub fn of(self, user: &str) -> Self {
+        Self { user: format!("X-Icecore-User: {user}\r\n"), ..self }
     }
 
     /// One turn: how long until the first byte of the reply came; `None` if it was not answered to its end.
-    fn turn(&mut self, conversation: &str, text: &str) -> Option<Duration> {
+    pub fn turn(&mut self, conversation: &str, text: &str) -> Option<Duration> {
         let body = format!(r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"{text}"}}]}}"#);
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nX-Icecore-Conversation: {conversation}\r\nContent-Length: {}\r\n\r\n",
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nX-Icecore-Conversation: {conversation}\r\n{}Content-Length: {}\r\n\r\n",
+            self.user,
             body.len()
         );
         let start = Instant::now();
@@ -125,7 +132,7 @@ impl Client {
     }
 }
 
-fn percentile(sorted: &[Duration], share: f64) -> Duration {
+pub fn percentile(sorted: &[Duration], share: f64) -> Duration {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
@@ -152,15 +159,18 @@ fn load(address: SocketAddr, conversations: usize, turns: usize, name: &str) -> 
 }
 
 fn serve(root: &Path, upstream: SocketAddr) -> (Child, SocketAddr) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_icecore"))
-        .args(["serve", "--addr", "127.0.0.1:0", "--root"])
-        .arg(root.join("vault"))
-        .env("HOME", root)
+    let mut command = Command::new(env!("CARGO_BIN_EXE_icecore"));
+    command.args(["serve", "--addr", "127.0.0.1:0", "--root"]).arg(root.join("vault")).env("HOME", root).env_remove("ICECORE_VAULT");
+    serve_with(command, upstream)
+}
+
+/// Starts a server before a model's.
+pub fn serve_with(mut command: Command, upstream: SocketAddr) -> (Child, SocketAddr) {
+    let mut child = command
         .env("ICECORE_TOKEN", TOKEN)
         .env("ICECORE_CHAT_PROVIDER", "openai")
         .env("ICECORE_CHAT_MODEL", "m")
         .env("ICECORE_CHAT_BASE_URL", format!("http://{upstream}/v1"))
-        .env_remove("ICECORE_VAULT")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

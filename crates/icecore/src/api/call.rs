@@ -346,14 +346,15 @@ impl Call {
     }
 
     /// Whether the memory it is about is there already.
-    pub fn has_space(&self) -> bool {
-        self.api.spaces.has(self.user.as_deref())
+    pub async fn has_space(&self) -> Result<bool> {
+        self.api.spaces.has(self.user.as_deref()).await
     }
 
     /// The conversations of the user it is about.
     pub async fn chats(&self) -> Result<Arc<Chats>> {
         if self.whose != Whose::TheirsOrNew
-            && let Some(user) = self.user.as_deref().filter(|_| !self.has_space())
+            && let Some(user) = self.user.as_deref()
+            && !self.has_space().await?
         {
             return Err(no_user(user));
         }

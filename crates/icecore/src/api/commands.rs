@@ -12,6 +12,7 @@ use Reached::{By, Not};
 
 const A_PERSONS_MACHINE: &str = "it changes the settings of programs on the machine it runs on";
 const A_PROCESS: &str = "it is a process of its own";
+const FILES_OF_THE_MACHINE: &str = "it writes and reads files of the machine";
 const OF_THE_PROGRAM: &str = "it tells of the program itself, not of memory";
 
 /// Every command, in the order of the help.
@@ -74,6 +75,15 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("chat", Not("it is a client of the chat routes: POST /v1/chat/completions")),
     ("serve", Not("it is what answers")),
     ("dashboard", By(&["POST /api/login/code"])),
+    ("token add", By(&["POST /api/tokens"])),
+    ("token list", By(&["GET /api/tokens"])),
+    ("token rotate", By(&["POST /api/tokens/{token}/rotate"])),
+    ("token revoke", By(&["DELETE /api/tokens/{token}"])),
+    ("space list", By(&["GET /api/spaces"])),
+    ("space show", By(&["GET /api/spaces/{name}"])),
+    ("space erase", By(&["DELETE /api/spaces/{name}"])),
+    ("space quota", By(&["GET /api/spaces/{name}/quota", "POST /api/spaces/{name}/quota", "GET /api/quota", "POST /api/quota"])),
+    ("audit", By(&["GET /api/audit"])),
     ("mcp", Not("it speaks on standard input and output; POST /mcp is the same over HTTP")),
     ("memory-tool", By(&["POST /api/memory-tool", "GET /api/memory-tool/versions"])),
     ("install", Not(A_PERSONS_MACHINE)),
@@ -93,9 +103,14 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("reindex", By(&["POST /api/reindex"])),
     ("config show", By(&["GET /api/config"])),
     ("config check", By(&["GET /api/config/check"])),
+    ("config set", Not("what is kept, and for how long, is for whoever runs the memory to say")),
     ("snapshot", By(&["GET /api/snapshots", "POST /api/snapshots"])),
     ("undo", By(&["POST /api/undo"])),
     ("forget", By(&["POST /api/forget"])),
+    ("export", Not("it makes a vault in a folder of the machine")),
+    ("backup create", Not(FILES_OF_THE_MACHINE)),
+    ("backup verify", Not(FILES_OF_THE_MACHINE)),
+    ("backup restore", Not(FILES_OF_THE_MACHINE)),
     ("merge", By(&["GET /api/merge", "POST /api/merge"])),
     ("merge-driver", Not("git calls it, for a file that it has at hand")),
     ("demo", Not("it makes a sample vault in a temporary folder of the machine")),

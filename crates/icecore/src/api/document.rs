@@ -32,7 +32,8 @@ pub fn document(routes: &[Route]) -> Value {
         });
         paths.entry(path).or_default().insert("get".into(), told);
     }
-    let refusals = [400, 401, 403, 404, 500, 503].map(|status| (status.to_string(), json!({ "$ref": "#/components/responses/Refused" })));
+    let refusals =
+        [400, 401, 403, 404, 429, 500, 503].map(|status| (status.to_string(), json!({ "$ref": "#/components/responses/Refused" })));
     let about = "What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything`";
     let mut responses = Map::from_iter(refusals);
     // OpenAPI 3.1 describes a stream as a text; a client reads each `data` as `Live`.
@@ -100,8 +101,8 @@ fn operation(route: &Route) -> Value {
     let reply = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", route.reply) } } });
     let mut responses = Map::from_iter([("200".to_owned(), json!({ "description": route.about, "content": reply }))]);
     let writes = method != "get";
-    // 409: it contradicts what is there; 413: the body is too large; 503: somebody else is at it.
-    let refused = [(400, true), (401, true), (403, true), (404, true), (409, writes), (413, writes), (500, true), (503, true)];
+    // 409: it contradicts what is there; 413: the body is too large; 429: the space has done as much as it may; 503: somebody else is at it.
+    let refused = [(400, true), (401, true), (403, true), (404, true), (409, writes), (413, writes), (429, true), (500, true), (503, true)];
     if !writes {
         responses.insert("304".to_owned(), json!({ "description": "It is what If-None-Match names: the ETag of an earlier answer" }));
     }

@@ -91,10 +91,10 @@ fn home(call: Call) -> Doing {
             .collect();
         let conflicts = memory.conflicts().await?;
         let (spent, models) = (memory.spent(today).await?, call.api.spaces.models());
-        let folder = call.api.spaces.folder(call.user.as_deref());
+        let place = call.api.spaces.place(call.user.as_deref());
         // Field by field, as text: a JSON tree would sort the fields of other programs.
         let parts = [
-            ("status", serde_json::to_string(&told::status(&folder, &status))?),
+            ("status", serde_json::to_string(&told::status(&place, &status))?),
             ("recall", serde_json::to_string(&memory.pack_recall(None, &[]).await?)?),
             ("open", serde_json::to_string(&open)?),
             ("conflicts", serde_json::to_string(&told::conflicts(&conflicts))?),

@@ -171,8 +171,7 @@ fn calendar(call: Call) -> Doing {
 fn ics(call: Call) -> Doing {
     Box::pin(async move {
         let memory = call.memory().await?;
-        let folder = call.api.spaces.folder(call.user.as_deref());
-        let name = folder.file_name().map_or("icecore".into(), |name| name.to_string_lossy().into_owned());
+        let name = call.api.spaces.place(call.user.as_deref()).title();
         Answer::named("ics", &schedule::ics(&name, &memory.upcoming(ahead(&call))?, memory.now().at()))
     })
 }

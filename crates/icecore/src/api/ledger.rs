@@ -160,7 +160,7 @@ fn status(call: Call) -> Doing {
         let memory = call.memory().await?;
         memory.notice().await;
         let status = memory.status().await?;
-        Answer::of(&told::status(&call.api.spaces.folder(call.user.as_deref()), &status))
+        Answer::of(&told::status(&call.api.spaces.place(call.user.as_deref()), &status))
     })
 }
 
@@ -248,7 +248,9 @@ fn remember(call: Call) -> Doing {
             scope: said.read("scope", str::parse::<Scope>)?,
             origin: said.read("origin", str::parse::<Origin>)?,
         };
-        if let Some(&id) = remember.supersedes.iter().chain(&remember.related).next().filter(|_| !call.has_space()) {
+        if let Some(&id) = remember.supersedes.iter().chain(&remember.related).next()
+            && !call.has_space().await?
+        {
             return Err(icecore_engine::Error::from(Refusal::Unknown(id)).into());
         }
         let memory = call.memory().await?;

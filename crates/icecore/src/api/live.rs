@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::call::{USER, no_user, user_name, wrong};
 use crate::error;
 use crate::http;
+use crate::place::Place;
 use crate::spaces::{self, Spaces};
 
 /// Where it stands.
@@ -39,7 +39,7 @@ const WAITING: usize = 256;
 /// Who listens to which space.
 pub struct Live {
     spaces: Arc<Spaces>,
-    watched: Mutex<HashMap<PathBuf, broadcast::Sender<Thing>>>,
+    watched: Mutex<HashMap<Place, broadcast::Sender<Thing>>>,
     places: Arc<Semaphore>,
     closing: watch::Sender<bool>,
 }
@@ -58,10 +58,10 @@ impl Live {
 
     /// What changes in a space from now on.
     async fn changes(self: &Arc<Self>, user: Option<String>) -> anyhow::Result<broadcast::Receiver<Thing>> {
-        let folder = self.spaces.folder(user.as_deref());
+        let place = self.spaces.place(user.as_deref());
         let known = |live: &Self| {
             let watched = live.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            watched.get(&folder).map(broadcast::Sender::subscribe)
+            watched.get(&place).map(broadcast::Sender::subscribe)
         };
         if let Some(changes) = known(self) {
             return Ok(changes);
@@ -69,13 +69,13 @@ impl Live {
         let first = self.look(user.clone()).await?;
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody may have been faster; then theirs is the one that looks.
-        if let Some(sender) = watched.get(&folder) {
+        if let Some(sender) = watched.get(&place) {
             return Ok(sender.subscribe());
         }
         let (sender, changes) = broadcast::channel(WAITING);
-        watched.insert(folder.clone(), sender);
+        watched.insert(place.clone(), sender);
         drop(watched);
-        tokio::spawn(self.clone().watch(folder, user, first));
+        tokio::spawn(self.clone().watch(place, user, first));
         Ok(changes)
     }
 
@@ -83,7 +83,9 @@ impl Live {
         let spaces = self.spaces.clone();
         let look = move || async move {
             let _held = spaces.held(user.as_deref()).await;
-            if let Some(user) = user.as_deref().filter(|user| !spaces.has(Some(user))) {
+            if let Some(user) = user.as_deref()
+                && !spaces.has(Some(user)).await?
+            {
                 return Err(no_user(user));
             }
             Ok(spaces.of(user.as_deref()).await?.memory().pulse().await?)
@@ -92,7 +94,7 @@ impl Live {
     }
 
     /// Looks at a space until nobody listens any more.
-    async fn watch(self: Arc<Self>, folder: PathBuf, user: Option<String>, mut before: Pulse) {
+    async fn watch(self: Arc<Self>, place: Place, user: Option<String>, mut before: Pulse) {
         let (mut ticks, mut closing) = (interval(EVERY), self.closing.subscribe());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -102,10 +104,12 @@ impl Live {
             }
             // Something that is being put in place may be missing for a moment; whoever is gone for good has nobody who listens long.
             let after = self.look(user.clone()).await;
+            // A database that does not answer for a moment takes nobody away.
+            let is_there = after.is_ok() || self.spaces.has(user.as_deref()).await.unwrap_or(true);
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            let listened = watched.get(&folder).is_some_and(|sender| sender.receiver_count() > 0);
-            let Some(sender) = watched.get(&folder).filter(|_| listened && (after.is_ok() || self.spaces.has(user.as_deref()))) else {
-                watched.remove(&folder);
+            let listened = watched.get(&place).is_some_and(|sender| sender.receiver_count() > 0);
+            let Some(sender) = watched.get(&place).filter(|_| listened && is_there) else {
+                watched.remove(&place);
                 return;
             };
             if let Ok(after) = after {
@@ -116,7 +120,7 @@ impl Live {
                 before = after;
             }
         }
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&folder);
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
     }
 }
 

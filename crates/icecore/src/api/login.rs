@@ -8,7 +8,7 @@ use super::call::{Answer, Call, wrong};
 use super::route::{Body, Doing, Field, Route, Whose};
 use crate::error::{Exit, Stop};
 use crate::http::logins::{self, Logins};
-use crate::rights::Right;
+use crate::rights::{Right, Rights};
 
 const GROUP: &str = "Login";
 /// The path that needs no token: it takes one.
@@ -47,25 +47,28 @@ fn host(call: &Call) -> anyhow::Result<Authority> {
     host.ok_or_else(|| wrong("there is no Host"))
 }
 
-fn word(right: Right) -> &'static str {
-    match right {
-        Right::Read => "read",
-        Right::Write => "write",
-    }
+/// What somebody may do with memory, in a word.
+fn word(rights: Rights) -> &'static str {
+    if rights.cover(Right::Write) { "write" } else { "read" }
 }
 
 fn login(call: Call) -> Doing {
     Box::pin(async move {
         let (logins, said) = (logins(&call)?, call.body()?);
-        let right = match (said.one("token"), said.one("code")) {
-            (Some(token), None) => logins.by_token(token).ok_or("that is not this server's token; `icecore serve` says where it stands, and `icecore dashboard` prints a link that needs none"),
+        let held = match (said.one("token"), said.one("code")) {
+            (Some(token), None) => logins.by_token(token).await?.ok_or("that is not this server's token; `icecore serve` says where it stands, and `icecore dashboard` prints a link that needs none"),
             (None, Some(code)) => logins.by_code(code).ok_or("that code is not good, or not any more; `icecore dashboard` gives another"),
             _ => return Err(wrong("send `token` or `code`")),
         };
-        let right = right.map_err(|said| Stop::new(Exit::NotLoggedIn, said))?;
-        let given = logins.begin(right)?;
+        let held = held.map_err(|said| Stop::new(Exit::NotLoggedIn, said))?;
+        let rights = held.grant.rights;
+        // A page is for looking at memory.
+        if !rights.cover(Right::Read) {
+            return Err(Stop::new(Exit::NotAllowed, "that token may not look at memory; use one with the scope read").into());
+        }
+        let given = logins.begin(held)?;
         let cookie = logins::cookie(&host(&call)?, &call.headers, Some(&given));
-        Ok(Answer::of(&json!({ "right": word(right), "expires_in_seconds": given.seconds }))?.with_cookie(cookie))
+        Ok(Answer::of(&json!({ "right": word(rights), "expires_in_seconds": given.seconds }))?.with_cookie(cookie))
     })
 }
 
@@ -79,7 +82,7 @@ fn logout(call: Call) -> Doing {
 
 fn code(call: Call) -> Doing {
     Box::pin(async move {
-        let given = logins(&call)?.code()?;
+        let given = logins(&call)?.code(call.caller.held.clone())?;
         Answer::of(&json!({ "code": given.secret, "expires_in_seconds": given.seconds }))
     })
 }
@@ -87,6 +90,13 @@ fn code(call: Call) -> Doing {
 fn session(call: Call) -> Doing {
     Box::pin(async move {
         let by = if call.caller.by_cookie { "cookie" } else { "token" };
-        Answer::of(&json!({ "right": word(call.caller.right), "by": by, "version": env!("CARGO_PKG_VERSION") }))
+        let grant = &call.caller.held.grant;
+        Answer::of(&json!({
+            "right": word(grant.rights),
+            "scopes": grant.rights.words(),
+            "space": grant.space,
+            "by": by,
+            "version": env!("CARGO_PKG_VERSION"),
+        }))
     })
 }

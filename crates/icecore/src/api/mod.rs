@@ -3,6 +3,7 @@
 //! A request is checked against its route, does its work where it holds nobody up, and is answered with the JSON that `--json`
 //! prints. `route` is what a route is, `call` a request, and the other rooms are the verbs; `document` and `page` tell of them.
 
+pub mod access;
 mod across;
 pub mod call;
 mod capture;
@@ -41,6 +42,7 @@ use icecore_engine::embed::MiniLm;
 use self::call::{Asked, Call};
 use self::live::Live;
 use self::route::Route;
+use crate::access::Access;
 use crate::error;
 use crate::http::logins::Logins;
 use crate::http::{self, Caller, Log};
@@ -52,6 +54,7 @@ pub struct Api {
     spaces: Arc<Spaces>,
     meanings: Arc<Meanings>,
     logins: Option<Arc<Logins>>,
+    access: Option<Arc<Access>>,
     log: Log,
 }
 
@@ -77,14 +80,22 @@ fn routes() -> Vec<Route> {
         conversations::ROUTES,
         memory_tool::ROUTES,
         users::ROUTES,
+        access::ROUTES,
         login::ROUTES,
     ]
     .concat()
 }
 
 /// The routes of these spaces.
-pub fn router(spaces: Arc<Spaces>, meanings: Arc<Meanings>, logins: Option<Arc<Logins>>, live: Arc<Live>, log: Log) -> Router {
-    let api = Arc::new(Api { spaces, meanings, logins, log });
+pub fn router(
+    spaces: Arc<Spaces>,
+    meanings: Arc<Meanings>,
+    logins: Option<Arc<Logins>>,
+    access: Option<Arc<Access>>,
+    live: Arc<Live>,
+    log: Log,
+) -> Router {
+    let api = Arc::new(Api { spaces, meanings, logins, access, log });
     let mut router = Router::new();
     for route in routes() {
         router = router.route(route.path, answers(&api, route));

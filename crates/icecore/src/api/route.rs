@@ -226,8 +226,9 @@ pub fn about_name(path: &str, name: &str) -> &'static str {
         "snapshot" => "The snapshot, or `now`",
         "date" => "The day of the night, such as 2026-02-13",
         "period" => "The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
+        "token" => "The token, by its id",
         "which" => "The artifact: NAME, NAME@v2 or NAME@turn-3, percent-encoded",
-        _ if path.starts_with("/api/users") => "The end user, percent-encoded",
+        _ if path.starts_with("/api/users") || path.starts_with("/api/spaces") => "The end user, percent-encoded",
         _ => "The conversation, percent-encoded",
     }
 }

@@ -28,7 +28,7 @@ pub const ROUTES: &[Route] = &[
 fn list(call: Call) -> Doing {
     Box::pin(async move {
         let user = |(user, folder): (Option<String>, String)| json!({ "user": user, "folder": folder });
-        Answer::named("users", &call.api.spaces.named().into_iter().map(user).collect::<Vec<_>>())
+        Answer::named("users", &call.api.spaces.named().await?.into_iter().map(user).collect::<Vec<_>>())
     })
 }
 
@@ -36,7 +36,7 @@ fn export(call: Call) -> Doing {
     Box::pin(async move {
         let user = user_name(call.path("name"))?;
         let _held = call.api.spaces.held(Some(&user)).await;
-        if !call.api.spaces.has(Some(&user)) {
+        if !call.api.spaces.has(Some(&user)).await? {
             return Err(no_user(&user));
         }
         let chats = call.api.spaces.of(Some(&user)).await?;

@@ -1,16 +1,18 @@
 //! Commands that set a vault up and look after it.
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use icecore_domain::calendar::weekday;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::plain;
+use icecore_engine::config::Policy;
 use icecore_engine::{Integrity, Status, Trouble, Verdict};
 use serde_json::json;
 
-use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
+use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW, moves};
 use super::{Global, ledger, show};
 use crate::error::{Exit, Stop};
 use crate::told;
@@ -39,6 +41,12 @@ pub enum Config {
     Show,
     /// Check icecore.toml
     Check,
+    /// Put another icecore.toml in place, if it is in order: for a memory in a database, which has no file to edit
+    Set {
+        /// The file; `-` reads standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -61,9 +69,9 @@ pub struct Undo {
 pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
     if let Some(open) = wire::adopt(global, init.folder.as_deref()).await? {
         if out.is_json() {
-            return out.json(&json!({ "vault": open.root, "set_up": true }));
+            return out.json(&json!({ "vault": open.place.home(), "set_up": true }));
         }
-        out.line(format!("{GREEN}Set up{GREEN:#} the clone in {BOLD}{}{BOLD:#}", open.root.display()))?;
+        out.line(format!("{GREEN}Set up{GREEN:#} the clone in {BOLD}{}{BOLD:#}", open.place))?;
         out.say("  snapshots are kept in its repository, and git merges memory by icecore");
         out.say("");
         out.say(format!("Next:  {CYAN}git fetch && icecore merge && git push{CYAN:#}"));
@@ -72,7 +80,8 @@ pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
     let (open, guessed) = wire::create(global, init.folder.as_deref(), init.tz.as_deref()).await?;
     let mut notes = open.memory.store().mended().await;
     notes.extend(guessed);
-    let git = match open.memory.snapshot("a new vault").await {
+    let first = if open.place.folder().is_some() { "a new vault" } else { "a new space" };
+    let git = match open.memory.snapshot(first).await {
         Ok(_) => true,
         Err(error) => {
             if notes.is_empty() {
@@ -83,10 +92,18 @@ pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
     };
     let zone = open.memory.policy().zone()?.name().to_owned();
     if out.is_json() {
-        return out.json(&json!({ "vault": open.root, "zone": zone, "git": git, "notes": notes }));
+        let mut told = json!({ "vault": open.place.home(), "zone": zone, "git": git, "notes": notes });
+        if let Some(space) = open.place.space() {
+            told = json!({ "vault": open.place.home(), "space": space, "zone": zone, "snapshots": git, "notes": notes });
+        }
+        return out.json(&told);
     }
-    out.line(format!("{GREEN}Made a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.root.display()))?;
-    out.say(format!("  days are those of {zone}{}", if git { ", snapshots are kept in git" } else { "" }));
+    let (made, kept) = match open.place.space() {
+        None => (format!("a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.place), ", snapshots are kept in git"),
+        Some(space) => (format!("space {space}{GREEN:#} in {BOLD}{}{BOLD:#}", open.place.home()), ", snapshots are kept beside it"),
+    };
+    out.line(format!("{GREEN}Made {made}"))?;
+    out.say(format!("  days are those of {zone}{}", if git { kept } else { "" }));
     for note in notes {
         out.warn(note);
     }
@@ -100,12 +117,12 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
     ledger::tell_noticed(&open.memory.notice().await, out);
     let status = open.memory.status().await?;
     if out.is_json() {
-        return out.json(&told::status(&open.root, &status));
+        return out.json(&told::status(&open.place, &status));
     }
     let now = status.now;
     out.line(format!(
         "{BOLD}icecore{BOLD:#}  {}  {DIM}{} {} {}, {}{DIM:#}",
-        open.root.display(),
+        open.place,
         weekday(now.day()),
         now.day(),
         now.clock(),
@@ -297,22 +314,16 @@ pub struct Reindex {
 }
 
 pub async fn reindex(open: &Open, reindex: &Reindex, out: &mut Out) -> Result<()> {
-    let moves = |bar: indicatif::ProgressBar| {
-        move |done, all| {
-            bar.set_length(all);
-            bar.set_position(done);
-        }
-    };
     let bar = out.bar("Reading the ledger");
-    let (events, open_loops, noticed) = open.memory.reindex(&moves(bar.clone())).await?;
+    let (events, open_loops, noticed) = open.memory.reindex(&moves(&bar)).await?;
     bar.finish_and_clear();
     let bar = out.bar("Reading memory");
-    let passages = open.memory.renew_passages(&moves(bar.clone())).await?.new;
+    let passages = open.memory.renew_passages(&moves(&bar)).await?.new;
     bar.finish_and_clear();
     let mut embedded = open.memory.embedded().await?;
     if let Some(model) = if reindex.words { None } else { wire::embedder()? } {
         let bar = out.steps("Comparing meanings");
-        embedded = open.memory.embed_passages(&model, usize::MAX, &moves(bar.clone())).await?;
+        embedded = open.memory.embed_passages(&model, usize::MAX, &moves(&bar)).await?;
         bar.finish_and_clear();
     }
     ledger::tell_noticed(&noticed, out);
@@ -328,7 +339,24 @@ pub async fn reindex(open: &Open, reindex: &Reindex, out: &mut Out) -> Result<()
     ))
 }
 
-pub fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
+/// Puts other settings in place. Those that cannot be read are refused, and the old ones stay.
+async fn set_config(open: &Open, file: &Path, out: &mut Out) -> Result<()> {
+    let mut text = String::new();
+    let read = match file.to_str() {
+        Some("-") => std::io::stdin().read_to_string(&mut text).map(|_| ()),
+        _ => std::fs::read_to_string(file).map(|read| text = read),
+    };
+    read.map_err(|error| Stop::new(Exit::NotFound, format!("{} cannot be read: {error}", file.display())))?;
+    let policy = Policy::read(&text).and_then(|policy| policy.zone().map(|_| policy));
+    let policy = policy.map_err(|mistake| Stop::new(Exit::Usage, format!("{mistake}. Nothing was changed")))?;
+    open.memory.store().put(&icecore_domain::layout::CONFIG.parse()?, text.as_bytes()).await?;
+    if out.is_json() { out.json(&policy) } else { Ok(out.line("icecore.toml is in place")?) }
+}
+
+pub async fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
+    if let Config::Set { file } = config {
+        return set_config(open, file, out).await;
+    }
     let policy = open.memory.policy();
     match (config, out.is_json()) {
         // Opening the vault has read and checked the settings already.
@@ -336,6 +364,7 @@ pub fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
         (Config::Check, false) => Ok(out.line("icecore.toml is in order")?),
         (Config::Show, true) => out.json(policy),
         (Config::Show, false) => Ok(out.line(policy.show().trim_end())?),
+        (Config::Set { .. }, _) => Ok(()),
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::Global;
 use super::out::{BOLD, DIM, Out};
 use crate::error::{Exit, Stop};
-use crate::http::{self, Limits, Serving, Source, Token};
+use crate::http::{self, Keys, Limits, Serving, Source, Token};
 use crate::spaces::{Chatting, Spaces};
 use crate::wire;
 
@@ -141,8 +141,7 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
         addr: ([127, 0, 0, 1], 0).into(),
         chat: settings.clone(),
         forward_auth: false,
-        token: Token::of(&token, Source::Set("chat"))?,
-        read_token: None,
+        keys: Keys::new(Token::of(&token, Source::Set("chat"))?, None, None),
         logins: None,
         allow_remote: false,
         allowed_hosts: Vec::new(),

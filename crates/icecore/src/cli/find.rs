@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
+use super::out::{BOLD, CYAN, DIM, Out, YELLOW, moves};
 use super::read;
 use crate::error::{Exit, Stop};
 use crate::told;
@@ -116,11 +116,7 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
         }
     };
     let bar = out.bar("Reading memory");
-    let progress = |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    };
-    let finder = open.memory.finder(embed.as_ref().map(|model| model as _), &progress).await?;
+    let finder = open.memory.finder(embed.as_ref().map(|model| model as _), &moves(&bar)).await?;
     bar.finish_and_clear();
     if let Some(file) = &search.queries {
         return in_bulk(open, &finder, &looking, file, out).await;

@@ -21,7 +21,7 @@ use crate::wire::{self, Open};
 pub struct Import {
     /// Files and folders; `-` reads standard input; `claude-code` and `codex` are the folders where these keep theirs
     #[arg(value_name = "PATH", required_unless_present = "format")]
-    paths: Vec<PathBuf>,
+    pub paths: Vec<PathBuf>,
     /// Whose history it is; recognised if not given
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Format>,
@@ -31,6 +31,9 @@ pub struct Import {
     /// Say what would come in and write nothing
     #[arg(long)]
     dry_run: bool,
+    /// The path is a vault: take all of it over, byte for byte, into a memory that is not there yet
+    #[arg(long, conflicts_with_all = ["format", "conversation", "dry_run", "again"])]
+    pub whole: bool,
     /// Read everything, also what was read before; what is known is still not taken twice
     #[arg(long)]
     again: bool,
@@ -76,7 +79,7 @@ fn named(import: &Import) -> Result<Vec<(PathBuf, Option<Format>)>, Stop> {
 pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
     let begun = wire::stopwatch();
     let named = named(import)?;
-    let mut found = Found::for_vault(&open.root);
+    let mut found = Found::for_vault(open.place.folder());
     let mut piped = false;
     for (path, format) in &named {
         if path == Path::new("-") {

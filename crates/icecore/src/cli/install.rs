@@ -17,6 +17,7 @@ use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED};
 use crate::error::{Exit, Stop};
 use crate::install::clients::{Client, Machine, Place, System, What};
 use crate::install::{self, Caller, Change, Records, State, Trouble};
+use crate::place::needs_folder;
 use crate::wire;
 
 #[derive(Debug, Args)]
@@ -105,6 +106,10 @@ fn project() -> Result<PathBuf> {
 
 /// The vault to bind a client to: an absolute path, and a vault.
 fn pinned(global: &Global) -> Result<Option<String>> {
+    if global.store.is_some() {
+        let instead = "its address does not belong into a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store out";
+        return Err(needs_folder("binding a client", instead));
+    }
     let Some(named) = global.vault.as_ref().filter(|named| !named.as_os_str().is_empty()) else { return Ok(None) };
     let place = std::fs::canonicalize(named).ok().filter(|place| place.join(layout::CONFIG).is_file());
     let Some(place) = place else {
@@ -151,7 +156,7 @@ pub fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> 
     for change in changes.iter().filter(|change| change.is_in_vain()) {
         notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
     }
-    if caller.vault.is_none() && !wire::has_vault(global) {
+    if caller.vault.is_none() && !wire::has_home(global) {
         notes.push("There is no vault yet; `icecore init` makes one.".to_owned());
     }
     settle(&asked, &changes, &install.how, notes, true, out)

@@ -13,6 +13,7 @@ use icecore_store::neighbour;
 
 use super::out::{CYAN, GREEN, Out, YELLOW};
 use crate::error::{Exit, Stop};
+use crate::place::needs_folder;
 use crate::told;
 use crate::wire::{self, Open};
 
@@ -39,6 +40,9 @@ pub struct MergeDriver {
 }
 
 pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
+    if open.place.folder().is_none() {
+        return Err(needs_folder("merging", "every machine uses the same database, so there is nothing to merge"));
+    }
     let models = wire::models()?;
     let bar = out.bar("Merging");
     let watch = |what: &str, done: usize, all: usize| {

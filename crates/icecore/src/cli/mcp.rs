@@ -9,7 +9,7 @@ use super::Global;
 use super::out::Out;
 use crate::http::Log;
 use crate::mcp::{Memories, Server, stdio};
-use crate::rights::Right;
+use crate::rights::{Right, Rights};
 use crate::wire::{self, Meanings};
 
 #[derive(Debug, Args)]
@@ -29,6 +29,6 @@ pub async fn mcp(global: &Global, mcp: &Mcp, out: &mut Out) -> Result<()> {
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), "{line}");
     });
-    let right = if mcp.read_only { Right::Read } else { Right::Write };
-    stdio::serve(Server::new(Memories::One(Arc::new(open.memory)), Meanings::new(log.clone()), right, log)).await
+    let rights = Rights::of([if mcp.read_only { Right::Read } else { Right::Write }]);
+    stdio::serve(Server::new(Memories::One(Arc::new(open.memory)), Meanings::new(log.clone()), rights, log)).await
 }

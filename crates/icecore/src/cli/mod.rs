@@ -1,8 +1,10 @@
 //! The command line: what can be said, and who answers it.
 
+mod access;
 mod across;
 mod capture;
 mod care;
+mod carry;
 mod chat;
 mod converse;
 mod dashboard;
@@ -29,7 +31,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{EntityKind, Kind, NotAWord, Origin, Priority, Scope};
 use icecore_domain::id::{EventId, NotAnId};
@@ -37,6 +39,7 @@ use icecore_domain::record::Role;
 use icecore_domain::summary::{NotAPeriod, Period};
 use icecore_domain::transcript::Shape;
 use icecore_domain::when::When;
+use secrecy::SecretString;
 
 use self::out::Out;
 use crate::wire;
@@ -63,6 +66,16 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// Reads a command line.
+    pub fn read(words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>) -> Result<Self, clap::Error> {
+        let mut matches = Self::command().try_get_matches_from(words)?;
+        let is_meant = |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
+        let (vault_is_meant, space_is_meant) = (is_meant("vault"), is_meant("space"));
+        let mut cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))?;
+        (cli.global.vault_is_meant, cli.global.space_is_meant) = (vault_is_meant, space_is_meant);
+        Ok(cli)
+    }
+
     /// The answer to git, if it is git that calls: it wants a code and nothing else.
     pub fn drives(&self) -> Option<ExitCode> {
         match &self.command {
@@ -73,7 +86,11 @@ impl Cli {
 
     /// Whether many are served at once, so that it needs more than one thread.
     pub fn serves_many(&self) -> bool {
-        matches!(self.command, Command::Serve(_) | Command::Chat(_) | Command::Mcp(_))
+        match &self.command {
+            Command::Serve(_) | Command::Chat(_) | Command::Mcp(_) => true,
+            Command::Daemon(daemon) => daemon.all_spaces,
+            _ => false,
+        }
     }
 }
 
@@ -83,6 +100,18 @@ pub struct Global {
     /// The vault; else the nearest parent folder that is one, else your own
     #[arg(long, global = true, value_name = "DIR", env = "ICECORE_VAULT", help_heading = "Global options")]
     pub vault: Option<PathBuf>,
+    /// A database that memory is in, such as postgres://user@host/name; also ICECORE_STORE, or a file named by ICECORE_STORE_FILE
+    #[arg(long, global = true, value_name = "URL", value_parser = read::secret, help_heading = "Global options")]
+    pub store: Option<SecretString>,
+    /// The space in that database; `default` if not given
+    #[arg(long, global = true, value_name = "NAME", env = "ICECORE_SPACE", help_heading = "Global options")]
+    pub space: Option<String>,
+    /// Whether the vault stood on the command line, so that the environment does not name a database instead
+    #[arg(skip)]
+    pub vault_is_meant: bool,
+    /// Whether the space stood there
+    #[arg(skip)]
+    pub space_is_meant: bool,
     /// Print JSON for machines
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
@@ -108,6 +137,19 @@ pub struct Global {
     pub color: Color,
 }
 
+impl Global {
+    /// What they say of where memory is.
+    pub fn named(&self) -> wire::Named {
+        let (vault, store, space) = (self.vault.clone(), self.store.clone(), self.space.clone());
+        wire::Named { vault, is_meant: self.vault_is_meant, store, space, is_hurried: false }
+    }
+
+    /// The same, about a vault.
+    pub fn about(&self, vault: PathBuf) -> Self {
+        Self { vault: Some(vault), vault_is_meant: true, store: None, space: None, space_is_meant: false, ..self.clone() }
+    }
+}
+
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
@@ -123,7 +165,7 @@ pub enum Color {
 enum Command {
     /// Make a vault: a folder of files, a git repository, your time zone
     #[command(
-        after_help = "Examples:\n  icecore init                     in your data folder\n  icecore init ./memory            in a folder of your choice\n  icecore init --tz Europe/Berlin  with days as in Berlin"
+        after_help = "Examples:\n  icecore init                     in your data folder\n  icecore init ./memory            in a folder of your choice\n  icecore init --tz Europe/Berlin  with days as in Berlin\n  icecore init --store postgres://me@host/name --space team   in a database: its tables, and a space"
     )]
     Init(care::Init),
     /// Show what is here, what is open, what is due and what is wrong
@@ -209,7 +251,7 @@ enum Command {
     Prune(night::DryRun),
     /// Take an existing memory folder over; nothing in it is lost
     #[command(
-        after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once what they hold is kept."
+        after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n  icecore migrate --store postgres://host/name   the tables of a database, after a new version\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once what they hold is kept."
     )]
     Migrate(night::Migrate),
     /// List the words that load pages, or keep the suggested ones
@@ -263,7 +305,7 @@ enum Command {
     Chat(chat::Chat),
     /// Serve chat clients: an OpenAI- and Anthropic-compatible address with memory behind it
     #[command(
-        after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
+        after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n  icecore serve --store postgres://…   memory in a database, for as many servers as you like\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
     )]
     Serve(serve::Serve),
     /// Print a link that lets a browser into a server that runs
@@ -271,6 +313,15 @@ enum Command {
         after_help = "Examples:\n  icecore serve                                 in one terminal\n  icecore dashboard                             in another: open what it prints\n  xdg-open \"$(icecore dashboard -q)\"\n\nThe link is good once, for ten minutes; the code in it never reaches a log."
     )]
     Dashboard(dashboard::Dashboard),
+    /// Look after the tokens of a home in a database: make, list, rotate, revoke
+    #[command(subcommand)]
+    Token(access::Token),
+    /// Look after the spaces of end users in a database: list, show, erase, limit
+    #[command(subcommand)]
+    Space(access::Space),
+    /// Show who read and wrote what in a home in a database; never what it said
+    #[command(after_help = "Examples:\n  icecore audit --since 12h\n  icecore audit --user ann --limit 20 --json")]
+    Audit(access::Audit),
     /// Serve an assistant over the Model Context Protocol, on standard input and output
     #[command(
         after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only what looks, nothing that writes\n  icecore --vault ~/team mcp                another vault\n\nClients start it; a person has no use for it on a terminal. Its vault is the one named, else your own, and never one that\nthe folder brings along. `icecore serve` serves the same at /mcp over HTTP."
@@ -318,7 +369,9 @@ enum Command {
     #[command(after_help = "Examples:\n  icecore calendar --days 30\n  icecore calendar --ics > icecore.ics")]
     Calendar(press::Calendar),
     /// Keep running and do what is due
-    #[command(after_help = "Examples:\n  icecore daemon\n  icecore daemon --once     for cron")]
+    #[command(
+        after_help = "Examples:\n  icecore daemon\n  icecore daemon --once                                      for cron\n  icecore daemon --all-spaces --store postgres://db/chat     every space of a database, in turn with other workers"
+    )]
     Daemon(press::Daemon),
     /// List what was pressed, with its cost
     #[command(after_help = "Examples:\n  icecore runs\n  icecore runs --limit 100 --json | jq '.runs[].ratio'")]
@@ -340,7 +393,10 @@ enum Command {
     )]
     Reindex(care::Reindex),
     /// Show or check the vault's settings
-    #[command(subcommand, after_help = "Examples:\n  icecore config show\n  icecore config check")]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore config show\n  icecore config check\n  icecore config set icecore.toml --space ann   for a memory in a database"
+    )]
     Config(care::Config),
     /// Keep the state as it is, to be able to come back
     #[command(after_help = "Examples:\n  icecore snapshot --note \"before the migration\"\n  icecore snapshot --list")]
@@ -355,6 +411,17 @@ enum Command {
         after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   what would go, and from where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              also from every snapshot\n\nWhole words count, whatever their case and spacing; a line that holds them goes. A tombstone keeps when, who and a hash, so that\na later import does not bring them back. Backups and other clones are out of reach: docs/forgetting.md."
     )]
     Forget(forget::Forget),
+    /// Copy everything into a new vault: a memory in a database becomes a folder of files
+    #[command(
+        after_help = "Examples:\n  icecore export ./copy --store postgres://db/chat --space anna   out of a database\n  icecore export /mnt/stick/memory                               another copy of a vault\n\nEvery document goes over byte for byte and is compared. `icecore import --whole DIR` is the way back."
+    )]
+    Export(carry::Export),
+    /// Keep everything in one file, check such a file, or make a memory of it
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore backup create memory.zip\n  icecore backup verify memory.zip --drill\n  icecore backup restore memory.zip --vault ./again\n  icecore backup restore memory.zip --store postgres://db/chat --space anna\n\nA zip that any tool opens, with a SHA-256 of every document. What changes meanwhile is taken again, so that everything in it\nwas there together at one moment. Indexes and vectors are not in it; they are made again."
+    )]
+    Backup(carry::Backup),
     /// Bring in what another machine has done with the same vault
     #[command(
         after_help = "Examples:\n  git fetch && icecore merge && git push    what this vault follows\n  icecore merge origin/main\n\nLines of both are kept, each once; what one machine has compacted or forgotten stays so. Ids that both gave are given anew on this\nmachine, with everything that names them. What needs a person is named, and then nothing is changed: docs/two-machines.md."
@@ -430,13 +497,22 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Uninstall(uninstall) => return install::uninstall(uninstall, out),
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
         Command::Dashboard(dashboard) => return dashboard::dashboard(dashboard, out).await,
+        Command::Token(token) => return access::token(global, token, out).await,
+        Command::Space(space) => return access::space(global, space, out).await,
+        Command::Audit(audit) => return access::audit(global, audit, out).await,
+        Command::Backup(backup) => return carry::backup(global, backup, out).await,
+        Command::Import(import) if import.whole => return carry::import_whole(global, &import.paths, out).await,
+        Command::Daemon(daemon) if daemon.all_spaces => return press::worker(global, daemon, out).await,
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
+        // Tables that are not there yet cannot be opened.
+        Command::Migrate(migrate) if migrate.is_of_tables() => return night::migrate_tables(global, migrate, out).await,
         // Answered before the command line is read at all; only its help is asked for here.
         Command::Hook(_) | Command::MergeDriver(_) => return Ok(()),
         _ => {}
     }
-    let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify) {
+    let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify | Command::Config(care::Config::Set { .. }))
+    {
         let (open, complaint) = wire::open_to_mend(global).await?;
         if let Some(complaint) = complaint {
             out.warn(format!("{complaint}. The defaults are used"));
@@ -491,10 +567,11 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Verify => care::verify(&open, out).await,
         Command::Doctor(doctor) => care::doctor(&open, doctor, out).await,
         Command::Reindex(reindex) => care::reindex(&open, reindex, out).await,
-        Command::Config(config) => care::config(&open, config, out),
+        Command::Config(config) => care::config(&open, config, out).await,
         Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
         Command::Undo(undo) => care::undo(&open, undo, out).await,
         Command::Forget(forget) => forget::forget(&open, forget, out).await,
+        Command::Export(export) => carry::export(&open, export, out).await,
         Command::Merge(merge) => join::merge(&open, merge, out).await,
         Command::Init(_)
         | Command::Demo
@@ -505,6 +582,10 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Uninstall(_)
         | Command::Serve(_)
         | Command::Dashboard(_)
+        | Command::Token(_)
+        | Command::Space(_)
+        | Command::Audit(_)
+        | Command::Backup(_)
         | Command::Chat(_)
         | Command::Mcp(_) => Ok(()),
         Command::Hook(_) | Command::MergeDriver(_) => Ok(()),
@@ -554,6 +635,11 @@ mod read {
 
     pub fn id(text: &str) -> Result<EventId, NotAnId> {
         EventId::from_hand(text)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "whatever it is, it is told to nobody")]
+    pub fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
+        Ok(text.into())
     }
 
     pub fn kind(text: &str) -> Result<Kind, NotAWord> {

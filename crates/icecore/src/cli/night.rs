@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
 use super::show::gist;
-use super::{ledger, press};
+use super::{Global, ledger, press};
 use crate::error::{Exit, Stop};
 use crate::wire::{self, Open};
 
@@ -31,9 +31,9 @@ pub struct DryRun {
 
 #[derive(Debug, Args)]
 pub struct Migrate {
-    /// The old folder
+    /// The old folder; without one, the tables of the database that --store names
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    folder: Option<PathBuf>,
     /// Show the plan and the inventory and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -197,15 +197,46 @@ const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// The most files of an old folder.
 const MAX_FILES: usize = 50_000;
 
-pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()> {
-    let root =
-        migrate.folder.canonicalize().map_err(|_| Stop::new(Exit::NotFound, format!("{} does not exist", migrate.folder.display())))?;
-    if !root.is_dir() {
-        return Err(Stop::new(Exit::Usage, format!("{} is not a folder", migrate.folder.display())).into());
+impl Migrate {
+    /// Whether it is about the tables of a database.
+    pub fn is_of_tables(&self) -> bool {
+        self.folder.is_none()
     }
-    let vault = open.root.canonicalize().unwrap_or_else(|_| open.root.clone());
-    let in_place = root == vault;
-    if !in_place && (root.starts_with(&vault) || vault.starts_with(&root)) {
+}
+
+/// Brings the tables of a database to what this program works with.
+pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -> Result<()> {
+    let Some(database) = wire::database(global)? else {
+        let message =
+            "name the old folder that is to be taken over, or the database whose tables are to be brought up to date with --store";
+        return Err(Stop::new(Exit::Usage, message).into());
+    };
+    let plan = database.plan().await?;
+    let steps = if migrate.dry_run { plan.due } else { database.migrate().await? };
+    if out.is_json() {
+        let told: Vec<_> = steps.iter().map(|step| json!({ "number": step.number, "name": step.name })).collect();
+        return out.json(&json!({ "database": database.place(), "taken_before": plan.taken, "dry_run": migrate.dry_run, "steps": told }));
+    }
+    for step in &steps {
+        out.line(format!("{:>3}  {}", step.number, step.name))?;
+    }
+    let done = if migrate.dry_run { "Would be" } else { "Done" };
+    out.line(format!("{BOLD}{done}{BOLD:#}  {} in {}, {} before", counted(steps.len(), "step"), database.place(), plan.taken))?;
+    if migrate.dry_run && !steps.is_empty() {
+        out.say("Nothing was done. Without --dry-run it is.");
+    }
+    Ok(())
+}
+
+pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()> {
+    let Some(folder) = &migrate.folder else { return Ok(()) };
+    let root = folder.canonicalize().map_err(|_| Stop::new(Exit::NotFound, format!("{} does not exist", folder.display())))?;
+    if !root.is_dir() {
+        return Err(Stop::new(Exit::Usage, format!("{} is not a folder", folder.display())).into());
+    }
+    let vault = open.place.folder().map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned()));
+    let in_place = vault.as_ref() == Some(&root);
+    if let Some(vault) = vault.filter(|vault| !in_place && (root.starts_with(vault) || vault.starts_with(&root))) {
         let message =
             format!("{} and the vault {} lie in each other; name the vault itself, or a folder elsewhere", root.display(), vault.display());
         return Err(Stop::new(Exit::Usage, message).into());

@@ -212,6 +212,14 @@ impl Out {
     }
 }
 
+/// Moves a bar as far as long work says it is.
+pub fn moves(bar: &ProgressBar) -> impl Fn(u64, u64) + Send + Sync + '_ {
+    |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    }
+}
+
 fn written(result: io::Result<()>) -> anyhow::Result<()> {
     match result {
         Ok(()) => Ok(()),

@@ -1,6 +1,8 @@
 //! Commands that press and tend: rollups, reviews, runs, the schedule, models.
 
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -17,8 +19,11 @@ use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
 use super::show::gist;
 use super::{capture, read};
 use crate::error::{Exit, Stop};
+use crate::http;
+use crate::place::needs_folder;
 use crate::told;
 use crate::wire::{self, Open};
+use crate::worker::Worker;
 
 #[derive(Debug, Args)]
 pub struct Rollup {
@@ -110,6 +115,12 @@ pub struct Daemon {
     /// Look so often, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
+    /// Tend every space of the database, in turn with all other workers there
+    #[arg(long)]
+    pub all_spaces: bool,
+    /// So many spaces at once
+    #[arg(long, value_name = "MANY", default_value_t = 2, requires = "all_spaces", value_parser = clap::value_parser!(u16).range(1..=256))]
+    at_once: u16,
 }
 
 #[derive(Debug, Subcommand)]
@@ -386,11 +397,16 @@ pub async fn mark(open: &Open, mark: &Mark, out: &mut Out) -> Result<()> {
 
 pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result<()> {
     let program = std::env::current_exe().map_or("icecore".into(), |path| path.display().to_string());
-    let vault = open.root.display().to_string();
-    let text = match (schedule.systemd, schedule.crontab) {
-        (true, _) => Some(schedule::systemd(&program, &vault)),
-        (_, true) => Some(schedule::crontab(&program, &vault)),
-        _ => None,
+    let text = match (schedule.systemd, schedule.crontab, open.place.folder().map(|root| root.display().to_string())) {
+        (true, _, Some(vault)) => Some(schedule::systemd(&program, &vault)),
+        (_, true, Some(vault)) => Some(schedule::crontab(&program, &vault)),
+        (false, false, _) => None,
+        _ => {
+            let space = open.place.space().unwrap_or(wire::SPACE);
+            let instead =
+                format!("put its address into a file, name that by ICECORE_STORE_FILE, and let `icecore --space {space} daemon` run");
+            return Err(needs_folder("a unit or a crontab line", &instead));
+        }
     };
     if let Some(text) = text {
         return super::text(text.trim_end(), out);
@@ -415,8 +431,7 @@ pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result
 pub async fn calendar(open: &Open, calendar: &Calendar, out: &mut Out) -> Result<()> {
     let upcoming = open.memory.upcoming(calendar.days)?;
     if calendar.ics {
-        let name = open.root.file_name().map_or("icecore".into(), |name| name.to_string_lossy().into_owned());
-        let text = schedule::ics(&name, &upcoming, open.memory.now().at());
+        let text = schedule::ics(&open.place.title(), &upcoming, open.memory.now().at());
         return if out.is_json() { out.json_named("ics", &text) } else { out.raw(&text) };
     }
     if out.is_json() {
@@ -443,7 +458,7 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
     let Some(_alone) = open.memory.store().claim("daemon").await? else {
         return Err(Stop::new(Exit::TryLater, "a daemon is at work on this vault already").into());
     };
-    out.say(format!("looking every {} s what is due in {}; Ctrl-C ends it", daemon.every, open.root.display()));
+    out.say(format!("looking every {} s what is due in {}; Ctrl-C ends it", daemon.every, open.place));
     let mut last_trouble = String::new();
     let (mut rounds, mut pause) = (0_u64, 1_u64);
     loop {
@@ -483,6 +498,31 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
             return Ok(());
         }
     }
+}
+
+/// Tends every space of a database.
+pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> Result<()> {
+    let Some(database) = wire::database(global)? else {
+        let message = "--all-spaces is for a database: name it with --store. A vault has one memory; `icecore daemon` tends it";
+        return Err(Stop::new(Exit::Usage, message).into());
+    };
+    if global.now.is_some() {
+        return Err(Stop::new(Exit::Usage, "workers live by the database's clock; leave --now out").into());
+    }
+    let log: http::Log = Arc::new(|line: &str| {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    });
+    let worker = Worker::new(database.clone(), Arc::new(wire::models()?), log);
+    if daemon.once {
+        let done = worker.run_once().await?;
+        return if out.is_json() { out.json_named("done", &done) } else { out.line(format!("{done} done")) };
+    }
+    out.say(format!("tending every space of {}, {} at once; Ctrl-C ends it", database.place(), daemon.at_once));
+    worker.run(daemon.at_once.into(), wire::stopped()).await?;
+    let tally = worker.tally();
+    let count = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
+    out.say(format!("ended: {} done, {} failed, {} taken over by others", count(&tally.done), count(&tally.failed), count(&tally.lost)));
+    Ok(())
 }
 
 /// What was done, and why meanings could not be compared, if they could not.

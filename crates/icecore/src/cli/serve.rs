@@ -12,12 +12,14 @@ use icecore_engine::settings::Provider;
 
 use super::Global;
 use super::out::Out;
+use crate::access::{self, Access};
 use crate::api::{self, live::Live};
 use crate::error::{Exit, Stop};
 use crate::http::logins::Logins;
-use crate::http::{self, Limits, Serving, Source, Token};
+use crate::http::{self, Held, Keys, Limits, Serving, Source, Token};
 use crate::mcp;
-use crate::rights::Right;
+use crate::place::Place;
+use crate::rights::{Right, Rights};
 use crate::spaces::{Chatting, Spaces};
 use crate::wire::{self, Meanings};
 
@@ -66,13 +68,15 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     spaces.of(None).await?;
     let addr = serve.addr.unwrap_or(models.settings.server.addr);
     let clock = Arc::new(SystemClock);
-    let logins = Logins::new(token.clone(), read_token.clone(), clock.clone());
+    let per_minute = models.settings.server.requests_per_minute;
+    let access = access::Home::at(&home).ok().map(|home| Access::new(home, per_minute, clock.clone(), log.clone()));
+    let keys = Keys::new(token, read_token, access.clone());
+    let logins = Logins::new(keys.clone(), clock.clone());
     let serving = Serving {
         addr,
         chat: models.settings.chat.clone(),
         forward_auth: serve.forward_auth,
-        token,
-        read_token,
+        keys,
         logins: Some(logins.clone()),
         allow_remote: serve.allow_remote,
         allowed_hosts: serve.allowed_host.clone(),
@@ -83,15 +87,20 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         ready: spaces.clone(),
     };
     let meanings = Meanings::new(log.clone());
-    let assistants = mcp::Server::new(mcp::Memories::Spaces(spaces.clone()), meanings.clone(), Right::Write, log.clone());
+    let assistants = mcp::Server::new(mcp::Memories::Spaces(spaces.clone()), meanings.clone(), Rights::of([Right::Write]), log.clone());
     let live = Live::new(spaces.clone());
-    let routes =
-        api::router(spaces.clone(), meanings, Some(logins.clone()), live.clone(), log.clone()).merge(mcp::http::router(assistants));
+    let routes = api::router(spaces.clone(), meanings, Some(logins.clone()), access.clone(), live.clone(), log.clone())
+        .merge(mcp::http::router(assistants));
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), routes).await?;
     spaces.keep_remembering();
-    let link = format!("http://{}/#code={}", running.addr(), logins.code()?.secret);
+    let link = format!("http://{}/#code={}", running.addr(), logins.code(Held::home())?.secret);
     tell(out, &running.addr(), &home, &token_said, &models, &link)?;
     running.until_signal(|| live.close()).await?;
+    if let Some(access) = access
+        && !access.settle(SETTLING).await
+    {
+        out.say("Some of what was done could not be noted in the audit log");
+    }
     out.say("Finishing what is being remembered");
     if !spaces.settle(SETTLING).await {
         out.say("Some turns are not remembered yet; they are when the server runs again");
@@ -99,19 +108,19 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     Ok(())
 }
 
-fn tell(out: &mut Out, addr: &SocketAddr, home: &std::path::Path, token: &Source, models: &wire::Models, link: &str) -> Result<()> {
+fn tell(out: &mut Out, addr: &SocketAddr, home: &Place, token: &Source, models: &wire::Models, link: &str) -> Result<()> {
     let token = match token {
         Source::Set(name) => format!("from {name}"),
         Source::File(file) => format!("in {}", file.display()),
         Source::Made(file) => format!("made just now, in {}", file.display()),
     };
     if out.is_json() {
-        out.json(&serde_json::json!({ "addr": addr.to_string(), "home": home.display().to_string(), "token": token, "login": link }))?;
+        out.json(&serde_json::json!({ "addr": addr.to_string(), "home": home.to_string(), "token": token, "login": link }))?;
         return out.flush();
     }
     out.line(format!("Listening on http://{addr}"))?;
     out.flush()?;
-    out.say(format!("  memory   {}", home.display()));
+    out.say(format!("  memory   {home}"));
     out.say(format!("  token    {token}"));
     let (chat, place) = (&models.settings.chat, models.place.display());
     match chat.provider {

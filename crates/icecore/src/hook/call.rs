@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::wire::Named;
+
 /// The event that is told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -91,12 +93,18 @@ impl Client {
 }
 
 /// A call of `icecore hook`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Call {
     /// The event.
     pub event: Event,
     /// The vault that was named.
     pub vault: Option<PathBuf>,
+    /// Whether that stood among the words.
+    pub vault_is_meant: bool,
+    /// The database that was named.
+    pub store: Option<String>,
+    /// The space in it.
+    pub space: Option<String>,
     /// The moment that was named.
     pub now: Option<String>,
     /// The client that was named.
@@ -108,7 +116,7 @@ pub struct Call {
 /// The word of the command.
 const COMMAND: &str = "hook";
 /// Options of every command that take a value.
-const WITH_VALUE: [&str; 4] = ["--vault", "--now", "--color", "--client"];
+const WITH_VALUE: [&str; 6] = ["--vault", "--store", "--space", "--now", "--color", "--client"];
 
 /// The words with options apart: each word that is none, with the option before it that takes it for its value.
 fn sorted(words: &[OsString]) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
@@ -143,15 +151,27 @@ pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
 }
 
 impl Call {
+    /// What was said of where memory is.
+    pub fn named(&self) -> Named {
+        let (vault, store, space) = (self.vault.clone(), self.store.as_deref().map(Into::into), self.space.clone());
+        Named { vault, is_meant: self.vault_is_meant, store, space, is_hurried: !self.finish }
+    }
+
     pub fn read(words: &[OsString]) -> Self {
         let (plain, options) = sorted(words);
         let event =
             plain.iter().skip_while(|word| **word != COMMAND).nth(1).map_or_else(String::new, |word| word.to_string_lossy().into_owned());
         let last = |wanted: &str| options.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value);
-        let vault = last("--vault").cloned().or_else(|| std::env::var_os("ICECORE_VAULT"));
+        let meant = last("--vault").filter(|vault| !vault.is_empty()).cloned();
+        let vault_is_meant = meant.is_some();
+        let vault = meant.or_else(|| std::env::var_os("ICECORE_VAULT"));
+        let text = |name: &str| last(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty());
         Self {
             event: Event::meant(&event),
             vault: vault.filter(|vault| !vault.is_empty()).map(PathBuf::from),
+            vault_is_meant,
+            store: text("--store"),
+            space: text("--space").or_else(|| std::env::var("ICECORE_SPACE").ok().filter(|name| !name.is_empty())),
             now: last("--now").map(|now| now.to_string_lossy().into_owned()),
             client: last("--client").and_then(|name| match name.to_str() {
                 Some("codex") => Some(Client::Codex),

@@ -8,10 +8,12 @@ use std::process::{Command, Stdio};
 use icecore_domain::record::{SessionKey, parent_session};
 use icecore_domain::summary::Tier;
 use icecore_engine::{Asking, Attended, Due, Error as EngineError, Helper, Wish};
+use secrecy::ExposeSecret as _;
 use tokio::runtime::Builder;
 
 use super::call::Call;
 use super::transcript;
+use crate::place::Place;
 use crate::wire::{self, Open};
 
 /// The work that only one process does.
@@ -29,7 +31,18 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
         Err(error) => return Some(format!("this program cannot be found: {error}")),
     };
     let mut command = Command::new(program);
-    command.args(["hook", "session-end", "--finish", "--vault"]).arg(&open.root).current_dir(&open.root);
+    command.args(["hook", "session-end", "--finish"]);
+    match (&open.place, wire::address(&call.named())) {
+        (Place::Folder(root), _) => {
+            command.arg("--vault").arg(root).current_dir(root);
+        }
+        // Through the environment: everybody can read the words of a command.
+        (Place::Space { name, .. }, Ok(Some(address))) => {
+            command.args(["--space", name]).env(wire::STORE, address.expose_secret()).current_dir("/");
+        }
+        (Place::Space { .. }, Ok(None)) => {}
+        (Place::Space { .. }, Err(error)) => return Some(error.to_string()),
+    }
     if let Some(now) = &call.now {
         command.args(["--now", now]);
     }
@@ -47,7 +60,7 @@ pub fn run(call: &Call) {
 }
 
 async fn all(call: &Call) {
-    let Ok(open) = wire::own_vault(call.vault.clone()).and_then(|root| wire::open_at(&root, call.now.as_deref())) else { return };
+    let Ok(open) = wire::own_place(&call.named()).and_then(|place| wire::open_at(place, call.now.as_deref())) else { return };
     loop {
         let Ok(Some(alone)) = open.memory.store().claim(WORK).await else { return };
         if let Err(error) = once(&open).await {

@@ -99,7 +99,7 @@ fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Puts complaints where `icecore status` and `icecore doctor` find them; whether that was possible.
 fn note(call: &Call, complaints: &[String]) -> bool {
-    let Ok(open) = wire::own_vault(call.vault.clone()).and_then(|root| wire::open_to_note(&root, call.now.as_deref())) else {
+    let Ok(open) = wire::own_place(&call.named()).and_then(|place| wire::open_to_note(place, call.now.as_deref())) else {
         return false;
     };
     complaints.iter().all(|complaint| block_on(open.memory.note_trouble(call.event.word(), complaint)).is_ok())
@@ -117,7 +117,7 @@ fn work(call: &Call) -> Answer {
         Ok(heard) => heard,
         Err(why) => return Answer::complaining(why),
     };
-    let open = match wire::own_vault(call.vault.clone()).and_then(|root| wire::open_hurried(&root, call.now.as_deref())) {
+    let open = match wire::own_place(&call.named()).and_then(|place| wire::open_hurried(place, call.now.as_deref())) {
         Ok(open) => open,
         Err(error) => return Answer::unusable(call, &error),
     };
@@ -261,7 +261,7 @@ impl Answer {
 
 /// Whether it may work the next time without anybody doing anything.
 fn is_passing(error: &anyhow::Error) -> bool {
-    let busy = |error: &StoreError| matches!(error, StoreError::Busy { .. } | StoreError::Moved { .. });
+    let busy = |error: &StoreError| matches!(error, StoreError::Busy { .. } | StoreError::Moved { .. } | StoreError::Overrun(_));
     error.downcast_ref::<StoreError>().is_some_and(busy)
         || matches!(error.downcast_ref::<EngineError>(), Some(EngineError::Store(error)) if busy(error))
 }

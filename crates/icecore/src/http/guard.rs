@@ -10,19 +10,22 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use hyper::body::{Frame, SizeHint};
+use icecore_store::postgres::Deed;
 use icecore_store::shelf::Stage;
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -30,14 +33,20 @@ use tokio::time::timeout;
 use super::logins::{self, Logins};
 use super::refuse::{self, Refusal};
 use super::{House, Limits};
+use crate::access::{Access, Takes};
+use crate::api::call::USER;
 use crate::dashboard;
-use crate::rights::{self, Operation, Right};
+use crate::rights::{self, About, Denied, Grant, Operation, Right};
 
 /// The shortest token that a person may set.
 const LEAST_TOKEN_BYTES: usize = 16;
 const MOST_TOKEN_BYTES: usize = 4_096;
 /// How much of a body that is too large is read and dropped, so that the client gets to hear why.
 const MOST_DROPPED_FACTOR: usize = 4;
+/// So much of what a request was about stands in the log.
+const MOST_WHAT_BYTES: usize = 300;
+/// How often it is looked whether the token behind an answer that goes on and on is still good.
+const STILL_GOOD: Duration = Duration::from_secs(5);
 
 /// What a client has to show. Only its hash is kept.
 #[derive(Clone)]
@@ -148,11 +157,75 @@ fn read_named(file: &Path) -> anyhow::Result<String> {
     Ok(token.trim().to_owned())
 }
 
-/// The rules at the door.
-pub struct Door {
+/// What lets somebody in: the server's own tokens, and those that are looked up.
+pub struct Keys {
     token: Token,
     /// What a client shows that may only read.
     read_token: Option<Token>,
+    /// Where other tokens are looked up, if there are any.
+    access: Option<Arc<Access>>,
+}
+
+/// What somebody is allowed by what they have shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// What they are allowed.
+    pub grant: Arc<Grant>,
+    /// The hash of the token, if it is one that was looked up and may be revoked.
+    pub looked_up: Option<[u8; 32]>,
+}
+
+impl Held {
+    /// What the server's own token allows.
+    pub fn home() -> Self {
+        Self { grant: Arc::new(Grant::home()), looked_up: None }
+    }
+
+    fn nobody() -> Self {
+        Self { grant: Arc::new(Grant::nobody()), looked_up: None }
+    }
+}
+
+impl Keys {
+    /// These tokens, and those that are looked up there.
+    pub fn new(token: Token, read_token: Option<Token>, access: Option<Arc<Access>>) -> Arc<Self> {
+        Arc::new(Self { token, read_token, access })
+    }
+
+    /// Where tokens are looked up, limits kept and deeds noted.
+    pub fn access(&self) -> Option<&Arc<Access>> {
+        self.access.as_ref()
+    }
+
+    /// What somebody who shows this is allowed. An error: that cannot be found out now.
+    pub async fn held(&self, shown: &[u8]) -> anyhow::Result<Option<Held>> {
+        if self.token.is(shown) {
+            return Ok(Some(Held::home()));
+        }
+        if self.read_token.as_ref().is_some_and(|token| token.is(shown)) {
+            return Ok(Some(Held { grant: Arc::new(Grant::reader()), looked_up: None }));
+        }
+        self.looked_up(Sha256::digest(shown).into()).await
+    }
+
+    /// Likewise by the hash of a token.
+    async fn looked_up(&self, hash: [u8; 32]) -> anyhow::Result<Option<Held>> {
+        let Some(access) = &self.access else { return Ok(None) };
+        Ok(access.grant(hash).await?.map(|grant| Held { grant, looked_up: Some(hash) }))
+    }
+
+    /// What somebody is still allowed who was let in before: nothing, if their token was revoked meanwhile.
+    pub async fn still(&self, held: Held) -> anyhow::Result<Option<Held>> {
+        match held.looked_up {
+            None => Ok(Some(held)),
+            Some(hash) => self.looked_up(hash).await,
+        }
+    }
+}
+
+/// The rules at the door.
+pub struct Door {
+    keys: Arc<Keys>,
     /// The names under which the server may be asked, in small letters, without ports.
     hosts: Vec<String>,
     /// Web pages that may ask, beside its own.
@@ -163,21 +236,43 @@ pub struct Door {
     logins: Option<Arc<Logins>>,
 }
 
-/// Who asks: what they may do, and whether it is a browser that was logged in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who asks: what they are allowed, whether it is a browser that was logged in, and whose memory it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// What they may do.
-    pub right: Right,
+    /// What they are allowed.
+    pub held: Held,
     /// Whether a cookie says so.
     pub by_cookie: bool,
+    /// The end user whose memory it is about, if it is one's.
+    pub user: Option<String>,
+    /// Whether the space has been asked whether it may do that. Whom a chat is about may stand in its body.
+    pub admitted: bool,
+}
+
+/// Somebody who was turned away, as far as they are known.
+pub struct Turned {
+    refusal: Refusal,
+    by: Option<Held>,
+}
+
+impl From<Refusal> for Turned {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, by: None }
+    }
+}
+
+/// That the database does not say who somebody is.
+fn unsure(error: &anyhow::Error) -> Refusal {
+    let said =
+        format!("who you are cannot be looked up now; try again in a moment ({})", icecore_domain::plain::one_line(&error.to_string()));
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "try_later", said)
 }
 
 impl Door {
     /// The rules for a server at `addr`; an error if it may not listen there.
     pub fn new(
         addr: SocketAddr,
-        token: Token,
-        read_token: Option<Token>,
+        keys: Arc<Keys>,
         allow_remote: bool,
         allowed_hosts: &[String],
         allowed_origins: &[String],
@@ -186,14 +281,14 @@ impl Door {
             if !allow_remote {
                 bail!("{addr} can be reached from other machines; listen on 127.0.0.1, or allow it with --allow-remote");
             }
-            if !token.is_set() {
+            if !keys.token.is_set() {
                 bail!("{addr} can be reached from other machines, so set a token of your own: ICECORE_TOKEN or ICECORE_TOKEN_FILE");
             }
         }
         let mut hosts = vec!["localhost".to_owned(), addr.ip().to_string()];
         hosts.extend(allowed_hosts.iter().map(|host| host.trim().to_ascii_lowercase()));
         let origins = allowed_origins.iter().map(|origin| origin.trim().trim_end_matches('/').to_ascii_lowercase()).collect();
-        Ok(Self { token, read_token, hosts, origins, any_address: addr.ip().is_unspecified(), logins: None })
+        Ok(Self { keys, hosts, origins, any_address: addr.ip().is_unspecified(), logins: None })
     }
 
     /// Where browsers can be logged in.
@@ -201,34 +296,35 @@ impl Door {
         Self { logins, ..self }
     }
 
-    /// Whether a request may come in, and what it may do.
-    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    /// Whether a request may come in at this moment, and about whose memory it is.
+    pub async fn check(&self, now: Timestamp, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Turned> {
         let host = self.host(uri, headers)?;
         self.origin(&host, headers)?;
         let asks = method == Method::GET || method == Method::HEAD;
         // What the API and the dashboard are like is no secret, and a browser has no token to show.
-        if asks && (dashboard::is_page(uri.path()) || matches!(uri.path(), "/livez" | "/readyz" | "/api" | "/api/openapi.json")) {
-            return Ok(Caller { right: Right::Read, by_cookie: false });
-        }
+        let is_open = asks && (dashboard::is_page(uri.path()) || matches!(uri.path(), "/livez" | "/readyz" | "/api" | "/api/openapi.json"));
         // Whoever logs in shows what lets them in, and is looked at there.
-        if *method == Method::POST && uri.path() == "/api/login" {
-            return Ok(Caller { right: Right::Read, by_cookie: false });
+        if is_open || (*method == Method::POST && uri.path() == "/api/login") {
+            return Ok(Caller { held: Held::nobody(), by_cookie: false, user: None, admitted: false });
         }
-        let caller = match self.authorised(headers) {
-            Ok(right) => Caller { right, by_cookie: false },
-            Err(refusal) => self.logged_in(&host, asks, uri.path(), headers)?.ok_or(refusal)?,
+        let (held, by_cookie) = match self.shown(headers).await? {
+            Some(held) => (Some(held), false),
+            None => (self.logged_in(&host, asks, uri.path(), headers).await?, true),
         };
         let wanted = Operation::Request(method, uri.path());
-        if rights::allows(caller.right, wanted) { Ok(caller) } else { Err(Refusal::too_little(wanted.needs())) }
+        let asked = headers.get(USER).filter(|value| !value.is_empty()).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        match rights::authorise(held.as_ref().map(|held| &*held.grant), now, wanted, asked.as_deref()) {
+            Ok(user) => Ok(Caller { held: held.unwrap_or_else(Held::nobody), by_cookie, user, admitted: false }),
+            Err(Denied::Unknown) => Err(unknown(headers, self.keys.access.is_some()).into()),
+            Err(denied) => Err(Turned { refusal: Refusal::of(&denied), by: held }),
+        }
     }
 
     /// Who asks by a cookie, if anybody. It counts only on this server's own routes, only from its own pages, and lets nobody write who does
     /// not say so in a header that pages of others cannot send.
-    fn logged_in(&self, host: &Authority, asks: bool, path: &str, headers: &HeaderMap) -> Result<Option<Caller>, Refusal> {
-        let Some(right) = self.logins.as_ref().filter(|_| path.starts_with("/api/")).and_then(|logins| logins.by_cookie(host, headers))
-        else {
-            return Ok(None);
-        };
+    async fn logged_in(&self, host: &Authority, asks: bool, path: &str, headers: &HeaderMap) -> Result<Option<Held>, Refusal> {
+        let Some(logins) = self.logins.as_ref().filter(|_| path.starts_with("/api/")) else { return Ok(None) };
+        let Some(held) = logins.by_cookie(host, headers) else { return Ok(None) };
         let from = headers.get(HeaderName::from_static("sec-fetch-site")).map(|value| value.as_bytes().to_ascii_lowercase());
         let from_own = match from.as_deref() {
             None | Some(b"same-origin") => true,
@@ -247,7 +343,11 @@ impl Door {
             let said = "a browser that changes something sends X-Icecore-Csrf: 1 along, which pages of others cannot";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", said));
         }
-        Ok(Some(Caller { right, by_cookie: true }))
+        let still = self.keys.still(held).await.map_err(|error| unsure(&error))?;
+        if still.is_none() {
+            logins.end(host, headers);
+        }
+        Ok(still)
     }
 
     fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
@@ -290,53 +390,150 @@ impl Door {
         }
     }
 
-    fn authorised(&self, headers: &HeaderMap) -> Result<Right, Refusal> {
-        let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).and_then(|value| {
-            let (scheme, token) = value.split_at_checked("bearer ".len())?;
-            scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-        });
-        let key = headers.get(HeaderName::from_static("x-api-key")).map(|value| value.as_bytes());
-        let shows = |token: &Token| [bearer, key].into_iter().flatten().any(|shown| token.is(shown));
-        if shows(&self.token) {
-            return Ok(Right::Write);
+    /// What somebody is allowed by the token that they send along, if it is good.
+    async fn shown(&self, headers: &HeaderMap) -> Result<Option<Held>, Refusal> {
+        for shown in sent(headers).into_iter().flatten() {
+            if let Some(held) = self.keys.held(shown).await.map_err(|error| unsure(&error))? {
+                return Ok(Some(held));
+            }
         }
-        if self.read_token.as_ref().is_some_and(shows) {
-            return Ok(Right::Read);
-        }
-        let said = if bearer.is_none() && key.is_none() {
-            "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client"
-        } else {
-            "that is not this server's token; it is the one in ICECORE_TOKEN, or in the file that the server names when it starts"
-        };
-        Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", said))
+        Ok(None)
     }
+}
+
+/// What a request shows: a bearer's token, a key.
+fn sent(headers: &HeaderMap) -> [Option<&[u8]>; 2] {
+    let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).and_then(|value| {
+        let (scheme, token) = value.split_at_checked("bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+    });
+    [bearer, headers.get(HeaderName::from_static("x-api-key")).map(|value| value.as_bytes())]
+}
+
+/// That somebody has shown nothing, or nothing that is good. Why it is not good is not told: wrong, expired and revoked are the same.
+fn unknown(headers: &HeaderMap, has_tokens: bool) -> Refusal {
+    let said = match sent(headers) {
+        [None, None] => "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client",
+        _ if has_tokens => "that token is not good, or not any more; `icecore token add` makes another",
+        _ => "that is not this server's token; it is the one in ICECORE_TOKEN, or in the file that the server names when it starts",
+    };
+    Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", said)
+}
+
+/// What a request takes of what a space has.
+fn takes(method: &Method, path: &str) -> Takes {
+    match Operation::Request(method, path).needs() {
+        Some(Right::Proxy) if *method == Method::POST => Takes::Model,
+        // What is taken away makes room.
+        Some(Right::Write) if *method != Method::DELETE && !matches!(path, "/api/forget" | "/api/undo" | "/api/prune") => Takes::Room,
+        _ => Takes::Time,
+    }
+}
+
+/// What stands in the log about an answer, beside its path.
+#[derive(Debug, Clone, Default)]
+pub struct Named {
+    /// What it was about: the tool, the conversation.
+    pub what: String,
+    /// The end user, if only the body names them.
+    pub user: Option<String>,
 }
 
 /// Lets a request in or not, and counts it.
 pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (route, dialect) = (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
-    let entered = house.door.check(&method, request.uri(), request.headers()).and_then(|caller| {
-        let permit = house.requests.clone().try_acquire_owned();
-        permit
-            .map(|permit| (caller, permit))
-            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment"))
-    });
-    let response = match entered {
+    let by;
+    let entered = match enter(&house, &method, &path, &mut request).await {
+        Ok(caller) => {
+            by = Some((caller.held.clone(), caller.user.clone()));
+            let busy = "too many requests at once; try again in a moment";
+            let permit = house.requests.clone().try_acquire_owned();
+            permit.map(|permit| (caller, permit)).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", busy))
+        }
+        Err(Turned { refusal, by: held }) => {
+            by = held.map(|held| (held.clone(), held.grant.space.clone()));
+            Err(refusal)
+        }
+    };
+    let mut response = match entered {
         // Whether it lives can be asked however busy it is.
         Err(refusal) if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE => next.run(request).await,
         Err(refusal) => refusal.answer(&path, dialect),
         Ok((caller, permit)) => {
-            request.extensions_mut().insert(caller.right);
+            let looked_up = caller.held.looked_up.map(|_| caller.held.clone());
             request.extensions_mut().insert(caller);
             house.metrics.open.inc();
             let open = Open { house: house.clone(), _permit: permit };
             let response = next.run(request).await;
-            response.map(|body| Body::new(Held { body, _open: open }))
+            let lasts = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+            let response = match looked_up.filter(|_| lasts && path.starts_with("/api/")) {
+                Some(held) => response.map(|body| while_good(house.clone(), held, body)),
+                None => response,
+            };
+            response.map(|body| Body::new(HeldOpen { body, _open: open }))
         }
     };
     house.metrics.answered(route, response.status().as_u16());
+    if let (Some(access), Some((held, user))) = (house.door.keys.access(), by)
+        && !held.grant.id.is_empty()
+    {
+        let named = response.extensions_mut().remove::<Named>().unwrap_or_default();
+        let (user, what) = (user.or(named.user), format!("{path} {}", named.what));
+        let door = match route {
+            "mcp" => "mcp",
+            "api" | "metrics" => "api",
+            "other" | "dashboard" | "health" => "other",
+            _ => "chat",
+        };
+        access.note(Deed {
+            at: house.clock.now(),
+            who: user.clone().unwrap_or_default(),
+            space: access.home().space(user.as_deref()),
+            token: held.grant.id.clone(),
+            door: door.into(),
+            verb: method.to_string(),
+            what: icecore_domain::budget::shortened(icecore_domain::plain::one_line(&what).trim(), MOST_WHAT_BYTES),
+            status: response.status().as_u16(),
+        });
+    }
     response
+}
+
+/// Looks at who asks and about what. Whoever is bound to a space asks about that one from here on, whatever else the request says.
+async fn enter(house: &House, method: &Method, path: &str, request: &mut Request) -> Result<Caller, Turned> {
+    let mut caller = house.door.check(house.clock.now(), method, request.uri(), request.headers()).await?;
+    let grant = &caller.held.grant;
+    if let Some(own) = grant.space.as_deref().filter(|_| Operation::Request(method, path).about() == About::Asked) {
+        let own = HeaderValue::from_bytes(own.as_bytes()).map_err(|_| unsure(&anyhow::anyhow!("the space has no plain name")))?;
+        request.headers_mut().insert(HeaderName::from_static(USER), own);
+    }
+    if let Some(access) = house.door.keys.access().filter(|_| !grant.id.is_empty()) {
+        let (takes, is_asked) = (takes(method, path), Operation::Request(method, path).about() == About::Asked);
+        let may_be_named_later = takes == Takes::Model && caller.user.is_none();
+        if (is_asked && !may_be_named_later) || caller.user.is_some() {
+            if let Err(over) = access.admit(caller.user.as_deref(), takes).await {
+                return Err(Turned { refusal: Refusal::over(&over), by: Some(caller.held.clone()) });
+            }
+            caller.admitted = true;
+        }
+        request.extensions_mut().insert(access.clone());
+    }
+    Ok(caller)
+}
+
+/// A body that ends when the token that asked for it is not good any more.
+fn while_good(house: Arc<House>, held: Held, body: Body) -> Body {
+    let gone = async move {
+        loop {
+            tokio::time::sleep(STILL_GOOD).await;
+            let expired = held.grant.expires.is_some_and(|end| end <= house.clock.now());
+            if expired || matches!(house.door.keys.still(held.clone()).await, Ok(None)) {
+                return;
+            }
+        }
+    };
+    Body::from_stream(body.into_data_stream().take_until(Box::pin(gone)))
 }
 
 /// A request that is being answered.
@@ -352,12 +549,12 @@ impl Drop for Open {
 }
 
 /// A body that counts as open until it is sent.
-struct Held {
+struct HeldOpen {
     body: Body,
     _open: Open,
 }
 
-impl HttpBody for Held {
+impl HttpBody for HeldOpen {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -440,7 +637,7 @@ mod tests {
         let token = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
         let (hosts, origins) = (["Memory.Local".to_owned()], ["http://localhost:5173/".to_owned()]);
         let read_token = Token::of(READ_SECRET, Source::Set("ICECORE_READ_TOKEN")).unwrap();
-        Door::new(addr.parse().unwrap(), token, Some(read_token), true, &hosts, &origins).unwrap()
+        Door::new(addr.parse().unwrap(), Keys::new(token, Some(read_token), None), true, &hosts, &origins).unwrap()
     }
 
     fn check(door: &Door, path: &str, headers: &[(&'static str, &str)]) -> u16 {
@@ -450,7 +647,8 @@ mod tests {
         }
         let method = if path.starts_with("POST ") { Method::POST } else { Method::GET };
         let uri: Uri = path.trim_start_matches("POST ").parse().unwrap();
-        door.check(&method, &uri, &map).err().map_or(200, |refusal| refusal.status().as_u16())
+        let checked = pollster::block_on(door.check(Timestamp::UNIX_EPOCH, &method, &uri, &map));
+        checked.err().map_or(200, |turned| turned.refusal.status().as_u16())
     }
 
     #[test]
@@ -545,7 +743,11 @@ mod tests {
             ("192.168.0.7:0", &own, false, false),
             ("[::ffff:127.0.0.1]:0", &own, false, false),
         ] {
-            assert_eq!(Door::new(addr.parse().unwrap(), token.clone(), None, allow, &[], &[]).is_ok(), fine, "{addr} {allow}");
+            assert_eq!(
+                Door::new(addr.parse().unwrap(), Keys::new(token.clone(), None, None), allow, &[], &[]).is_ok(),
+                fine,
+                "{addr} {allow}"
+            );
         }
     }
 

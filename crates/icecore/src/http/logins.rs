@@ -12,8 +12,7 @@ use axum::http::{HeaderMap, HeaderName};
 use icecore_engine::clock::Clock;
 use sha2::{Digest as _, Sha256};
 
-use super::guard::Token;
-use crate::rights::Right;
+use super::guard::{Held, Keys};
 
 /// The header without which a cookie lets nobody write: a page of another site cannot send it.
 pub const CSRF: &str = "x-icecore-csrf";
@@ -32,15 +31,14 @@ type Known = [u8; 32];
 
 /// Logins and codes.
 pub struct Logins {
-    token: Token,
-    read_token: Option<Token>,
+    keys: Arc<Keys>,
     clock: Arc<dyn Clock>,
     open: Mutex<HashMap<Known, Login>>,
-    codes: Mutex<HashMap<Known, u64>>,
+    codes: Mutex<HashMap<Known, (Held, u64)>>,
 }
 
 struct Login {
-    right: Right,
+    held: Held,
     begun: u64,
     used: u64,
 }
@@ -69,46 +67,43 @@ fn name(host: &Authority) -> String {
 }
 
 impl Logins {
-    /// Nobody is logged in yet; these tokens let somebody in.
-    pub fn new(token: Token, read_token: Option<Token>, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { token, read_token, clock, open: Mutex::default(), codes: Mutex::default() })
+    /// Nobody is logged in yet; these keys let somebody in.
+    pub fn new(keys: Arc<Keys>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { keys, clock, open: Mutex::default(), codes: Mutex::default() })
     }
 
     fn seconds(&self) -> u64 {
         self.clock.millis() / 1_000
     }
 
-    /// What somebody who shows this token may do.
-    pub fn by_token(&self, shown: &str) -> Option<Right> {
-        let shown = shown.trim().as_bytes();
-        if self.token.is(shown) {
-            return Some(Right::Write);
-        }
-        self.read_token.as_ref().is_some_and(|token| token.is(shown)).then_some(Right::Read)
+    /// What somebody who shows this token is allowed.
+    pub async fn by_token(&self, shown: &str) -> anyhow::Result<Option<Held>> {
+        let held = self.keys.held(shown.trim().as_bytes()).await?;
+        Ok(held.filter(|held| held.grant.expires.is_none_or(|end| self.clock.now() < end)))
     }
 
-    /// A code that lets whoever shows it first in, to do everything.
-    pub fn code(&self) -> anyhow::Result<Given> {
+    /// A code that lets whoever shows it first in, to do what whoever asks for it may do.
+    pub fn code(&self, held: Held) -> anyhow::Result<Given> {
         let (secret, now) = (random()?, self.seconds());
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
-        codes.retain(|_, given| now < *given + CODE_SECONDS);
+        codes.retain(|_, (_, given)| now < *given + CODE_SECONDS);
         while codes.len() >= MOST_CODES {
-            let Some(oldest) = codes.iter().min_by_key(|(_, given)| **given).map(|(known, _)| *known) else { break };
+            let Some(oldest) = codes.iter().min_by_key(|(_, (_, given))| *given).map(|(known, _)| *known) else { break };
             codes.remove(&oldest);
         }
-        codes.insert(hash(&secret), now);
+        codes.insert(hash(&secret), (held, now));
         Ok(Given { secret, seconds: CODE_SECONDS })
     }
 
-    /// What somebody who shows this code may do. It is good once.
-    pub fn by_code(&self, shown: &str) -> Option<Right> {
+    /// What somebody who shows this code is allowed. It is good once.
+    pub fn by_code(&self, shown: &str) -> Option<Held> {
         let now = self.seconds();
-        let given = self.codes.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(shown.trim()))?;
-        (now < given + CODE_SECONDS).then_some(Right::Write)
+        let (held, given) = self.codes.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(shown.trim()))?;
+        (now < given + CODE_SECONDS).then_some(held)
     }
 
     /// Logs somebody in: the secret of their cookie.
-    pub fn begin(&self, right: Right) -> anyhow::Result<Given> {
+    pub fn begin(&self, held: Held) -> anyhow::Result<Given> {
         let (secret, now) = (random()?, self.seconds());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, login| login.holds(now));
@@ -116,12 +111,12 @@ impl Logins {
             let Some(oldest) = open.iter().min_by_key(|(_, login)| login.used).map(|(known, _)| *known) else { break };
             open.remove(&oldest);
         }
-        open.insert(hash(&secret), Login { right, begun: now, used: now });
+        open.insert(hash(&secret), Login { held, begun: now, used: now });
         Ok(Given { secret, seconds: WHOLE_SECONDS })
     }
 
-    /// What somebody may do who shows a cookie of a server that is asked under that name.
-    pub fn by_cookie(&self, host: &Authority, headers: &HeaderMap) -> Option<Right> {
+    /// What somebody was allowed who shows a cookie of a server that is asked under that name.
+    pub fn by_cookie(&self, host: &Authority, headers: &HeaderMap) -> Option<Held> {
         let (known, now) = (hash(&shown(host, headers)?), self.seconds());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let login = open.get_mut(&known)?;
@@ -130,7 +125,7 @@ impl Logins {
             return None;
         }
         login.used = now;
-        Some(login.right)
+        Some(login.held.clone())
     }
 
     /// Ends the login of whoever shows that cookie.
@@ -170,8 +165,9 @@ pub fn is_own_deed(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Source;
+    use super::super::{Source, Token};
     use super::*;
+    use crate::rights::Grant;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// A clock that stands until somebody moves it.
@@ -191,7 +187,12 @@ mod tests {
     fn logins() -> (Arc<Logins>, Arc<Hand>) {
         let clock = Arc::new(Hand::default());
         let token = |text: &str| Token::of(text, Source::Set("ICECORE_TOKEN")).unwrap();
-        (Logins::new(token("a-token-of-some-length"), Some(token("a-token-for-reading-only")), clock.clone()), clock)
+        let keys = Keys::new(token("a-token-of-some-length"), Some(token("a-token-for-reading-only")), None);
+        (Logins::new(keys, clock.clone()), clock)
+    }
+
+    fn reader() -> Held {
+        Held { grant: Arc::new(Grant::reader()), looked_up: None }
     }
 
     fn headers(cookie: &str) -> HeaderMap {
@@ -201,44 +202,45 @@ mod tests {
     #[test]
     fn a_token_lets_in_as_far_as_it_goes() {
         let (logins, _) = logins();
-        assert_eq!(logins.by_token("a-token-of-some-length"), Some(Right::Write));
-        assert_eq!(logins.by_token(" a-token-for-reading-only\n"), Some(Right::Read));
+        let by_token = |shown: &str| pollster::block_on(logins.by_token(shown)).unwrap();
+        assert_eq!(by_token("a-token-of-some-length"), Some(Held::home()));
+        assert_eq!(by_token(" a-token-for-reading-only\n"), Some(reader()));
         for wrong in ["", "a-token-of-some-lengt", "a-token-of-some-lengthh"] {
-            assert_eq!(logins.by_token(wrong), None, "{wrong}");
+            assert_eq!(by_token(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn a_code_is_good_once_and_for_some_minutes() {
         let (logins, clock) = logins();
-        let code = logins.code().unwrap();
+        let code = logins.code(Held::home()).unwrap();
         assert!(code.secret.len() == 64 && code.seconds == 600);
         assert_eq!(logins.by_code(&code.secret[1..]), None);
-        assert_eq!(logins.by_code(&code.secret), Some(Right::Write));
+        assert_eq!(logins.by_code(&code.secret), Some(Held::home()));
         assert_eq!(logins.by_code(&code.secret), None);
-        let late = logins.code().unwrap();
+        let late = logins.code(Held::home()).unwrap();
         clock.0.store(600, Ordering::Relaxed);
         assert_eq!(logins.by_code(&late.secret), None);
         // However many are asked for, only the newest count.
         let all: Vec<String> = (0..20)
             .map(|at| {
                 clock.0.store(600 + at, Ordering::Relaxed);
-                logins.code().unwrap().secret
+                logins.code(Held::home()).unwrap().secret
             })
             .collect();
         assert_eq!(logins.by_code(&all[0]), None);
-        assert_eq!(logins.by_code(&all[19]), Some(Right::Write));
+        assert_eq!(logins.by_code(&all[19]), Some(Held::home()));
     }
 
     #[test]
     fn a_cookie_is_good_while_it_is_used_and_not_for_ever() {
         let (logins, clock) = logins();
         let host: Authority = "127.0.0.1:7431".parse().unwrap();
-        let given = logins.begin(Right::Read).unwrap();
+        let given = logins.begin(reader()).unwrap();
         let kept = cookie(&host, &HeaderMap::new(), Some(&given));
         assert_eq!(kept, format!("icecore_7431={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800", given.secret));
         let sent = headers(&format!("other=1; icecore_7431={}", given.secret));
-        assert_eq!(logins.by_cookie(&host, &sent), Some(Right::Read));
+        assert_eq!(logins.by_cookie(&host, &sent), Some(reader()));
         // Another server on this machine has another name for its own.
         assert_eq!(logins.by_cookie(&"127.0.0.1:1".parse().unwrap(), &sent), None);
         for wrong in ["icecore_7431=", "icecore_7431=x", "icecore=x", "x"] {
@@ -246,20 +248,20 @@ mod tests {
         }
         for day in 1..15 {
             clock.0.store(day * 11 * 3_600, Ordering::Relaxed);
-            assert_eq!(logins.by_cookie(&host, &sent), Some(Right::Read), "{day}");
+            assert_eq!(logins.by_cookie(&host, &sent), Some(reader()), "{day}");
         }
         clock.0.store(7 * 24 * 3_600, Ordering::Relaxed);
         assert_eq!(logins.by_cookie(&host, &sent), None);
-        let idle = logins.begin(Right::Read).unwrap();
+        let idle = logins.begin(reader()).unwrap();
         clock.0.store(7 * 24 * 3_600 + 12 * 3_600, Ordering::Relaxed);
         assert_eq!(logins.by_cookie(&host, &headers(&format!("icecore_7431={}", idle.secret))), None);
-        let again = logins.begin(Right::Write).unwrap();
+        let again = logins.begin(Held::home()).unwrap();
         let sent = headers(&format!("icecore_7431={}", again.secret));
-        assert_eq!(logins.by_cookie(&host, &sent), Some(Right::Write));
+        assert_eq!(logins.by_cookie(&host, &sent), Some(Held::home()));
         logins.end(&host, &sent);
         assert_eq!(logins.by_cookie(&host, &sent), None);
         // Many logins at once are bounded.
-        let all: Vec<String> = (0..70).map(|_| logins.begin(Right::Write).unwrap().secret).collect();
+        let all: Vec<String> = (0..70).map(|_| logins.begin(Held::home()).unwrap().secret).collect();
         let good = all.iter().filter(|secret| logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some()).count();
         assert_eq!(good, MOST_LOGINS);
     }

@@ -1,5 +1,8 @@
 //! What the server counts. No label ever holds what a person or a client wrote.
 
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use icecore_store::postgres::Figures;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -21,6 +24,40 @@ pub struct Metrics {
     left_out: Counter,
     /// Requests being answered now.
     pub open: Gauge,
+    /// Known only where memory is in a database.
+    database: OnceLock<Database>,
+}
+
+/// What is counted of the connections to a database.
+struct Database {
+    registry: Registry,
+    connections: Family<Labels, Gauge>,
+    /// As they were told last, so that each is counted once.
+    waits: Mutex<Counter>,
+    failures: Mutex<Counter>,
+}
+
+impl Database {
+    fn new() -> Self {
+        let mut registry = Registry::with_prefix("icecore");
+        let (connections, waits, failures) = (Family::default(), Counter::default(), Counter::default());
+        registry.register("database_connections", "Connections to the database of memory, by state", connections.clone());
+        registry.register("database_waits", "How often no connection was free", waits.clone());
+        registry.register("database_failures", "How often no connection could be had", failures.clone());
+        Self { registry, connections, waits: Mutex::new(waits), failures: Mutex::new(failures) }
+    }
+
+    fn tell(&self, figures: &Figures) {
+        let states = [("most", figures.most), ("open", figures.open), ("in_use", figures.in_use), ("waited_for", figures.waiting)];
+        for (state, many) in states {
+            let many = i64::try_from(many).unwrap_or(i64::MAX);
+            self.connections.get_or_create(&vec![("state", state.into())]).set(many);
+        }
+        for (counter, many) in [(&self.waits, figures.waits), (&self.failures, figures.failures)] {
+            let counter = counter.lock().unwrap_or_else(PoisonError::into_inner);
+            counter.inc_by(many.saturating_sub(counter.get()));
+        }
+    }
 }
 
 fn times() -> Histogram {
@@ -44,7 +81,7 @@ impl Metrics {
         registry.register("injected_tokens", "Tokens of memory put into requests", injected.clone());
         registry.register("left_out", "Things there was no room for in requests", left_out.clone());
         registry.register("requests_open", "Requests being answered now", open.clone());
-        Self { registry, requests, phases, memory_failures, upstream_failures, cut, injected, left_out, open }
+        Self { registry, requests, phases, memory_failures, upstream_failures, cut, injected, left_out, open, database: OnceLock::new() }
     }
 
     /// A request was answered.
@@ -80,9 +117,16 @@ impl Metrics {
     }
 
     /// Everything in the text form that collectors read.
-    pub fn text(&self) -> String {
+    pub fn text(&self, database: Option<Figures>) -> String {
+        const END: &str = "# EOF\n";
         let mut text = String::new();
         // Writing to a string does not fail.
+        if let Some(figures) = database {
+            let database = self.database.get_or_init(Database::new);
+            database.tell(&figures);
+            let _ = encode(&mut text, &database.registry);
+            text.truncate(text.len() - if text.ends_with(END) { END.len() } else { 0 });
+        }
         let _ = encode(&mut text, &self.registry);
         text
     }

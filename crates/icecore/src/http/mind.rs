@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use icecore_engine::config::{Mode, Placement};
+use icecore_store::postgres::Figures;
 
 /// Memory, as a chat sees it.
 #[async_trait]
@@ -26,8 +27,29 @@ pub trait Mind: Send + Sync {
 /// Whether the server can do its work now.
 #[async_trait]
 pub trait Ready: Send + Sync {
-    /// An error says what is missing; it goes to the log, never to whoever asks.
-    async fn ready(&self) -> Result<(), String>;
+    /// An error says what is missing.
+    async fn ready(&self) -> Result<(), NotReady>;
+
+    /// How the connections to a database are used, where memory is in one.
+    fn figures(&self) -> Option<Figures> {
+        None
+    }
+}
+
+/// Why the server cannot do its work.
+#[derive(Debug)]
+pub struct NotReady {
+    /// For whoever asks, who may be anybody.
+    pub brief: &'static str,
+    /// For the log alone.
+    pub said: String,
+}
+
+impl NotReady {
+    /// In brief, and with everything that is known.
+    pub fn new(brief: &'static str, said: impl fmt::Display) -> Self {
+        Self { brief, said: said.to_string() }
+    }
 }
 
 /// Which of the two ways of speaking to a model a request uses.

@@ -43,16 +43,21 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-pub use guard::{Caller, Source, Token};
-use mind::{Mind, Ready};
+pub use guard::{Caller, Held, Keys, Named, Source, Token};
+use mind::{Mind, NotReady, Ready};
 use refuse::Refusal;
 pub use refuse::own as own_refusal;
 
 use crate::dashboard;
 
 /// The answer to somebody who may not do what they ask for.
-pub fn too_little(needed: crate::rights::Right) -> Response {
-    Refusal::too_little(needed).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
+pub fn denied(denied: &crate::rights::Denied) -> Response {
+    Refusal::of(denied).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
+}
+
+/// The answer to somebody whose space has done as much as it may.
+pub fn over(over: &crate::access::Over) -> Response {
+    Refusal::over(over).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
 }
 
 /// What a server is told.
@@ -63,10 +68,8 @@ pub struct Serving {
     pub chat: Model,
     /// Whether, if no key is set for the model's server, a client may send its own in `X-Icecore-Upstream-Authorization`.
     pub forward_auth: bool,
-    /// What a client has to show.
-    pub token: Token,
-    /// What a client shows that may only read.
-    pub read_token: Option<Token>,
+    /// What lets a client in.
+    pub keys: Arc<Keys>,
     /// Browsers that are logged in, where there is something for them.
     pub logins: Option<Arc<logins::Logins>>,
     /// Whether it may listen where other machines reach it; the token must then be a person's own.
@@ -213,22 +216,9 @@ impl Running {
 
 /// Starts a server. `extra` are more routes, which stand under the same guard; it must have no fallback of its own.
 pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Result<Running> {
-    let Serving {
-        addr,
-        chat,
-        forward_auth,
-        token,
-        read_token,
-        logins,
-        allow_remote,
-        allowed_hosts,
-        allowed_origins,
-        limits,
-        clock,
-        log,
-        ready,
-    } = settings;
-    let door = guard::Door::new(addr, token, read_token, allow_remote, &allowed_hosts, &allowed_origins)?.with(logins);
+    let Serving { addr, chat, forward_auth, keys, logins, allow_remote, allowed_hosts, allowed_origins, limits, clock, log, ready } =
+        settings;
+    let door = guard::Door::new(addr, keys, allow_remote, &allowed_hosts, &allowed_origins)?.with(logins);
     let upstream = upstream::Upstream::open(&chat, forward_auth, limits.silence)?.map(Arc::new);
     let listener = TcpListener::bind(addr).await.with_context(|| format!("{addr} cannot be listened on; is another server there?"))?;
     let addr = listener.local_addr()?;
@@ -277,21 +267,22 @@ fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
 async fn readyz(State(house): State<Arc<House>>) -> Response {
     const PATIENCE: Duration = Duration::from_secs(5);
     let ready = match timeout(PATIENCE, house.ready.ready()).await {
-        _ if house.is_stopping.load(Ordering::Relaxed) => Err("it is stopping".to_owned()),
+        _ if house.is_stopping.load(Ordering::Relaxed) => Err(NotReady::new("it is stopping", "")),
         Ok(ready) => ready,
-        Err(_) => Err("memory does not say whether it is ready".to_owned()),
+        Err(_) => Err(NotReady::new("memory does not answer", "")),
     };
     match ready {
         Ok(()) => plain(StatusCode::OK, "ready\n"),
-        Err(said) => {
-            (house.log)(&format!("not ready: {said}"));
-            plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+        Err(NotReady { brief, said }) => {
+            let more = if said.is_empty() { String::new() } else { format!(" ({said})") };
+            (house.log)(&format!("not ready: {brief}{more}"));
+            plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {brief}\n"))
         }
     }
 }
 
 async fn counted(State(house): State<Arc<House>>) -> Response {
-    let mut response = plain(StatusCode::OK, house.metrics.text());
+    let mut response = plain(StatusCode::OK, house.metrics.text(house.ready.figures()));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

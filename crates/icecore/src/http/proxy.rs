@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, stream};
@@ -19,12 +19,14 @@ use tokio::time::timeout;
 
 use super::House;
 use super::body::{self, Unfit};
-use super::guard;
+use super::guard::{self, Caller, Named};
 use super::messages::{self, Messages};
 use super::mind::{Begun, Dialect, Heard, Told};
 use super::refuse::{self, Refusal};
 use super::tap::{Gather, Tap};
 use super::upstream::{self, Unsent, Upstream};
+use crate::access::{Access, Takes};
+use crate::rights;
 
 /// How long an event that may be the last is held while nothing else comes.
 const HOLD: Duration = Duration::from_millis(500);
@@ -59,6 +61,24 @@ async fn answer(house: &Arc<House>, head: &Parts, body: Body, dialect: Dialect) 
     match Wish::of(&head.headers)? {
         Wish::Off => call.pass(bytes, Some("off")).await,
         Wish::On(mode) => call.chat(bytes, mode).await,
+    }
+}
+
+/// Bytes of a model's words that are counted as one of its tokens, where it does not count them itself.
+const TOKEN_BYTES: usize = 4;
+
+/// Counts what passes between a client and its model for a space, where that is limited.
+struct Counting {
+    access: Option<Arc<Access>>,
+    user: Option<String>,
+    bytes: usize,
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        if let Some(access) = self.access.take() {
+            access.spent(self.user.as_deref(), u64::try_from(self.bytes / TOKEN_BYTES).unwrap_or(u64::MAX));
+        }
     }
 }
 
@@ -107,13 +127,36 @@ struct Call<'a> {
 impl Call<'_> {
     /// Sends the request on as it came, and the answer back as it comes.
     async fn pass(&self, bytes: Bytes, memory: Option<&'static str>) -> Result<Response, Refusal> {
+        let user = self.caller().and_then(|caller| caller.user.clone());
+        self.admit(user.as_deref()).await?;
+        self.pass_for(user, bytes, memory).await
+    }
+
+    /// Likewise, for a user whose space may do that.
+    async fn pass_for(&self, user: Option<String>, bytes: Bytes, memory: Option<&'static str>) -> Result<Response, Refusal> {
+        let access = self.access().filter(|_| self.head.method == Method::POST).cloned();
+        let counting = Counting { access, user, bytes: bytes.len() };
         let answered = self.send(bytes).await?;
         let mut response = self.begin_response(&answered);
         if let Some(memory) = memory {
             response.headers_mut().insert("x-icecore-memory", HeaderValue::from_static(memory));
         }
-        *response.body_mut() = passed(answered, self.upstream.clone());
+        *response.body_mut() = passed(answered, self.upstream.clone(), Some(counting));
         Ok(response)
+    }
+
+    fn caller(&self) -> Option<&Caller> {
+        self.head.extensions.get()
+    }
+
+    fn access(&self) -> Option<&Arc<Access>> {
+        self.head.extensions.get()
+    }
+
+    /// Asks whether that user's space may speak to the model now, if nobody has yet.
+    async fn admit(&self, user: Option<&str>) -> Result<(), Refusal> {
+        let Some(access) = self.access().filter(|_| self.caller().is_some_and(|caller| !caller.admitted)) else { return Ok(()) };
+        access.admit(user, Takes::Model).await.map_err(|over| Refusal::over(&over))
     }
 
     async fn chat(&self, bytes: Bytes, mode: Option<Mode>) -> Result<Response, Refusal> {
@@ -127,16 +170,21 @@ impl Call<'_> {
             // Nothing is said, and the model's server knows best what to say to that.
             return self.pass(bytes.clone(), Some("off")).await;
         };
-        let begun = match self.begin(self.heard(&body, told, mode)?).await {
+        let heard = self.heard(&body, told, mode)?;
+        let user = heard.user.as_deref().map(rights::known_as).filter(|user| !user.is_empty());
+        self.admit(user.as_deref()).await?;
+        let begun = match self.begin(heard).await {
             Ok(begun) => begun,
             Err(said) => {
                 self.house.failed("begin", &said);
-                return self.pass(bytes.clone(), Some("failed")).await;
+                return self.pass_for(user, bytes.clone(), Some("failed")).await;
             }
         };
         let streamed = body.object.get("stream").is_some_and(|stream| stream.get() == "true");
         let changed = messages::with_memory(&body, &messages, &begun, self.dialect);
-        let mut exchange = Exchange::new(self.house.clone(), begun, self.dialect);
+        let named = Named { what: begun.conversation.clone(), user: user.clone() };
+        let counting = Counting { access: self.access().cloned(), user, bytes: changed.len() };
+        let mut exchange = Exchange::new(self.house.clone(), begun, self.dialect, counting);
         let answered = match self.send(Bytes::from(changed)).await {
             Ok(answered) => answered,
             Err(refusal) => {
@@ -147,9 +195,10 @@ impl Call<'_> {
         self.house.metrics.injected(exchange.begun.injected_tokens, exchange.begun.left_out);
         let mut response = self.begin_response(&answered);
         tell(&exchange.begun, response.headers_mut());
+        response.extensions_mut().insert(named);
         if !answered.status().is_success() {
             exchange.forget();
-            *response.body_mut() = passed(answered, self.upstream.clone());
+            *response.body_mut() = passed(answered, self.upstream.clone(), None);
             return Ok(response);
         }
         exchange.gather.status = answered.status().as_u16();
@@ -299,13 +348,18 @@ fn tell(begun: &Begun, headers: &mut HeaderMap) {
 }
 
 /// An answer that passes as it comes.
-fn passed(answered: reqwest::Response, upstream: Arc<Upstream>) -> Body {
-    Body::from_stream(stream::unfold(Some(answered), move |answered| {
+fn passed(answered: reqwest::Response, upstream: Arc<Upstream>, counting: Option<Counting>) -> Body {
+    Body::from_stream(stream::unfold(Some((answered, counting)), move |answered| {
         let upstream = upstream.clone();
         async move {
-            let mut answered = answered?;
+            let (mut answered, mut counting) = answered?;
             match timeout(upstream.silence(), answered.chunk()).await {
-                Ok(Ok(Some(piece))) => Some((Ok(piece), Some(answered))),
+                Ok(Ok(Some(piece))) => {
+                    if let Some(counting) = &mut counting {
+                        counting.bytes += piece.len();
+                    }
+                    Some((Ok(piece), Some((answered, counting))))
+                }
                 Ok(Ok(None)) => None,
                 Ok(Err(error)) => Some((Err(std::io::Error::other(upstream.broken(&error))), None)),
                 Err(_) => Some((Err(std::io::Error::other(upstream.silent())), None)),
@@ -319,16 +373,18 @@ struct Exchange {
     house: Arc<House>,
     begun: Arc<Begun>,
     gather: Gather,
+    counting: Counting,
     is_over: bool,
 }
 
 impl Exchange {
-    fn new(house: Arc<House>, begun: Begun, dialect: Dialect) -> Self {
-        Self { house, begun: Arc::new(begun), gather: Gather::new(dialect), is_over: false }
+    fn new(house: Arc<House>, begun: Begun, dialect: Dialect, counting: Counting) -> Self {
+        Self { house, begun: Arc::new(begun), gather: Gather::new(dialect), counting, is_over: false }
     }
 
     /// There was no exchange.
     fn forget(&mut self) {
+        self.counting.access = None;
         self.is_over = true;
     }
 
@@ -349,6 +405,11 @@ impl Exchange {
         }
         let mut reply = self.gather.reply();
         reply.complete &= is_whole;
+        // What the model says it has read and written, else about as much.
+        self.counting.bytes = match reply.usage {
+            Some((read, written)) => usize::try_from(read.saturating_add(written)).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES),
+            None => self.counting.bytes + reply.text.len(),
+        };
         if !reply.complete {
             self.house.metrics.cut();
         }

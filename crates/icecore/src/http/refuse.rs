@@ -6,8 +6,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 
 use super::mind::Dialect;
+use crate::access::Over;
 use crate::dashboard;
-use crate::rights::Right;
+use crate::rights::{Denied, Right, Rights};
 
 /// The word of OAuth for a token that may do too little.
 const TOO_LITTLE: &str = "insufficient_scope";
@@ -18,18 +19,44 @@ pub struct Refusal {
     status: StatusCode,
     code: &'static str,
     said: String,
+    /// The scope that is missing.
+    needed: Option<Right>,
+    /// When to try again, in seconds.
+    again: Option<u64>,
 }
 
 impl Refusal {
     /// A refusal with that status; `code` is the word for programs.
     pub fn new(status: StatusCode, code: &'static str, said: impl Into<String>) -> Self {
-        Self { status, code, said: said.into() }
+        Self { status, code, said: said.into(), needed: None, again: None }
     }
 
     /// Whoever asks may not do that.
-    pub fn too_little(needed: Right) -> Self {
-        let said = format!("this token may only read; what is asked for needs {}", needed.scope());
-        Self::new(StatusCode::FORBIDDEN, TOO_LITTLE, said)
+    pub fn too_little(held: Rights, needed: Right) -> Self {
+        let held = match held.words().as_slice() {
+            ["read"] => "only read".to_owned(),
+            words => words.join(", "),
+        };
+        let said = format!("this token may {held}; what is asked for needs {}", needed.scope());
+        Self { needed: Some(needed), ..Self::new(StatusCode::FORBIDDEN, TOO_LITTLE, said) }
+    }
+
+    /// What was not allowed.
+    pub fn of(denied: &Denied) -> Self {
+        match denied {
+            Denied::Unknown => Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", "send a token that is good"),
+            Denied::TooLittle { held, needed } => Self::too_little(*held, *needed),
+            Denied::Bound => {
+                let said = "this token is bound to one space, and what is asked for is about the whole server";
+                Self::new(StatusCode::FORBIDDEN, "bound_to_a_space", said)
+            }
+            Denied::NoSuchUser(name) => Self::new(StatusCode::NOT_FOUND, "not_found", crate::api::call::no_user(name).to_string()),
+        }
+    }
+
+    /// A space has done as much as it may.
+    pub fn over(over: &Over) -> Self {
+        Self { again: over.seconds, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "over_limit", over.said()) }
     }
 
     /// Its status.
@@ -63,14 +90,17 @@ impl Refusal {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.code == TOO_LITTLE {
-            let scope = Right::Write.scope();
+        if let Some(needed) = self.needed {
+            let scope = needed.scope();
             if let Ok(value) = HeaderValue::from_str(&format!("Bearer error=\"{TOO_LITTLE}\", scope=\"{scope}\"")) {
                 headers.insert(WWW_AUTHENTICATE, value);
             }
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE && self.code == "too_busy" {
+        if self.status == StatusCode::SERVICE_UNAVAILABLE && matches!(self.code, "too_busy" | "try_later") {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some(seconds) = self.again {
+            headers.insert(RETRY_AFTER, seconds.into());
         }
         response
     }
@@ -78,6 +108,7 @@ impl Refusal {
     fn openai_kind(&self) -> &'static str {
         match self.status.as_u16() {
             403 => "permission_error",
+            429 => "rate_limit_error",
             500.. => "server_error",
             _ => "invalid_request_error",
         }
@@ -90,6 +121,7 @@ impl Refusal {
             404 => "not_found_error",
             408 | 504 => "timeout_error",
             413 => "request_too_large",
+            429 => "rate_limit_error",
             503 => "overloaded_error",
             500.. => "api_error",
             _ => "invalid_request_error",

@@ -221,8 +221,8 @@ struct IsReady(bool);
 
 #[async_trait]
 impl Ready for IsReady {
-    async fn ready(&self) -> Result<(), String> {
-        if self.0 { Ok(()) } else { Err("the vault is away".into()) }
+    async fn ready(&self) -> Result<(), NotReady> {
+        if self.0 { Ok(()) } else { Err(NotReady::new("memory cannot be opened", "the vault is away")) }
     }
 }
 
@@ -239,8 +239,7 @@ fn settings(base: &str, provider: Provider, log: &Arc<Mutex<Vec<String>>>) -> Se
         addr: "127.0.0.1:0".parse().unwrap(),
         chat: Model { provider, base_url: base.into(), api_key: Some(SecretString::from(KEY.to_owned())), ..Model::none("chat") },
         forward_auth: false,
-        token: Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap(),
-        read_token: None,
+        keys: Keys::new(Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap(), None, None),
         logins: None,
         allow_remote: false,
         allowed_hosts: Vec::new(),
@@ -1033,7 +1032,7 @@ async fn it_says_whether_it_is_ready_and_not_why() {
     })
     .await;
     let response = scene.get("/readyz").send().await.unwrap();
-    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (503, "not ready\n"));
+    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (503, "not ready: memory cannot be opened\n"));
     assert!(scene.log().contains("the vault is away"));
     assert_eq!(scene.get("/livez").send().await.unwrap().status(), 200);
     scene.running.stop().await.unwrap();

@@ -88,13 +88,13 @@ pub struct Found {
     /// What was named and must not be read.
     pub refused: Vec<Stop>,
     /// The vault, which is nobody's history.
-    vault: PathBuf,
+    vault: Option<PathBuf>,
 }
 
 impl Found {
-    /// Nothing yet, for the vault in that folder.
-    pub fn for_vault(vault: &Path) -> Self {
-        Self { vault: vault.canonicalize().unwrap_or_else(|_| vault.to_owned()), ..Self::default() }
+    /// Nothing yet, for the vault in that folder, if there is one.
+    pub fn for_vault(vault: Option<&Path>) -> Self {
+        Self { vault: vault.map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned())), ..Self::default() }
     }
 
     fn skip(&mut self, what: &str) {
@@ -110,7 +110,7 @@ impl Found {
             Err(error) => Err(unreadable(path, &error)),
             Ok(found) if found.is_dir() => {
                 let root = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                match root.starts_with(&self.vault) {
+                match self.vault.as_ref().is_some_and(|vault| root.starts_with(vault)) {
                     true => Err(Stop::new(Exit::Usage, format!("{} lies in the vault; what it holds is known already", path.display()))),
                     false => self.folder(&root, &root, wanted, 0),
                 }
@@ -145,7 +145,7 @@ impl Found {
                 self.complaints.push(format!("{} is a link and was not followed", plain::one_line(&name)));
             } else if file_name.starts_with('.') {
                 self.skip("hidden file or folder");
-            } else if kind.is_dir() && path == self.vault {
+            } else if kind.is_dir() && self.vault.as_ref() == Some(&path) {
                 self.skip("vault, which is this one");
             } else if kind.is_dir() && file_name == "tool-results" {
                 self.skip("folder of tool outputs");

@@ -15,8 +15,10 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde::Deserialize;
 
 use super::{PATH, Server};
+use crate::access::{Access, Takes};
 use crate::http as house;
-use crate::rights::{self, Operation, Right};
+use crate::http::Caller;
+use crate::rights::{self, Denied, Operation, Right, Rights};
 
 /// The largest request.
 const MOST_BYTES: usize = 4 << 20;
@@ -47,13 +49,15 @@ struct Glance {
 #[derive(Deserialize)]
 struct Named {
     name: Option<String>,
+    uri: Option<String>,
 }
 
 async fn answer(service: Service, request: Request) -> Response {
     if request.method() != Method::POST {
         return service.handle(request).await.map(Body::new);
     }
-    let right = request.extensions().get::<Right>().copied().unwrap_or(Right::Read);
+    let caller = request.extensions().get::<Caller>().cloned();
+    let access = request.extensions().get::<Arc<Access>>().cloned();
     let (parts, body) = request.into_parts();
     let body: Result<Bytes, BytesRejection> = Request::from_parts(parts.clone(), body).extract().await;
     let body = match body {
@@ -66,12 +70,25 @@ async fn answer(service: Service, request: Request) -> Response {
             return house::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &said);
         }
     };
-    if let Ok(Glance { method, params: Some(Named { name: Some(name) }) }) = serde_json::from_slice(&body)
-        && method == "tools/call"
-        && !rights::allows(right, Operation::Tool(&name))
-    {
-        return house::too_little(Operation::Tool(&name).needs());
+    let mut what = String::new();
+    if let Ok(Glance { method, params }) = serde_json::from_slice(&body) {
+        let (name, uri) = params.map_or((None, None), |Named { name, uri }| (name, uri));
+        if let Some(tool) = name.as_deref().filter(|_| method == "tools/call") {
+            let wanted = Operation::Tool(tool);
+            let (rights, user) = caller.as_ref().map_or((Rights::NONE, None), |caller| (caller.held.grant.rights, caller.user.as_deref()));
+            if let Some(needed) = wanted.needs().filter(|_| !rights::allows(rights, wanted)) {
+                return house::denied(&Denied::TooLittle { held: rights, needed });
+            }
+            if let Some(access) = access.filter(|_| wanted.needs() == Some(Right::Write))
+                && let Err(over) = access.has(user, Takes::Room).await
+            {
+                return house::over(&over);
+            }
+        }
+        what = [Some(method), name, uri].into_iter().flatten().collect::<Vec<_>>().join(" ");
     }
     let request = http::Request::from_parts(parts, Body::from(body));
-    service.handle(request).await.map(Body::new)
+    let mut response = service.handle(request).await.map(Body::new);
+    response.extensions_mut().insert(house::Named { what, user: None });
+    response
 }

@@ -24,8 +24,8 @@ use super::tools::{self, Call};
 use super::{prompts, resources, told};
 use crate::api::call::{self, Given, shown};
 use crate::error;
-use crate::http::Log;
-use crate::rights::{self, Operation, Right};
+use crate::http::{self, Log};
+use crate::rights::{self, Operation, Rights};
 use crate::spaces::{self, Spaces};
 use crate::wire::Meanings;
 
@@ -78,7 +78,7 @@ pub enum Memories {
 pub struct Server {
     memories: Memories,
     meanings: Arc<Meanings>,
-    right: Right,
+    rights: Rights,
     at_once: Arc<Semaphore>,
     log: Log,
     lasting: Option<Lasting>,
@@ -106,14 +106,14 @@ impl Lasting {
 
 /// Who asks.
 struct Caller {
-    right: Right,
+    rights: Rights,
     user: Option<String>,
 }
 
 impl Server {
-    /// A server of these memories, for callers with at most that right.
-    pub fn new(memories: Memories, meanings: Arc<Meanings>, right: Right, log: Log) -> Self {
-        Self { memories, meanings, right, at_once: Arc::new(Semaphore::new(AT_ONCE)), log, lasting: None }
+    /// A server of these memories; over HTTP the door says what a caller may do, else it is these.
+    pub fn new(memories: Memories, meanings: Arc<Meanings>, rights: Rights, log: Log) -> Self {
+        Self { memories, meanings, rights, at_once: Arc::new(Semaphore::new(AT_ONCE)), log, lasting: None }
     }
 
     /// The same for one client, over a connection that lasts until that is told. It can say by itself that something has changed.
@@ -152,8 +152,8 @@ impl Server {
 
     /// Who asks: over HTTP by what the door has found out, else whoever started the program.
     fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
-        let Some(parts) = context.extensions.get::<Parts>() else { return Ok(Caller { right: self.right, user: None }) };
-        let right = parts.extensions.get::<Right>().copied().unwrap_or(Right::Read).min(self.right);
+        let Some(parts) = context.extensions.get::<Parts>() else { return Ok(Caller { rights: self.rights, user: None }) };
+        let rights = parts.extensions.get::<http::Caller>().map_or(Rights::NONE, |caller| caller.held.grant.rights);
         let user = match parts.headers.get(call::USER).filter(|value| !value.is_empty()) {
             None => None,
             Some(value) => {
@@ -162,7 +162,7 @@ impl Server {
                 Some(call::user_name(name).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?)
             }
         };
-        Ok(Caller { right, user })
+        Ok(Caller { rights, user })
     }
 
     /// Does something about a memory, where it holds nobody up.
@@ -181,7 +181,9 @@ impl Server {
             };
             // Nobody's space is taken away under their hands.
             let _held = spaces.held(user.as_deref()).await;
-            if let Some(user) = user.as_deref().filter(|user| !makes_space && !spaces.has(Some(user))) {
+            if let Some(user) = user.as_deref().filter(|_| !makes_space)
+                && !spaces.has(Some(user)).await?
+            {
                 return Err(call::no_user(user));
             }
             let memory = spaces.of(user.as_deref()).await?.memory().clone();
@@ -245,8 +247,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let right = self.caller(&context)?.right;
-        let may = tools::TOOLS.iter().filter(|tool| rights::allows(right, Operation::Tool(tool.name)));
+        let rights = self.caller(&context)?.rights;
+        let may = tools::TOOLS.iter().filter(|tool| rights::allows(rights, Operation::Tool(tool.name)));
         let mut listed = ListToolsResult::with_all_items(may.map(tools::Tool::shown).collect());
         // Who may only read sees fewer.
         (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Private);
@@ -262,7 +264,7 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_params(format!("there is no tool {}; tools/list names them", shown(&request.name)), None));
         };
         let caller = self.caller(&context)?;
-        if !rights::allows(caller.right, Operation::Tool(tool.name)) {
+        if !rights::allows(caller.rights, Operation::Tool(tool.name)) {
             let said = format!("`{}` changes memory, and here it may only be read. Tell the person; do not try again.", tool.name);
             return Ok(refused(said).into());
         }

@@ -147,7 +147,9 @@ fn who_may_only_read_is_told_everything_and_changes_nothing() {
                 continue;
             }
             let status = server.send(&method.to_uppercase(), target, &[("Authorization", &bearer)], "{}").status;
-            assert_eq!(status == 403, method != "get" && !open, "{method} {path}: {status}");
+            // Tokens, quotas and the log of who did what are for whoever looks after the server.
+            let is_admins = operation["tags"][0] == "Access";
+            assert_eq!(status == 403, (method != "get" && !open) || is_admins, "{method} {path}: {status}");
         }
     }
 }

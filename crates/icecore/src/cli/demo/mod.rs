@@ -7,10 +7,9 @@ mod day;
 mod life;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::event::{Act, Origin};
 use icecore_domain::id::EventId;
@@ -236,7 +235,7 @@ impl Stage {
     }
 
     async fn open(&self) -> Result<Open> {
-        wire::open(&Global { vault: Some(self.root.clone()), ..self.global.clone() }).await
+        wire::open(&self.global.about(self.root.clone())).await
     }
 
     async fn at(&self, vault: &Open, at: DateTime) -> Result<Open> {
@@ -250,7 +249,7 @@ impl Stage {
         out.flush()?;
         let root = self.root.to_string_lossy();
         let words = ["icecore", "--vault", &root, "--now", at].into_iter().chain(command.iter().copied());
-        let mut cli = Cli::try_parse_from(words)?;
+        let mut cli = Cli::read(words)?;
         (cli.global.color, cli.global.quiet, cli.global.verbose) = (self.global.color, self.global.quiet, self.global.verbose);
         let mut scene = out.together(&cli.global);
         Box::pin(super::run(&cli, &mut scene)).await?;
@@ -268,7 +267,7 @@ async fn count(open: &Open, days: usize) -> Result<Counts> {
         *summaries.entry(head.period.tier()).or_default() += 1;
     }
     Ok(Counts {
-        vault: open.root.clone(),
+        vault: open.place.folder().unwrap_or(Path::new("")).to_owned(),
         days,
         sessions: store.sessions(Some(life::DAYS)).await?.len(),
         messages: records.len(),

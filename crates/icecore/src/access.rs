@@ -1,0 +1,620 @@
+//! Who is let in where memory is in a database: tokens that are looked up, how much each space may do, and the log of who did what.
+//!
+//! What is known is known for a few seconds: so long a token that was revoked may still be good, and so late a process hears that a limit
+//! has changed. Requests in a minute are counted by each process for itself, everything else by the database.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use icecore_domain::hash::Hash;
+use icecore_engine::clock::Clock;
+use icecore_store::postgres::{Deed, Limit, Postgres, Quota, Standing, Token, all_of};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::api::call;
+use crate::error::{Exit, Stop};
+use crate::http::Log;
+use crate::place::Place;
+use crate::rights::{Grant, Right, Rights};
+
+/// How long what was looked up is believed.
+const BELIEVED_MS: u64 = 5_000;
+/// So many tokens and spaces are known at once.
+const KNOWN: usize = 10_000;
+/// What every token begins with, so that it is found where it should not be.
+pub const PREFIX: &str = "icecore_";
+/// The random part of a token, in bytes.
+const SECRET_BYTES: usize = 32;
+/// So many deeds wait to be noted; more are lost, and that is told.
+const WAITING: usize = 20_000;
+/// So many are noted at once.
+const AT_ONCE: usize = 1_000;
+/// How long is waited for more of them.
+const LINGER: Duration = Duration::from_millis(200);
+/// How long it is tried to note what could not be noted, before the next ones.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So many times.
+const TRIES: usize = 30;
+/// The longest label.
+const MOST_LABEL_BYTES: usize = 200;
+
+/// What a request takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// Nothing but the time of the server.
+    Time,
+    /// Room: something may be kept.
+    Room,
+    /// Room, and the time of a model.
+    Model,
+}
+
+/// That a space has done as much as it may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    /// The limit, as it is set.
+    pub limit: &'static str,
+    /// How much it is.
+    pub most: u64,
+    /// When it is free again, in seconds; nothing, if waiting does not help.
+    pub seconds: Option<u64>,
+}
+
+impl Over {
+    /// What is said about it.
+    pub fn said(&self) -> String {
+        let Self { limit, most, seconds } = self;
+        match seconds {
+            Some(seconds) => format!("{limit} is {most} for this space, and that is used up; it is free again in {seconds} s"),
+            None => format!("{limit} is {most} for this space, and that is used up; forget something, or have the limit raised"),
+        }
+    }
+}
+
+/// Requests in a minute: a bucket that fills by itself.
+struct Bucket {
+    filled: f64,
+    at: u64,
+}
+
+impl Bucket {
+    /// Takes one; how many seconds until there is one, if there is none.
+    fn take(&mut self, now: u64, most: u64) -> Option<u64> {
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let (full, passed) = (most as f64, now.saturating_sub(self.at) as f64);
+        self.filled = (self.filled + full * passed / 60_000.0).min(full.max(0.0));
+        self.at = now;
+        if self.filled >= 1.0 {
+            self.filled -= 1.0;
+            return None;
+        }
+        if most == 0 {
+            return Some(60);
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a minute")]
+        let seconds = ((1.0 - self.filled) * 60.0 / full).ceil() as u64;
+        Some(seconds.max(1))
+    }
+}
+
+/// What is known of a space.
+struct Known {
+    standing: Standing,
+    at: u64,
+    asking: bool,
+    bucket: Bucket,
+}
+
+/// Somebody or something, when it was looked up.
+struct Looked {
+    grant: Option<Arc<Grant>>,
+    at: u64,
+}
+
+enum Told {
+    Deed(Deed),
+    Spent(String, u64),
+    All(oneshot::Sender<()>),
+}
+
+/// A home in a database: a space, and one for each of its end users.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// The database.
+    pub database: Arc<Postgres>,
+    /// What its own space is called.
+    pub name: String,
+}
+
+impl Home {
+    /// The home at that place; an error if it is in a folder.
+    pub fn at(place: &Place) -> Result<Self> {
+        match place {
+            Place::Folder(_) => Err(needs_a_store()),
+            Place::Space { database, name } => Ok(Self { database: database.clone(), name: name.clone() }),
+        }
+    }
+
+    /// What the space of an end user is called, or its own.
+    pub fn space(&self, user: Option<&str>) -> String {
+        let place = Place::Space { database: self.database.clone(), name: self.name.clone() };
+        let of_user = user.and_then(|user| place.of_user(user).space().map(str::to_owned));
+        of_user.unwrap_or_else(|| self.name.clone())
+    }
+
+    /// The end user whose space is called that, none if it is its own; an error if it is not of this home.
+    pub fn user_of<'a>(&self, space: &'a str) -> Result<Option<&'a str>, ()> {
+        match space.strip_prefix(&self.name).ok_or(())? {
+            "" => Ok(None),
+            beneath => beneath.strip_prefix('/').map(Some).ok_or(()),
+        }
+    }
+
+    /// Every end user who has a space, in order, those after one.
+    pub async fn users(&self, after: &str, most: usize) -> Result<Vec<String>> {
+        let (first, many) = (self.space(Some(after)), i64::try_from(most).unwrap_or(i64::MAX));
+        let found = self.database.spaces(&first, many).await?;
+        Ok(found.iter().map_while(|name| self.user_of(name).ok().flatten()).map(str::to_owned).collect())
+    }
+}
+
+/// That there are no tokens here.
+pub fn needs_a_store() -> anyhow::Error {
+    let said =
+        "tokens, quotas and the audit log are kept in a database, and this memory is in a folder; name one with --store postgres://…";
+    Stop::new(Exit::NotFound, said).into()
+}
+
+/// The doorkeeper of a home in a database.
+pub struct Access {
+    home: Home,
+    requests_per_minute: u64,
+    clock: Arc<dyn Clock>,
+    tokens: Mutex<HashMap<[u8; 32], Looked>>,
+    spaces: Mutex<HashMap<String, Known>>,
+    told: mpsc::Sender<Told>,
+    log: Log,
+}
+
+impl Access {
+    /// Of this home; a space of which nothing else is said may be asked so many times a minute.
+    pub fn new(home: Home, requests_per_minute: u64, clock: Arc<dyn Clock>, log: Log) -> Arc<Self> {
+        let (told, heard) = mpsc::channel(WAITING);
+        tokio::spawn(note(home.database.clone(), heard, log.clone()));
+        let (tokens, spaces) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { home, requests_per_minute, clock, tokens, spaces, told, log })
+    }
+
+    /// Where it is kept.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// What whoever shows the token with this hash is allowed, if it is good. An error: that cannot be found out now.
+    pub async fn grant(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
+        let now = self.clock.millis();
+        {
+            let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(looked) = tokens.get(&hash).filter(|looked| now < looked.at + BELIEVED_MS) {
+                return Ok(looked.grant.clone());
+            }
+        }
+        let Some(key) = Hash::from_bytes(&hash) else { return Ok(None) };
+        let shown = self.home.database.token_shown(key).await?;
+        let grant = shown.and_then(|shown| {
+            // A scope that this program does not know allows nothing; a token of another home is none here.
+            let rights = Rights::of(shown.scopes.iter().filter_map(|word| word.parse().ok()));
+            let space = self.home.user_of(&shown.space).ok()?.map(str::to_owned);
+            Some(Arc::new(Grant { id: shown.id, rights, space, expires: shown.expires }))
+        });
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if tokens.len() >= KNOWN {
+            tokens.retain(|_, looked| now < looked.at + BELIEVED_MS);
+            if tokens.len() >= KNOWN {
+                tokens.clear();
+            }
+        }
+        tokens.insert(hash, Looked { grant: grant.clone(), at: now });
+        Ok(grant)
+    }
+
+    /// Believes nothing any more that was looked up: something was changed here.
+    pub fn look_again(&self) {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for known in self.spaces.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
+            known.at = 0;
+            known.asking = false;
+        }
+    }
+
+    /// Whether a space may do that now, besides being asked at all.
+    pub async fn has(&self, user: Option<&str>, takes: Takes) -> Result<(), Over> {
+        let standing = self.standing(user).await;
+        let limited = |limit: Option<Limit>| match limit {
+            Some(Limit::Most(most)) => Some(most),
+            Some(Limit::None) | None => None,
+        };
+        let Quota { messages_per_day, bytes, model_tokens_per_day, .. } = standing.quota;
+        let tomorrow = Some(until_tomorrow(self.clock.now()));
+        if let Some(most) = limited(bytes).filter(|most| takes != Takes::Time && standing.bytes >= *most) {
+            return Err(Over { limit: "bytes", most, seconds: None });
+        }
+        if let Some(most) = limited(messages_per_day).filter(|most| takes != Takes::Time && standing.messages >= *most) {
+            return Err(Over { limit: "messages_per_day", most, seconds: tomorrow });
+        }
+        if let Some(most) = limited(model_tokens_per_day).filter(|most| takes == Takes::Model && standing.model_tokens >= *most) {
+            return Err(Over { limit: "model_tokens_per_day", most, seconds: tomorrow });
+        }
+        Ok(())
+    }
+
+    /// Lets a request of a space in and counts it, if it is not one too many.
+    pub async fn admit(&self, user: Option<&str>, takes: Takes) -> Result<(), Over> {
+        let standing = self.standing(user).await;
+        let most = match standing.quota.requests_per_minute {
+            Some(Limit::Most(most)) => Some(most),
+            Some(Limit::None) => None,
+            None => Some(self.requests_per_minute).filter(|most| *most > 0),
+        };
+        if let Some(most) = most {
+            let now = self.clock.millis();
+            let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(seconds) = spaces.get_mut(&self.home.space(user)).and_then(|known| known.bucket.take(now, most)) {
+                return Err(Over { limit: "requests_per_minute", most, seconds: Some(seconds) });
+            }
+        }
+        self.has(user, takes).await
+    }
+
+    /// How a space stands, as of a few seconds ago. If that cannot be found out, as it stood before: whether the database answers at all
+    /// is found out by whoever needs it.
+    async fn standing(&self, user: Option<&str>) -> Standing {
+        let (name, now) = (self.home.space(user), self.clock.millis());
+        {
+            let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = spaces.get_mut(&name) {
+                // While one asks, the others go on with what is known.
+                if known.asking || (known.at > 0 && now < known.at + BELIEVED_MS) {
+                    return known.standing;
+                }
+                known.asking = true;
+            }
+        }
+        let asked = self.home.database.standing(&self.home.name, &name).await;
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if spaces.len() >= KNOWN {
+            spaces.retain(|_, known| now < known.at + 60_000);
+        }
+        let fresh = || Known { standing: Standing::default(), at: 0, asking: false, bucket: Bucket { filled: f64::MAX, at: now } };
+        let known = spaces.entry(name).or_insert_with(fresh);
+        known.asking = false;
+        match asked {
+            Ok(standing) => (known.standing, known.at) = (standing, now.max(1)),
+            Err(error) => (self.log)(&format!("how much a space may do could not be looked up: {error}")),
+        }
+        known.standing
+    }
+
+    /// Counts what a model has read and written for a space.
+    pub fn spent(&self, user: Option<&str>, tokens: u64) {
+        let name = self.home.space(user);
+        if let Some(known) = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&name) {
+            known.standing.model_tokens = known.standing.model_tokens.saturating_add(tokens);
+        }
+        self.tell(Told::Spent(name, tokens));
+    }
+
+    /// Notes what was done, soon.
+    pub fn note(&self, deed: Deed) {
+        self.tell(Told::Deed(deed));
+    }
+
+    fn tell(&self, told: Told) {
+        if self.told.try_send(told).is_err() {
+            (self.log)("something that was done could not be noted in the audit log: too much waits to be");
+        }
+    }
+
+    /// Waits until everything is noted, at most so long.
+    pub async fn settle(&self, most: Duration) -> bool {
+        let (done, noted) = oneshot::channel();
+        let settled = async { self.told.send(Told::All(done)).await.is_ok() && noted.await.is_ok() };
+        tokio::time::timeout(most, settled).await.unwrap_or(false)
+    }
+}
+
+/// Notes what it hears until nobody speaks any more.
+async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
+    loop {
+        let Some(first) = heard.recv().await else { return };
+        let (mut deeds, mut spent, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        let mut take = |told: Told| match told {
+            Told::Deed(deed) => deeds.push(deed),
+            Told::Spent(space, tokens) => spent.push((space, tokens)),
+            Told::All(done) => waiting.push(done),
+        };
+        let is_urgent = matches!(first, Told::All(_));
+        take(first);
+        if !is_urgent {
+            tokio::time::sleep(LINGER).await;
+        }
+        for _ in 0..AT_ONCE {
+            let Ok(more) = heard.try_recv() else { break };
+            take(more);
+        }
+        let mut tries = 0;
+        while let Err(error) = noted(&home, &mut deeds, &mut spent).await {
+            tries += 1;
+            if tries >= TRIES {
+                log(&format!("{} deeds could not be noted in the audit log and are lost: {error}", deeds.len()));
+                break;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        for done in waiting {
+            let _ = done.send(());
+        }
+    }
+}
+
+/// Notes both, and forgets what is noted.
+async fn noted(home: &Arc<Postgres>, deeds: &mut Vec<Deed>, spent: &mut Vec<(String, u64)>) -> Result<()> {
+    if !deeds.is_empty() {
+        home.note_deeds(deeds).await?;
+        deeds.clear();
+    }
+    if !spent.is_empty() {
+        home.spend(spent).await?;
+        spent.clear();
+    }
+    Ok(())
+}
+
+/// The seconds until the next day of UTC.
+fn until_tomorrow(now: Timestamp) -> u64 {
+    const DAY: i64 = 86_400;
+    u64::try_from(DAY - now.as_second().rem_euclid(DAY)).unwrap_or(1)
+}
+
+/// Who does something to tokens, spaces and quotas, through which door.
+#[derive(Debug, Clone)]
+pub struct By {
+    /// The token, by what it is called.
+    pub token: String,
+    /// The way in.
+    pub door: &'static str,
+    /// Who it is, as far as is known.
+    pub who: String,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl By {
+    fn deed(&self, space: &str, verb: &str, what: &str) -> Deed {
+        Deed {
+            at: self.now,
+            space: space.into(),
+            token: self.token.clone(),
+            door: self.door.into(),
+            who: self.who.clone(),
+            verb: verb.into(),
+            what: what.into(),
+            status: 200,
+        }
+    }
+}
+
+/// A token that was made, and what has to be shown: told once, and kept nowhere.
+pub struct Made {
+    /// What is known of it.
+    pub token: Token,
+    /// What has to be shown.
+    pub secret: String,
+}
+
+fn random<const MANY: usize>() -> Result<String> {
+    let mut bytes = [0_u8; MANY];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What a new token is to be.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The end user whose space it is bound to.
+    pub user: Option<String>,
+    /// What it may do.
+    pub rights: Vec<Right>,
+    /// For how long it is good.
+    pub lasts: Option<SignedDuration>,
+    /// What it is for.
+    pub label: String,
+}
+
+/// Makes a token.
+pub async fn add_token(home: &Home, wanted: Wanted, by: &By) -> Result<Made> {
+    let rights = Rights::of(wanted.rights);
+    if rights == Rights::NONE {
+        return Err(Stop::new(Exit::Usage, "a token has a scope: read, write, proxy or admin").into());
+    }
+    let user = wanted.user.map(|name| call::user_name(&name)).transpose()?;
+    let scopes = rights.words().into_iter().map(Into::into).collect();
+    let made = token(home.space(user.as_deref()), wanted.label, scopes, wanted.lasts, by.now)?;
+    let deed = by.deed(&made.token.space, "token add", &format!("{} {rights}", made.token.id));
+    home.database.add_token(&made.token, Hash::of(made.secret.as_bytes()), &deed).await?;
+    Ok(made)
+}
+
+fn token(space: String, label: String, scopes: Vec<String>, lasts: Option<SignedDuration>, now: Timestamp) -> Result<Made> {
+    if label.len() > MOST_LABEL_BYTES || label.chars().any(char::is_control) {
+        return Err(Stop::new(Exit::Usage, format!("a label has at most {MOST_LABEL_BYTES} bytes and no control characters")).into());
+    }
+    let token = Token { id: random::<8>()?, space, label, scopes, made: now, expires: after(now, lasts)?, revoked: None, used: None };
+    Ok(Made { token, secret: format!("{PREFIX}{}", random::<SECRET_BYTES>()?) })
+}
+
+/// The moment so long after now.
+fn after(now: Timestamp, lasts: Option<SignedDuration>) -> Result<Option<Timestamp>> {
+    let end = lasts.map(|lasts| now.checked_add(lasts)).transpose();
+    Ok(end.map_err(|_| Stop::new(Exit::Usage, "nothing lasts that long"))?)
+}
+
+/// The token of that id.
+async fn known(home: &Home, id: &str) -> Result<Token> {
+    let missing = || Stop::new(Exit::NotFound, format!("there is no token {}; `icecore token list` names them", call::shown(id)));
+    Ok(home.database.token(&home.name, id.trim()).await?.ok_or_else(missing)?)
+}
+
+fn over(id: &str) -> anyhow::Error {
+    Stop::new(Exit::Conflict, format!("the token {} is good no longer; `icecore token add` makes another", call::shown(id))).into()
+}
+
+/// Puts a token in the place of another, which stays good for a while or ends at once. It lasts as long from now as the other did.
+pub async fn rotate_token(home: &Home, id: &str, grace: SignedDuration, by: &By) -> Result<Made> {
+    let old = known(home, id).await?;
+    let lasts = old.expires.map(|end| end.duration_since(old.made));
+    let new = token(old.space.clone(), old.label.clone(), old.scopes.clone(), lasts, by.now)?;
+    let until = after(by.now, Some(grace).filter(|grace| *grace > SignedDuration::ZERO))?;
+    let deed = by.deed(&old.space, "token rotate", &format!("{} {}", old.id, new.token.id));
+    if !home.database.rotate_token(&old, until, &new.token, Hash::of(new.secret.as_bytes()), &deed).await? {
+        return Err(over(id));
+    }
+    Ok(new)
+}
+
+/// Lets a token be good no longer.
+pub async fn revoke_token(home: &Home, id: &str, by: &By) -> Result<Token> {
+    let token = known(home, id).await?;
+    if !home.database.revoke_token(&token, &by.deed(&token.space, "token revoke", &token.id)).await? {
+        return Err(over(id));
+    }
+    Ok(token)
+}
+
+/// Takes an end user's space away with everything in it; an error if there is none.
+pub async fn erase(home: &Home, user: &str, by: &By) -> Result<()> {
+    let space = home.space(Some(user));
+    if !home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await? {
+        return Err(call::no_user(user));
+    }
+    Ok(())
+}
+
+/// The limits that are set for an end user's space, or for all of which nothing else is said.
+pub async fn quota(home: &Home, user: Option<&str>) -> Result<Quota> {
+    Ok(home.database.quota(&limited(home, user)).await?)
+}
+
+fn limited(home: &Home, user: Option<&str>) -> String {
+    user.map_or_else(|| all_of(&home.name), |user| home.space(Some(user)))
+}
+
+/// Sets them.
+pub async fn set_quota(home: &Home, user: Option<&str>, quota: &Quota, by: &By) -> Result<()> {
+    let what = format!(
+        "requests_per_minute={} messages_per_day={} bytes={} model_tokens_per_day={}",
+        word(quota.requests_per_minute),
+        word(quota.messages_per_day),
+        word(quota.bytes),
+        word(quota.model_tokens_per_day)
+    );
+    let space = limited(home, user);
+    Ok(home.database.set_quota(&space, quota, &by.deed(&space, "quota", &what)).await?)
+}
+
+/// A limit as people write it.
+pub fn word(limit: Option<Limit>) -> String {
+    match limit {
+        None => "default".into(),
+        Some(Limit::None) => "none".into(),
+        Some(Limit::Most(most)) => most.to_string(),
+    }
+}
+
+/// Reads a limit: a number, `none`, or `default` for what holds for all.
+pub fn limit(text: &str) -> Result<Option<Limit>, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "default" => Ok(None),
+        "none" => Ok(Some(Limit::None)),
+        number => match number.replace(['_', ','], "").parse::<u64>() {
+            Ok(most) if i64::try_from(most).is_ok() => Ok(Some(Limit::Most(most))),
+            _ => Err("write a number, `none` for no limit, or `default` for what holds for all".into()),
+        },
+    }
+}
+
+/// Reads how long something lasts: 90d, 12h, 30m, 45s.
+pub fn lasts(text: &str) -> Result<SignedDuration, String> {
+    let text = text.trim();
+    let wrong = || "write how long it is good, such as 90d, 12h or 30m".to_owned();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let seconds: i64 = match unit {
+        "" if number == "0" => 1,
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return Err(wrong()),
+    };
+    let many: i64 = number.parse().map_err(|_| wrong())?;
+    many.checked_mul(seconds).map(SignedDuration::from_secs).ok_or_else(wrong)
+}
+
+/// A moment since which something is looked for: `2h` ago, or the moment itself.
+pub fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
+    if let Ok(ago) = lasts(text) {
+        return Ok(now.checked_sub(ago).unwrap_or(Timestamp::MIN));
+    }
+    match text.trim().parse() {
+        Ok(moment) => Ok(moment),
+        Err(_) => bail!(Stop::new(Exit::Usage, "`since` is a moment such as 2026-02-13T09:30:00Z, or how long ago: 90d, 12h, 30m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_lets_so_many_through_in_a_minute() {
+        let mut bucket = Bucket { filled: f64::MAX, at: 0 };
+        let through = (0..100).filter(|_| bucket.take(1_000, 60).is_none()).count();
+        assert_eq!(through, 60);
+        assert_eq!(bucket.take(1_000, 60), Some(1));
+        assert_eq!((bucket.take(2_000, 60), bucket.take(2_000, 60)), (None, Some(1)));
+        // However long nobody asks, it holds no more than it holds.
+        assert_eq!((0..100).filter(|_| bucket.take(9_000_000, 60).is_none()).count(), 60);
+        let mut slow = Bucket { filled: f64::MAX, at: 0 };
+        assert_eq!((slow.take(0, 1), slow.take(0, 1), slow.take(30_000, 1), slow.take(60_000, 1)), (None, Some(60), Some(30), None));
+        assert_eq!(Bucket { filled: f64::MAX, at: 0 }.take(0, 0), Some(60));
+    }
+
+    #[test]
+    fn what_people_write_is_read() {
+        for (text, seconds) in [("90d", 7_776_000), ("12h", 43_200), ("30m", 1_800), ("0", 0), ("5s", 5), ("2w", 1_209_600)] {
+            assert_eq!(lasts(text), Ok(SignedDuration::from_secs(seconds)), "{text}");
+        }
+        for wrong in ["", "90", "d", "-1d", "1.5h", "99999999999999999999d", "9223372036854775807w", "soon"] {
+            assert!(lasts(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((limit("none"), limit("default"), limit("10_000")), (Ok(Some(Limit::None)), Ok(None), Ok(Some(Limit::Most(10_000)))));
+        assert!(limit("-1").is_err() && limit("99999999999999999999").is_err() && limit("18446744073709551615").is_err());
+        let now: Timestamp = "2026-02-13T10:00:00Z".parse().unwrap();
+        assert_eq!(since("2h", now).unwrap().to_string(), "2026-02-13T08:00:00Z");
+        assert_eq!(since("2026-02-13T10:00:00+01:00", now).unwrap().to_string(), "2026-02-13T09:00:00Z");
+        assert!(since("yore", now).is_err());
+        assert_eq!((until_tomorrow(now), until_tomorrow("2026-02-13T23:59:59Z".parse().unwrap())), (50_400, 1));
+    }
+
+    #[test]
+    fn a_token_is_long_and_never_the_same() {
+        let make = || token("default".into(), String::new(), vec!["read".into()], None, Timestamp::UNIX_EPOCH).unwrap();
+        let (one, other) = (make(), make());
+        assert!(one.secret.len() == PREFIX.len() + 64 && one.secret.starts_with(PREFIX));
+        assert!(one.secret != other.secret && one.token.id != other.token.id && !one.secret.contains(&one.token.id));
+    }
+}

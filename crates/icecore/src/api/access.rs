@@ -1,0 +1,287 @@
+//! Tokens, spaces, quotas and the audit log: what whoever looks after a home in a database needs.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use icecore_engine::clock::{Clock as _, SystemClock};
+use icecore_store::postgres::{Limit, Quota, Token};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::call::{Answer, Call, Given, no_user, user_name, wrong};
+use super::route::{Body, Doing, Field, Form, Route, Whose};
+use crate::access::{self, Access, By, Home, Made, Wanted};
+use crate::rights::Right;
+
+const GROUP: &str = "Access";
+/// What a list has, if nobody says how much, and at most.
+pub const LISTED: usize = 100;
+const MOST_LISTED: usize = 10_000;
+/// How long a token that was replaced stays good, if nobody says.
+pub const GRACE: &str = "1h";
+
+const SCOPE: Form = Form::Word(|| Right::ALL.iter().map(|right| right.word()).collect());
+const LIMITS: &[Field] = &[
+    Field::text("requests_per_minute", "For each process that serves it: a number, `none`, or `default` for what holds for all"),
+    Field::text("messages_per_day", "Messages kept in a day of UTC, likewise"),
+    Field::text("bytes", "Bytes of its documents, likewise"),
+    Field::text("model_tokens_per_day", "Tokens that models read and write for it in a day of UTC, likewise"),
+];
+
+/// The routes of access.
+pub const ROUTES: &[Route] = &[
+    Route::get("/api/tokens", GROUP, "The tokens there are and were, the newest first; never what has to be shown", "Tokens", tokens)
+        .of(Whose::Everybodys)
+        .query(&[
+            Field::text("user", "Only those that are bound to this end user's space"),
+            Field::new("limit", Form::Between(1, MOST_LISTED), "At most so many; else 100"),
+        ]),
+    Route::post("/api/tokens", GROUP, "Make a token: the answer is the only one that ever says what has to be shown", "TokenMade", add)
+        .of(Whose::Everybodys)
+        .body(Body::One(&[
+            Field::new("scopes", SCOPE, "What it may do").many().must(),
+            Field::text("user", "The end user whose space it is bound to; else it is good for all of them"),
+            Field::text("expires", "For how long it is good, such as 90d or 12h; else until it is revoked"),
+            Field::text("label", "What it is for"),
+        ]))
+        .example("/api/tokens", Some(r#"{"user":"ann@example.org","scopes":["read","write"],"expires":"90d","label":"her phone"}"#)),
+    Route::post(
+        "/api/tokens/{token}/rotate",
+        GROUP,
+        "Put a new token in the place of one, which stays good for a while",
+        "TokenMade",
+        rotate,
+    )
+    .of(Whose::Everybodys)
+    .body(Body::One(&[Field::text("grace", "How long the old one stays good, such as 1h; 0 ends it at once; else 1h")]))
+    .example("/api/tokens/00c0ffee00c0ffee/rotate", Some(r#"{"grace":"1h"}"#)),
+    Route::delete("/api/tokens/{token}", GROUP, "Revoke a token: within five seconds it is good nowhere", "TokenRevoked", revoke)
+        .of(Whose::Everybodys)
+        .example("/api/tokens/00c0ffee00c0ffee", None),
+    Route::get("/api/spaces", GROUP, "The end users who have a space, in order", "Spaces", spaces).of(Whose::Everybodys).query(&[
+        Field::text("after", "Those after this one"),
+        Field::new("limit", Form::Between(1, MOST_LISTED), "At most so many; else 100"),
+    ]),
+    Route::get("/api/spaces/{name}", GROUP, "How much a space has and may do", "SpaceShown", show)
+        .of(Whose::Everybodys)
+        .example("/api/spaces/ann%40example.org", None),
+    Route::delete("/api/spaces/{name}", GROUP, "Erase a space with everything in it, its tokens too", "SpaceErased", erase)
+        .of(Whose::Everybodys)
+        .example("/api/spaces/ann%40example.org", None),
+    Route::get("/api/spaces/{name}/quota", GROUP, "The limits that are set for a space itself", "SpaceQuota", quota)
+        .of(Whose::Everybodys)
+        .example("/api/spaces/ann%40example.org/quota", None),
+    Route::post("/api/spaces/{name}/quota", GROUP, "Set limits of a space; what is not named stays", "SpaceQuota", set_quota)
+        .of(Whose::Everybodys)
+        .body(Body::One(LIMITS))
+        .example("/api/spaces/ann%40example.org/quota", Some(r#"{"requests_per_minute":"120","bytes":"none"}"#)),
+    Route::get("/api/quota", GROUP, "The limits of every space of which nothing else is said", "SpaceQuota", quota).of(Whose::Everybodys),
+    Route::post("/api/quota", GROUP, "Set them; what is not named stays", "SpaceQuota", set_quota)
+        .of(Whose::Everybodys)
+        .body(Body::One(LIMITS))
+        .example("/api/quota", Some(r#"{"messages_per_day":"2000"}"#)),
+    Route::get("/api/audit", GROUP, "Who read and wrote what, the newest first; never what it said", "Audit", audit)
+        .of(Whose::Everybodys)
+        .query(&[
+            Field::text("user", "Only in this end user's space"),
+            Field::text("since", "Since this moment, or so long ago: 2026-02-13T09:30:00Z, 12h"),
+            Field::new("limit", Form::Between(1, MOST_LISTED), "At most so many; else 100"),
+        ]),
+];
+
+fn keeper(call: &Call) -> Result<&Arc<Access>> {
+    call.api.access.as_ref().ok_or_else(access::needs_a_store)
+}
+
+fn by(call: &Call) -> By {
+    By { token: call.caller.held.grant.id.clone(), door: "api", who: String::new(), now: SystemClock.now() }
+}
+
+fn most(given: &Given) -> i64 {
+    i64::try_from(given.number("limit").unwrap_or(LISTED)).unwrap_or(i64::MAX)
+}
+
+/// A token for people and programs.
+pub fn told(home: &Home, token: &Token, now: Timestamp) -> Value {
+    let state = match (token.revoked, token.expires) {
+        (Some(_), _) => "revoked",
+        (None, Some(end)) if end <= now => "expired",
+        _ => "good",
+    };
+    let moment = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    json!({
+        "id": token.id, "user": home.user_of(&token.space).ok().flatten(), "label": token.label, "scopes": token.scopes, "state": state, "made": token.made.to_string(),
+        "expires": moment(token.expires), "revoked": moment(token.revoked), "used": moment(token.used),
+    })
+}
+
+/// A token that was made.
+pub fn told_made(home: &Home, made: &Made, now: Timestamp) -> Value {
+    json!({ "secret": made.secret, "token": told(home, &made.token, now) })
+}
+
+/// Limits as they are set.
+pub fn told_quota(quota: &Quota) -> Value {
+    let limit = |limit: Option<Limit>| match limit {
+        Some(Limit::Most(most)) => json!(most),
+        other => json!(access::word(other)),
+    };
+    json!({
+        "requests_per_minute": limit(quota.requests_per_minute), "messages_per_day": limit(quota.messages_per_day),
+        "bytes": limit(quota.bytes), "model_tokens_per_day": limit(quota.model_tokens_per_day),
+    })
+}
+
+/// How an end user's space stands.
+pub async fn told_space(home: &Home, user: &str) -> Result<Value> {
+    let (user, now) = (user_name(user)?, SystemClock.now());
+    let space = home.space(Some(&user));
+    if home.database.glance(&space).await?.is_none() {
+        return Err(no_user(&user));
+    }
+    let standing = home.database.standing(&home.name, &space).await?;
+    let tokens = home.database.tokens(&home.name, Some(&space), i64::MAX).await?;
+    let good = tokens.iter().filter(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now)).count();
+    Ok(json!({
+        "user": user, "bytes": standing.bytes, "messages_today": standing.messages, "model_tokens_today": standing.model_tokens,
+        "limits": told_quota(&standing.quota), "tokens": good,
+    }))
+}
+
+/// The log.
+pub async fn told_audit(home: &Home, user: Option<&str>, since: Option<&str>, most: i64) -> Result<Vec<Value>> {
+    let since = since.map(|text| access::since(text, SystemClock.now())).transpose()?;
+    let space = user.map(user_name).transpose()?.map(|user| home.space(Some(&user)));
+    let noted = home.database.deeds(&home.name, space.as_deref(), since, most).await?;
+    let deeds = noted.into_iter().map(|noted| {
+        let deed = noted.deed;
+        json!({
+            "number": noted.number, "at": deed.at.to_string(), "space": deed.space, "token": deed.token, "door": deed.door,
+            "who": deed.who, "verb": deed.verb, "what": deed.what, "status": deed.status,
+        })
+    });
+    Ok(deeds.collect())
+}
+
+fn tokens(call: Call) -> Doing {
+    Box::pin(async move {
+        let (home, now) = (keeper(&call)?.home(), SystemClock.now());
+        let user = call.query.one("user").map(user_name).transpose()?;
+        let space = user.map(|user| home.space(Some(&user)));
+        let tokens = home.database.tokens(&home.name, space.as_deref(), most(&call.query)).await?;
+        Answer::named("tokens", &tokens.iter().map(|token| told(home, token, now)).collect::<Vec<_>>())
+    })
+}
+
+fn add(call: Call) -> Doing {
+    Box::pin(async move {
+        let (access, given, by) = (keeper(&call)?, call.body()?, by(&call));
+        let wanted = Wanted {
+            user: given.text("user"),
+            rights: given.read_all("scopes", |word| word.parse::<Right>())?,
+            lasts: given.read("expires", access::lasts)?,
+            label: given.text("label").unwrap_or_default(),
+        };
+        Answer::of(&told_made(access.home(), &access::add_token(access.home(), wanted, &by).await?, by.now))
+    })
+}
+
+fn rotate(call: Call) -> Doing {
+    Box::pin(async move {
+        let (access, by) = (keeper(&call)?, by(&call));
+        let grace = access::lasts(call.body()?.one("grace").unwrap_or(GRACE)).map_err(|said| wrong(format!("`grace`: {said}")))?;
+        let made = access::rotate_token(access.home(), call.path("token"), grace, &by).await?;
+        access.look_again();
+        Answer::of(&told_made(access.home(), &made, by.now))
+    })
+}
+
+fn revoke(call: Call) -> Doing {
+    Box::pin(async move {
+        let access = keeper(&call)?;
+        let token = access::revoke_token(access.home(), call.path("token"), &by(&call)).await?;
+        access.look_again();
+        Answer::of(&json!({ "id": token.id, "revoked": true }))
+    })
+}
+
+fn spaces(call: Call) -> Doing {
+    Box::pin(async move {
+        let most = call.query.number("limit").unwrap_or(LISTED);
+        Answer::named("users", &keeper(&call)?.home().users(call.query.one("after").unwrap_or_default(), most).await?)
+    })
+}
+
+fn show(call: Call) -> Doing {
+    Box::pin(async move { Answer::of(&told_space(keeper(&call)?.home(), call.path("name")).await?) })
+}
+
+fn erase(call: Call) -> Doing {
+    Box::pin(async move {
+        let (access, name) = (keeper(&call)?, user_name(call.path("name"))?);
+        access::erase(access.home(), &name, &by(&call)).await?;
+        // What is held of it in memory is let go, with whoever works in it.
+        call.api.spaces.forget(&name).await?;
+        access.look_again();
+        Answer::of(&json!({ "user": name, "erased": true }))
+    })
+}
+
+/// The end user that a path names, if it names one.
+fn named(call: &Call) -> Result<Option<String>> {
+    Some(call.path("name")).filter(|name| !name.is_empty()).map(user_name).transpose()
+}
+
+fn quota(call: Call) -> Doing {
+    Box::pin(async move {
+        let user = named(&call)?;
+        let quota = access::quota(keeper(&call)?.home(), user.as_deref()).await?;
+        Answer::of(&json!({ "user": user, "quota": told_quota(&quota) }))
+    })
+}
+
+fn set_quota(call: Call) -> Doing {
+    Box::pin(async move {
+        let (access, given, user) = (keeper(&call)?, call.body()?, named(&call)?);
+        let mut quota = access::quota(access.home(), user.as_deref()).await?;
+        for (name, place) in [
+            ("requests_per_minute", &mut quota.requests_per_minute),
+            ("messages_per_day", &mut quota.messages_per_day),
+            ("bytes", &mut quota.bytes),
+            ("model_tokens_per_day", &mut quota.model_tokens_per_day),
+        ] {
+            if let Some(limit) = given.read(name, access::limit)? {
+                *place = limit;
+            }
+        }
+        access::set_quota(access.home(), user.as_deref(), &quota, &by(&call)).await?;
+        access.look_again();
+        Answer::of(&json!({ "user": user, "quota": told_quota(&quota) }))
+    })
+}
+
+fn audit(call: Call) -> Doing {
+    Box::pin(async move {
+        let access = keeper(&call)?;
+        // What was done a moment ago is in it.
+        access.settle(std::time::Duration::from_secs(2)).await;
+        let deeds = told_audit(access.home(), call.query.one("user"), call.query.one("since"), most(&call.query)).await?;
+        Answer::named("deeds", &deeds)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::routes;
+    use super::*;
+    use crate::rights::{About, Operation};
+
+    // Whoever is bound to a space is let through to it by what a route is about, so the list of routes and the rules must agree.
+    #[test]
+    fn a_route_is_about_a_space_exactly_if_the_rules_say_so() {
+        for route in routes() {
+            let about = Operation::Request(route.method, route.path).about();
+            assert_eq!(about == About::Asked, route.whose != Whose::Everybodys, "{} {}", route.method, route.path);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! `token`, `space` and `audit`: who may do what in a home in a database, how much, and who did what.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use comfy_table::Cell;
+use icecore_engine::clock::{Clock as _, SystemClock};
+use icecore_store::postgres::Limit;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::Global;
+use super::out::Out;
+use crate::access::{self, By, Home, Made, Wanted};
+use crate::api::access as told;
+use crate::api::call::user_name;
+use crate::error::{Exit, Stop};
+use crate::rights::Right;
+use crate::wire;
+
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Make a token; what has to be shown is printed this once
+    #[command(
+        after_help = "Examples:\n  icecore token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore token add --user ann --scope proxy      for chats only\n  icecore token add --scope admin                 for the whole home\n\nScopes: read looks at memory, write changes it, proxy speaks to the model, admin does everything."
+    )]
+    Add(Add),
+    /// List tokens; never what has to be shown
+    #[command(after_help = "Examples:\n  icecore token list\n  icecore token list --user ann --json")]
+    List(List),
+    /// Put a new token in the place of one, which stays good for a while
+    #[command(
+        after_help = "Examples:\n  icecore token rotate 00c0ffee00c0ffee\n  icecore token rotate 00c0ffee00c0ffee --grace 0    the old one ends at once"
+    )]
+    Rotate(Rotate),
+    /// Revoke a token: within five seconds it is good nowhere
+    #[command(after_help = "Example:\n  icecore token revoke 00c0ffee00c0ffee")]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+pub struct Add {
+    /// The end user whose space it is bound to; else it is good for the whole home
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// What it may do: read, write, proxy, admin; several with commas
+    #[arg(long, value_name = "SCOPES", required = true, value_delimiter = ',', value_parser = right)]
+    scope: Vec<Right>,
+    /// For how long it is good, such as 90d or 12h; else until it is revoked
+    #[arg(long, value_name = "TIME", value_parser = access::lasts)]
+    expires: Option<SignedDuration>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    label: String,
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only those that are bound to this end user's space
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// At most so many, the newest ones
+    #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct Rotate {
+    /// The token
+    #[arg(value_name = "ID")]
+    id: String,
+    /// How long the old one stays good; 0 ends it at once
+    #[arg(long, value_name = "TIME", default_value = told::GRACE, value_parser = access::lasts)]
+    grace: SignedDuration,
+}
+
+#[derive(Debug, Args)]
+pub struct Revoke {
+    /// The token
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Space {
+    /// List the end users who have a space
+    #[command(after_help = "Example:\n  icecore space list")]
+    List(Spaces),
+    /// Show how much a space has and may do
+    #[command(after_help = "Example:\n  icecore space show ann")]
+    Show(Named),
+    /// Erase a space with everything in it, its tokens too; only the audit log keeps that it was there
+    #[command(after_help = "Example:\n  icecore space erase ann --yes")]
+    Erase(Erase),
+    /// Show or set how much a space may do, or all of which nothing else is said
+    #[command(
+        after_help = "Examples:\n  icecore space quota                                  what holds for all\n  icecore space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore space quota ann --bytes none --messages-per-day default"
+    )]
+    Quota(Quota),
+}
+
+#[derive(Debug, Args)]
+pub struct Spaces {
+    /// Those after this one
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    after: String,
+    /// At most so many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct Named {
+    /// The end user
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Erase {
+    /// The end user
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Do it without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Quota {
+    /// The end user; else what holds for all
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Requests in a minute, for each process that serves it: a number, none, or default
+    #[arg(long, value_name = "N", value_parser = limit)]
+    requests_per_minute: Option<Set>,
+    /// Messages kept in a day of UTC, likewise
+    #[arg(long, value_name = "N", value_parser = limit)]
+    messages_per_day: Option<Set>,
+    /// Bytes of its documents, likewise
+    #[arg(long, value_name = "N", value_parser = limit)]
+    bytes: Option<Set>,
+    /// Tokens that models read and write for it in a day of UTC, likewise
+    #[arg(long, value_name = "N", value_parser = limit)]
+    model_tokens_per_day: Option<Set>,
+}
+
+/// A limit as it is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Set(Option<Limit>);
+
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// Only in this end user's space
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Since this moment, or so long ago: 2026-02-13T09:30:00Z, 12h
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    /// At most so many, the newest ones
+    #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
+    limit: usize,
+}
+
+fn right(text: &str) -> Result<Right, String> {
+    text.parse::<Right>().map_err(|error| error.to_string())
+}
+
+fn limit(text: &str) -> Result<Set, String> {
+    access::limit(text).map(Set)
+}
+
+async fn home(global: &Global) -> Result<Home> {
+    // Not whichever vault is nearest: there are no tokens in it.
+    if wire::address(&global.named())?.is_none() {
+        return Err(access::needs_a_store());
+    }
+    let place = wire::home_of(global, None).await?;
+    place.check_home()?;
+    Home::at(&place)
+}
+
+/// Whoever has the database at hand.
+fn by() -> By {
+    let who = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    By { token: "store".into(), door: "cli", who: icecore_domain::plain::one_line(&who), now: SystemClock.now() }
+}
+
+fn many(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn tell_made(home: &Home, made: &Made, by: &By, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        return out.json(&told::told_made(home, made, by.now));
+    }
+    out.line(&made.secret)?;
+    let until = made.token.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {end}"));
+    out.say(format!(
+        "Token {} ({}), good {until}. It is shown this once; keep it where secrets are kept.",
+        made.token.id,
+        made.token.scopes.join(", ")
+    ));
+    Ok(())
+}
+
+pub async fn token(global: &Global, token: &Token, out: &mut Out) -> Result<()> {
+    let (home, by) = (home(global).await?, by());
+    match token {
+        Token::Add(Add { user, scope, expires, label }) => {
+            let wanted = Wanted { user: user.clone(), rights: scope.clone(), lasts: *expires, label: label.clone() };
+            let made = access::add_token(&home, wanted, &by).await?;
+            tell_made(&home, &made, &by, out)
+        }
+        Token::List(List { user, limit }) => {
+            let space = user.as_deref().map(user_name).transpose()?.map(|user| home.space(Some(&user)));
+            let tokens = home.database.tokens(&home.name, space.as_deref(), many(*limit)).await?;
+            let tokens: Vec<Value> = tokens.iter().map(|token| told::told(&home, token, by.now)).collect();
+            if out.is_json() {
+                return out.json_named("tokens", &tokens);
+            }
+            if tokens.is_empty() {
+                return out.line("There are no tokens; `icecore token add` makes one.");
+            }
+            let scopes =
+                |token: &Value| token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+            let row = |token: &Value| {
+                vec![
+                    text(&token["id"]),
+                    Cell::new(token["user"].as_str().unwrap_or("(the whole home)")),
+                    Cell::new(scopes(token)),
+                    text(&token["state"]),
+                    text(&token["expires"]),
+                    text(&token["used"]),
+                    text(&token["label"]),
+                ]
+            };
+            out.table(&["id", "user", "scopes", "state", "expires", "used", "label"], tokens.iter().map(row).collect())
+        }
+        Token::Rotate(Rotate { id, grace }) => {
+            let made = access::rotate_token(&home, id, *grace, &by).await?;
+            tell_made(&home, &made, &by, out)
+        }
+        Token::Revoke(Revoke { id }) => {
+            let token = access::revoke_token(&home, id, &by).await?;
+            if out.is_json() {
+                return out.json(&json!({ "id": token.id, "revoked": true }));
+            }
+            out.line(format!("Revoked {}: within five seconds it is good nowhere", token.id))
+        }
+    }
+}
+
+/// A value for people.
+fn text(value: &Value) -> Cell {
+    Cell::new(match value {
+        Value::Null => String::new(),
+        Value::String(text) => icecore_domain::plain::one_line(text),
+        other => other.to_string(),
+    })
+}
+
+pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> {
+    let (home, by) = (home(global).await?, by());
+    match space {
+        Space::List(Spaces { after, limit }) => {
+            let users = home.users(after, *limit).await?;
+            if out.is_json() {
+                return out.json_named("users", &users);
+            }
+            users.iter().try_for_each(|user| out.line(user))
+        }
+        Space::Show(Named { name }) => {
+            let shown = told::told_space(&home, name).await?;
+            if out.is_json() {
+                return out.json(&shown);
+            }
+            for (name, value) in shown.as_object().into_iter().flatten().filter(|(name, _)| *name != "limits") {
+                out.line(format!("{name}: {}", text(value).content()))?;
+            }
+            tell_limits(&shown["limits"], out)
+        }
+        Space::Erase(Erase { name, yes }) => {
+            let user = user_name(name)?;
+            let is_meant = *yes || (out.can_ask() && out.ask(&format!("Erase everything of {user}, for good?"))?);
+            if !is_meant {
+                return Err(Stop::new(Exit::Usage, format!("everything of {user} would be gone for good; say so with --yes")).into());
+            }
+            access::erase(&home, &user, &by).await?;
+            if out.is_json() {
+                return out.json(&json!({ "user": user, "erased": true }));
+            }
+            out.line(format!("Erased everything of {user}. Backups of the database are out of reach."))
+        }
+        Space::Quota(quota) => {
+            let user = quota.name.as_deref().map(user_name).transpose()?;
+            let mut set = access::quota(&home, user.as_deref()).await?;
+            let wanted = [
+                (quota.requests_per_minute, &mut set.requests_per_minute),
+                (quota.messages_per_day, &mut set.messages_per_day),
+                (quota.bytes, &mut set.bytes),
+                (quota.model_tokens_per_day, &mut set.model_tokens_per_day),
+            ];
+            let mut is_changed = false;
+            for (wanted, place) in wanted {
+                if let Some(Set(limit)) = wanted {
+                    (*place, is_changed) = (limit, true);
+                }
+            }
+            if is_changed {
+                access::set_quota(&home, user.as_deref(), &set, &by).await?;
+            }
+            let shown = told::told_quota(&set);
+            if out.is_json() {
+                return out.json(&json!({ "user": user, "quota": shown }));
+            }
+            tell_limits(&shown, out)
+        }
+    }
+}
+
+fn tell_limits(limits: &Value, out: &mut Out) -> Result<()> {
+    for (name, value) in limits.as_object().into_iter().flatten() {
+        out.line(format!("{name}: {}", text(value).content()))?;
+    }
+    Ok(())
+}
+
+pub async fn audit(global: &Global, audit: &Audit, out: &mut Out) -> Result<()> {
+    let home = home(global).await?;
+    let deeds = told::told_audit(&home, audit.user.as_deref(), audit.since.as_deref(), many(audit.limit)).await?;
+    if out.is_json() {
+        return out.json_named("deeds", &deeds);
+    }
+    let row = |deed: &Value| ["at", "space", "token", "door", "verb", "what", "status"].iter().map(|name| text(&deed[name])).collect();
+    out.table(&["at", "space", "token", "door", "verb", "what", "status"], deeds.iter().map(row).collect())
+}

@@ -1,0 +1,207 @@
+//! The commands that move a whole memory: to a folder, out of one, into a backup and back.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use icecore_domain::layout;
+use icecore_engine::{Carried, back_up, carry, check_backup, restore};
+use icecore_store::shelf::Stage;
+
+use super::Global;
+use super::out::{Out, moves};
+use crate::error::{Exit, Stop};
+use crate::place::{Home, Place};
+use crate::wire::{self, Open};
+
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The folder to make a vault of; it must not be one yet
+    #[arg(value_name = "DIR")]
+    to: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Backup {
+    /// Write everything into one file, a zip with a hash of every document
+    Create {
+        /// The file; else one named after the memory and the time, here
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Read a backup through and compare everything in it with its hashes
+    Verify {
+        /// The file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Also bring it back into a temporary vault, and check that as `icecore verify` does
+        #[arg(long)]
+        drill: bool,
+    },
+    /// Make a memory of a backup, where none is yet: --vault DIR, or --store with --space
+    Restore {
+        /// The file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+fn tell(what: &str, carried: &Carried, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        return out.json(carried);
+    }
+    out.say(format!(
+        "{what}: {} documents, {} bytes, {} events; every byte was compared",
+        carried.documents, carried.bytes, carried.events
+    ));
+    Ok(())
+}
+
+async fn policy_of(home: &Home) -> Result<String> {
+    let text = home.0.document(&layout::CONFIG.parse()?).await?.unwrap_or_default();
+    String::from_utf8(text).with_context(|| format!("{} is no text", layout::CONFIG))
+}
+
+/// A home where none is, to be filled; one that was left half filled is taken up again.
+async fn to_fill(place: &Place, policy: &str) -> Result<Home> {
+    if let Some(database) = place.database() {
+        database.migrate().await?;
+    }
+    if place.look().await?.is_some() { place.open().await } else { place.create(policy).await }
+}
+
+async fn copied(from: &Home, to: &Home, done: &str, out: &mut Out) -> Result<()> {
+    let bar = out.steps("Copying");
+    let carried = carry(from.0.as_ref(), to.0.as_ref(), &moves(&bar)).await;
+    bar.finish_and_clear();
+    tell(done, &carried?, out)
+}
+
+pub async fn export(open: &Open, export: &Export, out: &mut Out) -> Result<()> {
+    let from = open.place.open().await?;
+    let to = to_fill(&Place::Folder(export.to.clone()), &policy_of(&from).await?).await?;
+    copied(&from, &to, &format!("{} is in {}", open.place, export.to.display()), out).await
+}
+
+/// Takes a whole vault over.
+pub async fn import_whole(global: &Global, paths: &[PathBuf], out: &mut Out) -> Result<()> {
+    let [folder] = paths else {
+        return Err(Stop::new(Exit::Usage, "--whole takes one folder, which is a vault").into());
+    };
+    let source = Place::Folder(folder.clone());
+    let from = source.open().await?;
+    let place = wire::place_to_make(global)?;
+    if place.folder().is_some_and(|target| same(target, folder)) {
+        return Err(Stop::new(Exit::Usage, "this is the vault itself; name another home with --vault or --store").into());
+    }
+    let to = to_fill(&place, &policy_of(&from).await?).await?;
+    copied(&from, &to, &format!("{} is in {place}", folder.display()), out).await
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+pub async fn backup(global: &Global, backup: &Backup, out: &mut Out) -> Result<()> {
+    match backup {
+        Backup::Create { file } => create(global, file.as_deref(), out).await,
+        Backup::Verify { file, drill } => verify(file, *drill, out).await,
+        Backup::Restore { file } => bring_back(global, file, out).await,
+    }
+}
+
+async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<()> {
+    let open = wire::open(global).await?;
+    let home = open.place.open().await?;
+    let now = open.memory.now();
+    let file = file.map_or_else(
+        || PathBuf::from(format!("icecore-{}-{}.zip", icecore_domain::page::slug(&open.place.title()), now.at().strftime("%Y%m%d-%H%M%S"))),
+        Path::to_owned,
+    );
+    let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
+        return Err(Stop::new(Exit::Usage, format!("{} is no name for a file", file.display())).into());
+    };
+    if file.exists() {
+        return Err(Stop::new(Exit::Conflict, format!("{} is there already; name another file", file.display())).into());
+    }
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => std::env::current_dir()?,
+    };
+    // Written beside its place, and put there when it is whole.
+    let stage = Stage::beside(&folder)?;
+    let bar = out.steps("Backing up");
+    let mut written = BufWriter::new(stage.file(name)?);
+    let carried = back_up(home.0.as_ref(), &open.place.to_string(), &now.to_string(), &mut written, &moves(&bar)).await?;
+    written.flush().with_context(|| format!("{} cannot be written", file.display()))?;
+    drop(written);
+    bar.finish_and_clear();
+    // Read back before anybody relies on it.
+    check_backup(BufReader::new(File::open(stage.place(name))?), &|_, _| {})?;
+    stage.settle(name)?;
+    if !out.is_json() {
+        out.line(file.display().to_string())?;
+    }
+    tell(&format!("{} is kept in {}", open.place, file.display()), &carried, out)
+}
+
+fn opened(file: &Path) -> Result<BufReader<File>> {
+    let opened = File::open(file).map_err(|error| Stop::new(Exit::NotFound, format!("{} cannot be opened: {error}", file.display())))?;
+    Ok(BufReader::new(opened))
+}
+
+async fn verify(file: &Path, drill: bool, out: &mut Out) -> Result<()> {
+    let bar = out.steps("Checking");
+    let checked = check_backup(opened(file)?, &moves(&bar))?;
+    bar.finish_and_clear();
+    let drilled = if drill { Some(drill_with(file).await?) } else { None };
+    if out.is_json() {
+        return out.json(&serde_json::json!({ "made": checked.made, "of": checked.of, "holds": checked.holds, "odd_lines": checked.odd_lines, "drilled": drilled }));
+    }
+    out.say(format!(
+        "{}: whole. Made {} of {}: {} documents, {} bytes, {} events{}",
+        file.display(),
+        checked.made,
+        icecore_domain::plain::one_line(&checked.of),
+        checked.holds.documents,
+        checked.holds.bytes,
+        checked.holds.events,
+        if drilled.is_some() { "; brought back into a temporary vault and verified there" } else { "" }
+    ));
+    Ok(())
+}
+
+/// Brings a backup back where nobody is disturbed, and looks whether the memory is sound.
+async fn drill_with(file: &Path) -> Result<bool> {
+    let folder = tempfile::Builder::new().prefix("icecore-drill-").tempdir().context("making a temporary folder")?;
+    let place = Place::Folder(folder.path().join("vault"));
+    let outcome = async {
+        let home = place.create(icecore_engine::config::first(&wire::utc()?).as_str()).await?;
+        restore(opened(file)?, home.0.as_ref(), &|_, _| {}).await?;
+        let verdict = wire::open_at(place.clone(), None)?.memory.verify().await?;
+        anyhow::Ok(verdict.ok)
+    }
+    .await;
+    match outcome {
+        Ok(true) => Ok(true),
+        Ok(false) => Err(Stop::new(
+            Exit::Damaged,
+            "the backup is whole, but the memory in it is not sound; `icecore verify` of the memory it was made of says why",
+        )
+        .into()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn bring_back(global: &Global, file: &Path, out: &mut Out) -> Result<()> {
+    // Whatever is wrong with it is told before anything is made.
+    check_backup(opened(file)?, &|_, _| {})?;
+    let place = wire::place_to_make(global)?;
+    let home = to_fill(&place, &icecore_engine::config::first(&wire::utc()?)).await?;
+    let bar = out.steps("Bringing back");
+    let carried = restore(opened(file)?, home.0.as_ref(), &moves(&bar)).await;
+    bar.finish_and_clear();
+    tell(&format!("{} is in {place}", file.display()), &carried?, out)
+}

@@ -1,0 +1,279 @@
+//! Where a memory is: a folder, or a space in a database. What is the same for both is asked here.
+//!
+//! A space of an end user lies beneath its home: in a folder, or as `HOME/USER` in the database. The address of a database is never
+//! told to anybody; what is told is its host and its name.
+
+use std::fmt;
+use std::hash::{Hash as StdHash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use icecore_domain::hash::Hash;
+use icecore_domain::{layout, page};
+use icecore_store::postgres::{Glance, Postgres};
+use icecore_store::vault::Vault;
+use icecore_store::{Error as StoreError, History, Store};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Exit, Stop};
+
+/// Where the spaces of end users are, beneath a vault.
+const SPACES: &str = "spaces";
+/// What keeps the name of the end user a space belongs to: its folder cannot be read back.
+pub const NAMED: &str = "space.json";
+/// What stands between a space and that of one of its users.
+const BENEATH: char = '/';
+
+/// Where a memory is.
+#[derive(Clone)]
+pub enum Place {
+    /// A vault.
+    Folder(PathBuf),
+    /// A space in a database.
+    Space {
+        /// The database.
+        database: Arc<Postgres>,
+        /// Its name there.
+        name: String,
+    },
+}
+
+/// A home and its safety net.
+pub type Home = (Arc<dyn Store>, Arc<dyn History>);
+
+/// What was seen of a memory, to know later whether it is still the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// A vault.
+    Folder,
+    /// A space in a database.
+    Space(Glance),
+}
+
+impl Seen {
+    /// Whether it is the same space, whatever was changed in it: not if it was taken away and made anew. A folder does not say.
+    pub fn is_same_life(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            (Self::Space(one), Self::Space(other)) => Some(one.is_same_life(other)),
+            _ => None,
+        }
+    }
+}
+
+/// Whose a space is, as it is kept.
+#[derive(Serialize, Deserialize)]
+pub struct Named {
+    /// Their name.
+    pub user: String,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({self})")
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(root) => write!(f, "{}", root.display()),
+            Self::Space { name, .. } => write!(f, "{}, space {name}", self.home()),
+        }
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Folder(one), Self::Folder(other)) => one == other,
+            (Self::Space { database: here, name: one }, Self::Space { database: there, name: other }) => {
+                Arc::ptr_eq(here, there) && one == other
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Place {}
+
+impl StdHash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Folder(root) => root.hash(state),
+            Self::Space { name, .. } => name.hash(state),
+        }
+    }
+}
+
+fn is_vault(folder: &Path) -> bool {
+    folder.join(layout::CONFIG).is_file()
+}
+
+impl Place {
+    /// The folder, or the database without its password.
+    pub fn home(&self) -> String {
+        match self {
+            Self::Folder(root) => root.display().to_string(),
+            Self::Space { database, .. } => format!("postgres://{}", database.place()),
+        }
+    }
+
+    /// The name of the space, in a database.
+    pub fn space(&self) -> Option<&str> {
+        match self {
+            Self::Folder(_) => None,
+            Self::Space { name, .. } => Some(name),
+        }
+    }
+
+    /// The folder, where there is one.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Folder(root) => Some(root),
+            Self::Space { .. } => None,
+        }
+    }
+
+    /// The database, where there is one.
+    pub fn database(&self) -> Option<&Arc<Postgres>> {
+        match self {
+            Self::Folder(_) => None,
+            Self::Space { database, .. } => Some(database),
+        }
+    }
+
+    /// A short name for a title.
+    pub fn title(&self) -> String {
+        match self {
+            Self::Folder(root) => root.file_name().map_or("icecore".into(), |name| name.to_string_lossy().into_owned()),
+            Self::Space { name, .. } => name.clone(),
+        }
+    }
+
+    /// What was seen of it; `None` if it is not there.
+    pub async fn look(&self) -> Result<Option<Seen>> {
+        match self {
+            Self::Folder(root) => Ok(is_vault(root).then_some(Seen::Folder)),
+            Self::Space { database, name } => Ok(database.glance(name).await?.map(Seen::Space)),
+        }
+    }
+
+    /// Opens the memory there.
+    pub async fn open(&self) -> Result<Home> {
+        match self {
+            Self::Folder(root) => Ok(at_home(Arc::new(Vault::open(root)?))),
+            Self::Space { database, name } => match database.space(name).await? {
+                Some(space) => Ok(at_home(space)),
+                None => Err(StoreError::NotASpace(name.clone()).into()),
+            },
+        }
+    }
+
+    /// Likewise, for somebody who cannot wait for others.
+    pub async fn open_hurried(&self) -> Result<Home> {
+        match self {
+            Self::Folder(root) => Ok(at_home(Arc::new(Vault::open_hurried(root)?))),
+            Self::Space { .. } => self.open().await,
+        }
+    }
+
+    /// Makes a memory there, with that policy.
+    pub async fn create(&self, policy: &str) -> Result<Home> {
+        match self {
+            Self::Folder(root) => Ok(at_home(Arc::new(Vault::create(root, policy)?))),
+            Self::Space { database, name } => Ok(at_home(database.create(name, policy).await?)),
+        }
+    }
+
+    /// Opens the memory there; one that is not there is made with the policy of another: what holds for one holds for all.
+    pub async fn open_like(&self, like: &Self) -> Result<Home> {
+        if self.look().await?.is_some() {
+            return self.open().await;
+        }
+        let policy = match like {
+            Self::Folder(root) => {
+                let place = root.join(layout::CONFIG);
+                std::fs::read_to_string(&place)
+                    .map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", place.display())))?
+            }
+            Self::Space { .. } => {
+                let policy = like.open().await?.0.document(&layout::CONFIG.parse()?).await?.unwrap_or_default();
+                String::from_utf8(policy).map_err(|_| Stop::new(Exit::Damaged, format!("{} is not UTF-8", layout::CONFIG)))?
+            }
+        };
+        match self.create(&policy).await {
+            // Another request, or another process, was faster.
+            Err(error) if matches!(error.downcast_ref(), Some(StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_))) => {
+                self.open().await
+            }
+            made => made,
+        }
+    }
+
+    /// Takes the memory there away, with everything in it; false if there is none.
+    pub async fn erase(&self) -> Result<bool> {
+        match self {
+            Self::Folder(root) => Ok(is_vault(root) && icecore_store::shelf::discard(root)?),
+            Self::Space { database, name } => Ok(database.erase(name).await?),
+        }
+    }
+
+    /// Where the space of one of its end users is, or would be.
+    pub fn of_user(&self, user: &str) -> Self {
+        match self {
+            Self::Folder(root) => {
+                let slug = page::slug(user);
+                let short = slug[..slug.floor_char_boundary(40)].trim_matches('-');
+                Self::Folder(root.join(SPACES).join(format!("{short}-{}", Hash::of(user.as_bytes()).short())))
+            }
+            Self::Space { database, name } => Self::Space { database: database.clone(), name: format!("{name}{BENEATH}{user}") },
+        }
+    }
+
+    /// An error if it may not be a home of end users: what is beneath it could be another's.
+    pub fn check_home(&self) -> Result<()> {
+        match self {
+            Self::Space { name, .. } if name.contains(BENEATH) => {
+                let message = format!(
+                    "`{name}` has a slash in it, so it is the space of an end user and cannot have users of its own; name another with --space"
+                );
+                Err(Stop::new(Exit::Usage, message).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The spaces of its end users: whose each is, if that is known, and where it is.
+    pub async fn users(&self) -> Result<Vec<(Option<String>, Self)>> {
+        match self {
+            Self::Folder(root) => {
+                // What is hidden is on its way out.
+                let is_seen = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
+                let found = std::fs::read_dir(root.join(SPACES)).map_or_else(|_| Vec::new(), |found| found.flatten().collect());
+                let folders = found.iter().filter(|entry| is_seen(entry)).map(std::fs::DirEntry::path).filter(|folder| is_vault(folder));
+                let named = |folder: PathBuf| {
+                    let text = std::fs::read(folder.join(NAMED)).ok();
+                    let named = text.and_then(|text| serde_json::from_slice::<Named>(&text).ok());
+                    (named.map(|named| named.user), Self::Folder(folder))
+                };
+                Ok(folders.map(named).collect())
+            }
+            Self::Space { database, name } => {
+                let beginning = name.len() + BENEATH.len_utf8();
+                let names = database.spaces_below(name).await?;
+                let named = |name: String| (name.get(beginning..).map(str::to_owned), Self::Space { database: database.clone(), name });
+                Ok(names.into_iter().map(named).collect())
+            }
+        }
+    }
+}
+
+fn at_home<T: Store + History + 'static>(home: Arc<T>) -> Home {
+    (home.clone(), home)
+}
+
+/// The answer where only a folder will do.
+pub fn needs_folder(what: &str, instead: &str) -> anyhow::Error {
+    Stop::new(Exit::Usage, format!("{what} needs a vault in a folder, and this memory is in a database; {instead}")).into()
+}

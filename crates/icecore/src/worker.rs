@@ -1,0 +1,196 @@
+//! Workers: whoever tends many spaces takes one after the other, in turn with all other workers on all machines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use icecore_domain::plain;
+use icecore_engine::converse::{self, Chats};
+use icecore_store::postgres::jobs::{Ear, Next, TEND, Work};
+use icecore_store::postgres::{Limit, Postgres, Space};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::place::Place;
+use crate::wire::{self, Models};
+
+/// Work is taken for so long, and kept by saying so three times as often.
+const LEASE: Duration = Duration::from_secs(60);
+/// It is looked at least so often whether there is something to do, also if nobody has said so.
+const LOOK: Duration = Duration::from_secs(15);
+/// A space in which nothing was said for so many days sleeps until something is: whatever its timetable asks for was done by then,
+/// and is done again when it wakes.
+const AWAKE_DAYS: i64 = 40;
+
+/// What a worker has done since it was started.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// So often work was done.
+    pub done: AtomicU64,
+    /// So often it failed.
+    pub failed: AtomicU64,
+    /// So often it was taken away, because somebody else had to take over.
+    pub lost: AtomicU64,
+}
+
+/// Somebody who tends the spaces of a database.
+pub struct Worker {
+    home: Arc<Postgres>,
+    models: Arc<Models>,
+    name: String,
+    tally: Arc<Tally>,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Worker {
+    /// A worker under a name that tells the machine and the process.
+    pub fn new(home: Arc<Postgres>, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Self> {
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = format!("{machine}:{}", std::process::id());
+        Arc::new(Self { home, models, name, tally: Arc::default(), log })
+    }
+
+    /// What was done so far.
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// Works at so many spaces at once until `over`; what was taken is let go.
+    pub async fn run(self: &Arc<Self>, at_once: usize, over: impl Future<Output = ()>) -> Result<()> {
+        let (ear, runtime) = (Arc::new(self.home.ear()?), Handle::current());
+        let end = watch::Sender::new(false);
+        let mut hands = JoinSet::new();
+        for _ in 0..at_once.max(1) {
+            let (worker, ear, runtime, mut end) = (self.clone(), ear.clone(), runtime.clone(), end.subscribe());
+            // A thread for each: what is done there computes for long stretches.
+            hands.spawn_blocking(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = worker.work(&ear) => {}
+                        _ = end.wait_for(|end| *end) => {}
+                    }
+                });
+            });
+        }
+        over.await;
+        // Whatever is broken off is free when its time is over, and nothing of it is half done.
+        let _ = end.send(true);
+        while hands.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Takes work and does it, again and again.
+    async fn work(&self, ear: &Ear) {
+        let mut trouble = String::new();
+        loop {
+            match self.turn().await {
+                Ok(true) => continue,
+                Ok(false) => trouble.clear(),
+                Err(error) => {
+                    let now = plain::one_line(&format!("{error:#}"));
+                    if now != trouble {
+                        (self.log)(&now);
+                    }
+                    trouble = now;
+                }
+            }
+            let _ = tokio::time::timeout(LOOK, ear.hear()).await;
+        }
+    }
+
+    /// Does everything that waits, one after the other, and says how much it was: for a timer or a test.
+    pub async fn run_once(self: &Arc<Self>) -> Result<u64> {
+        let before = self.tally.done.load(Ordering::Relaxed);
+        while self.turn().await? {}
+        Ok(self.tally.done.load(Ordering::Relaxed) - before)
+    }
+
+    /// Takes some work and does it; false if there is none.
+    async fn turn(&self) -> Result<bool> {
+        let Some(work) = self.home.take(&[TEND], &self.name, LEASE).await? else { return Ok(false) };
+        let Some(space) = self.home.space(&work.space).await? else { return Ok(true) };
+        let seen = space.newest().await?;
+        let outcome = tokio::select! {
+            outcome = self.tended(&space) => Some(outcome),
+            () = self.until_lost(&work) => None,
+        };
+        match outcome {
+            Some(Ok(next)) => {
+                self.home.done(&work, next, seen).await?;
+                self.tally.done.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(Err(error)) => {
+                let why = plain::one_line(&format!("{error:#}"));
+                (self.log)(&format!("{} in {}: {why}", work.kind, work.space));
+                self.home.failed(&work, &why).await?;
+                self.tally.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            None => {
+                (self.log)(&format!("{} in {} was taken over by somebody else", work.kind, work.space));
+                self.tally.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Keeps the work for as long as it is done; returns when somebody else has it.
+    async fn until_lost(&self, work: &Work) {
+        loop {
+            tokio::time::sleep(LEASE / 3).await;
+            // While the database is away nobody else can take it either.
+            if let Ok(false) = self.home.keep(work, LEASE).await {
+                return;
+            }
+        }
+    }
+
+    /// How many tokens the space's own limit leaves for today.
+    async fn left_to_spend(&self, space: &Space) -> Result<u64> {
+        let home = space.name().split('/').next().unwrap_or_default();
+        let standing = self.home.standing(home, space.name()).await?;
+        Ok(match standing.quota.model_tokens_per_day {
+            Some(Limit::Most(most)) => most.saturating_sub(standing.model_tokens),
+            _ => u64::MAX,
+        })
+    }
+
+    /// Does what is due in a space, within what it may spend, and counts what that has cost.
+    async fn tended(&self, space: &Arc<Space>) -> Result<Next> {
+        let chats = wire::chats(&Place::Space { database: self.home.clone(), name: space.name().to_owned() }, None).await?;
+        let memory = chats.memory();
+        let day = memory.now().day();
+        let before = memory.spent(day).await?.total();
+        let ceiling = before.saturating_add(self.left_to_spend(space).await?);
+        let outcome = self.tend(space, &chats, ceiling).await;
+        let spent = memory.spent(day).await?.total().saturating_sub(before);
+        if spent > 0 {
+            self.home.spend(&[(space.name().to_owned(), spent)]).await?;
+        }
+        outcome
+    }
+
+    async fn tend(&self, space: &Space, chats: &Chats, ceiling: u64) -> Result<Next> {
+        let memory = chats.memory();
+        let (has_model, mut asking) = (self.models.summarizer.is_some(), self.models.asking());
+        if let Some(asking) = &mut asking {
+            asking.ceiling = asking.ceiling.min(ceiling);
+        }
+        for conversation in chats.unremembered(converse::REACH_DAYS, has_model).await? {
+            chats.reflect(&conversation, asking.as_ref(), false).await?;
+        }
+        let ran = memory.run_due(asking.as_ref(), &|_, _, _| {}).await?;
+        if let Some(why) = ran.rolled.silent {
+            bail!("{why}");
+        }
+        let said = space.last_heard().await?;
+        let now = memory.now().at();
+        let is_quiet = said.is_none_or(|said| now.duration_since(said) > jiff::SignedDuration::from_hours(24 * AWAKE_DAYS));
+        if is_quiet {
+            return Ok(Next::Asleep);
+        }
+        let next = memory.upcoming(2)?.first().map(|next| next.at.at());
+        next.map(Next::At).context("the timetable has nothing for the next days")
+    }
+}
