@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::time::Duration;
 
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Origin, Unfit};
@@ -198,9 +199,9 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Takes in the messages of many at once, with one write: what the gate made of each lot. How much
-    /// of it was new is not told.
-    pub async fn add_lots(&self, lots: Vec<Vec<Said>>) -> Result<Vec<Taken>> {
+    /// Takes in the exchanges of many conversations at once, with one write: what the gate made of each lot. How much of it was new is
+    /// not told. They are about to be remembered: other processes wait for that, for as long as the lease.
+    pub(crate) async fn add_lots(&self, lots: Vec<Vec<Said>>, lease: Duration) -> Result<Vec<Taken>> {
         self.renew_tombstones().await?;
         let (now, gaps, pauses) = (self.now(), Gaps::default(), self.pauses().await?);
         let mut records = Vec::new();
@@ -210,7 +211,12 @@ impl Memory {
             taken
         };
         let taken = lots.into_iter().map(passed).collect();
-        self.keep(records, &mut Taken::default()).await?;
+        if !records.is_empty() {
+            match self.store.order() {
+                Some(order) => order.add_awaited(records, lease).await?,
+                None => self.store.add_records(records).await?,
+            };
+        }
         Ok(taken)
     }
 

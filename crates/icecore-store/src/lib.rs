@@ -471,18 +471,20 @@ pub trait Store: passages::Passages {
 /// by whom. Whoever dies is waited for no longer than their lease.
 #[async_trait]
 pub trait Order: Send + Sync {
-    /// Says that an exchange is kept now and is about to be remembered. Said before it is kept, it is known whenever the exchange is.
-    async fn announce(&self, conversation: &str, lease: Duration) -> Result<()>;
+    /// Keeps records, as [`Store::add_records`] does, of exchanges that are about to be remembered: whoever can see them sees also that
+    /// their conversations are awaited. Had it been said before, somebody who remembers meanwhile could take it for done; said after,
+    /// nobody would know of it if we died in between.
+    async fn add_awaited(&self, records: Vec<Record>, lease: Duration) -> Result<Added>;
 
     /// Whether an exchange that was kept is about to be remembered.
     async fn is_awaited(&self, conversation: &str) -> Result<bool>;
 
     /// Takes the conversation, to be the only one who remembers it until the lease ends; `None` if somebody else has it. Whoever has
-    /// it takes it again to keep it. The answer is how many exchanges were announced so far.
+    /// it takes it again to keep it. The answer is how often something was kept in it so far.
     async fn take(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>>;
 
-    /// Gives the conversation back. With `again`, something in it is to be looked at again then; else, if no more exchanges were
-    /// announced than were `known` when it was taken, nothing waits in it any more.
+    /// Gives the conversation back. With `again`, something in it is to be looked at again then; else, if nothing was kept in it
+    /// but what was `known` when it was taken, nothing waits in it any more.
     async fn release(&self, conversation: &str, who: &str, known: i64, again: Option<Duration>) -> Result<()>;
 }
 

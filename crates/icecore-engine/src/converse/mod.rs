@@ -464,9 +464,6 @@ impl Chats {
             self.introduce(conversation, begun, reply).await?;
         }
         let records = said.len();
-        if let Some(order) = self.memory.store.order() {
-            order.announce(conversation, LEASE).await?;
-        }
         cut.extend(self.keep(said).await?);
         let replied = self.memory.gate_text(&reply.text).trim().to_owned();
         state.recent.retain(|exchange| exchange.id != id);
@@ -507,7 +504,7 @@ impl Chats {
             let batch = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
             let (said, waiting): (Vec<Vec<Said>>, Vec<_>) = batch.into_iter().unzip();
             if !said.is_empty() {
-                let outcomes = match self.memory.add_lots(said).await {
+                let outcomes = match self.memory.add_lots(said, LEASE).await {
                     Ok(lots) => lots
                         .into_iter()
                         .map(|taken| if taken.complaints.is_empty() { Ok(taken.cut) } else { Err(taken.complaints.join("; ")) })

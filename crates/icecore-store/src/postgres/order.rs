@@ -1,27 +1,22 @@
 //! The order of a conversation's turns between processes: leases in a table, so that no connection is held while a model thinks.
 //!
-//! None of it is flushed by itself: an exchange that is kept afterwards flushes what was announced before it, and a lease that is lost
-//! is only waited for.
+//! That an exchange waits to be remembered is written with the exchange itself. The rest is not flushed: a lease that is lost is only
+//! waited for.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Postgres, Space};
-use crate::{Order, Result};
+use icecore_domain::record::Record;
+
+use super::{Postgres, Space, Tx};
+use crate::{Added, Order, Result};
 
 #[async_trait]
 impl Order for Space {
-    async fn announce(&self, conversation: &str, lease: Duration) -> Result<()> {
-        // A time at which something that failed is looked at again is nothing that anybody waits for.
-        const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
-            INSERT INTO icecore.waiting (space_id, conversation, announced, awaited, until) \
-            SELECT $1, $2, 1, true, now() + make_interval(secs => $3) FROM quick \
-            ON CONFLICT (space_id, conversation) DO UPDATE SET announced = waiting.announced + 1, awaited = true, \
-            until = CASE WHEN waiting.awaited THEN greatest(waiting.until, excluded.until) ELSE excluded.until END";
-        let tx = self.begin().await?;
-        tx.run(SQL, &[&self.id, &conversation, &lease.as_secs_f64()]).await?;
-        tx.commit().await
+    async fn add_awaited(&self, records: Vec<Record>, lease: Duration) -> Result<Added> {
+        self.keep_records(records, Some(lease)).await
     }
 
     async fn is_awaited(&self, conversation: &str) -> Result<bool> {
@@ -62,6 +57,21 @@ impl Order for Space {
             tx.run(LEFT, &[&self.id, &conversation, &who, &known, &again.unwrap_or_default().as_secs_f64()]).await?;
         }
         tx.commit().await
+    }
+}
+
+impl Space {
+    /// Says, with what is being written, that these conversations wait to be remembered.
+    pub(super) async fn announce(&self, tx: &Tx, conversations: &BTreeSet<&str>, lease: Duration) -> Result<()> {
+        // A time at which something that failed is looked at again is nothing that anybody waits for. In order, so that two who announce
+        // the same ones do not wait for each other.
+        const SQL: &str = "INSERT INTO icecore.waiting (space_id, conversation, announced, awaited, until) \
+            SELECT $1, conversation, 1, true, now() + make_interval(secs => $3) FROM unnest($2::text[]) AS kept (conversation) ORDER BY conversation \
+            ON CONFLICT (space_id, conversation) DO UPDATE SET announced = waiting.announced + 1, awaited = true, \
+            until = CASE WHEN waiting.awaited THEN greatest(waiting.until, excluded.until) ELSE excluded.until END";
+        let names: Vec<&str> = conversations.iter().copied().collect();
+        tx.run(SQL, &[&self.id, &names, &lease.as_secs_f64()]).await?;
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! once is the table's own rule: of two who bring the same at the same moment one is refused, and looks again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::layout::{self, DocPath};
@@ -210,12 +211,13 @@ impl Space {
         Ok(usize::try_from(row.get::<_, i64>(0)).unwrap_or(0))
     }
 
-    pub(super) async fn keep_records(&self, records: Vec<Record>) -> Result<Added> {
+    /// Keeps records; with a lease, as exchanges that are awaited so long.
+    pub(super) async fn keep_records(&self, records: Vec<Record>, awaited: Option<Duration>) -> Result<Added> {
         let mut added = Added::default();
         let mut rest = records.as_slice();
         while !rest.is_empty() {
             let (some, later) = step(rest);
-            let more = self.keep_some(some).await?;
+            let more = self.keep_some(some, awaited).await?;
             (added.new, added.same) = (added.new + more.new, added.same + more.same);
             added.revised.extend(more.revised);
             rest = later;
@@ -223,11 +225,11 @@ impl Space {
         Ok(added)
     }
 
-    async fn keep_some(&self, records: &[Record]) -> Result<Added> {
+    async fn keep_some(&self, records: &[Record], awaited: Option<Duration>) -> Result<Added> {
         let keys: Vec<Key> = records.iter().map(Record::key).collect();
         let mut paths: BTreeSet<DocPath> = records.iter().map(Record::path).collect();
         for _ in 0..TRIES {
-            match self.try_to_keep(records, &keys, &mut paths).await {
+            match self.try_to_keep(records, &keys, &mut paths, awaited).await {
                 Ok(Some(added)) => return Ok(added),
                 // Overtaken, or there is more to be held.
                 Ok(None) | Err(Error::Moved { .. }) => {}
@@ -238,7 +240,13 @@ impl Space {
     }
 
     /// Keeps records, holding these documents; `None` if others have to be held as well, or if somebody else was first.
-    async fn try_to_keep(&self, records: &[Record], keys: &[Key], paths: &mut BTreeSet<DocPath>) -> Result<Option<Added>> {
+    async fn try_to_keep(
+        &self,
+        records: &[Record],
+        keys: &[Key],
+        paths: &mut BTreeSet<DocPath>,
+        awaited: Option<Duration>,
+    ) -> Result<Option<Added>> {
         let tx = self.begin().await?;
         let names: Vec<DocPath> = paths.iter().cloned().collect();
         let held: BTreeMap<&DocPath, (Look, bool)> = names.iter().zip(self.hold_many(&tx, &names).await?).collect();
@@ -295,6 +303,9 @@ impl Space {
         }
         if self.write(&tx, &writing).await? < writing.rows.len() {
             return Ok(None);
+        }
+        if let Some(lease) = awaited {
+            self.announce(&tx, &records.iter().map(|record| record.conversation.as_str()).collect(), lease).await?;
         }
         tx.commit().await?;
         Ok(Some(added))

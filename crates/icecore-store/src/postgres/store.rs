@@ -186,7 +186,7 @@ impl Store for Space {
     }
 
     async fn add_records(&self, records: Vec<Record>) -> Result<Added> {
-        self.keep_records(records).await
+        self.keep_records(records, None).await
     }
 
     async fn known(&self, keys: &[Key]) -> Result<Vec<bool>> {

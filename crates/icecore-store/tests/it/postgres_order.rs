@@ -1,12 +1,15 @@
 //! The order of turns between processes, and spaces that are taken away under somebody's hands.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use icecore_store::postgres::{Options, Postgres};
+use icecore_store::postgres::{Options, Postgres, Space};
 use icecore_store::testing::cluster::{Cluster, Flush};
 use icecore_store::{Error, Order, Store};
 use pollster::block_on;
+
+use crate::postgres_records::said;
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(150);
@@ -21,6 +24,11 @@ async fn home(cluster: &Cluster) -> Arc<Postgres> {
     home
 }
 
+/// Keeps an exchange of the conversation `work` that is about to be remembered.
+async fn kept(space: &Space, id: &str, lease: Duration) -> Result<(), Error> {
+    space.add_awaited(vec![said(id, 1, "hi")], lease).await.map(|_| ())
+}
+
 // C8
 #[test]
 fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_lease() {
@@ -28,44 +36,77 @@ fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_le
     block_on(async {
         let home = home(&cluster).await;
         let space = home.create("chat/ann", "zone = \"UTC\"\n").await.unwrap();
-        assert!(!space.is_awaited("talk").await.unwrap());
-        space.announce("talk", LONG).await.unwrap();
-        assert!(space.is_awaited("talk").await.unwrap() && !space.is_awaited("other").await.unwrap());
+        assert!(!space.is_awaited("work").await.unwrap());
+        kept(&space, "m1", LONG).await.unwrap();
+        assert!(space.is_awaited("work").await.unwrap() && !space.is_awaited("other").await.unwrap());
         // One has it; who has it may take it again.
-        assert_eq!(space.take("talk", "one", LONG).await.unwrap(), Some(1));
-        assert_eq!(space.take("talk", "one", LONG).await.unwrap(), Some(1));
-        assert_eq!(space.take("talk", "other", LONG).await.unwrap(), None);
-        // What is announced meanwhile stays awaited when the first is done.
-        space.announce("talk", LONG).await.unwrap();
-        space.release("talk", "one", 1, None).await.unwrap();
-        assert!(space.is_awaited("talk").await.unwrap());
-        assert_eq!(space.take("talk", "other", LONG).await.unwrap(), Some(2));
-        space.release("talk", "other", 2, None).await.unwrap();
-        assert!(!space.is_awaited("talk").await.unwrap());
+        assert_eq!(space.take("work", "one", LONG).await.unwrap(), Some(1));
+        assert_eq!(space.take("work", "one", LONG).await.unwrap(), Some(1));
+        assert_eq!(space.take("work", "other", LONG).await.unwrap(), None);
+        // What is kept meanwhile stays awaited when the first is done.
+        kept(&space, "m2", LONG).await.unwrap();
+        space.release("work", "one", 1, None).await.unwrap();
+        assert!(space.is_awaited("work").await.unwrap());
+        assert_eq!(space.take("work", "other", LONG).await.unwrap(), Some(2));
+        space.release("work", "other", 2, None).await.unwrap();
+        assert!(!space.is_awaited("work").await.unwrap());
         assert_eq!(cluster.sql("SELECT count(*) FROM icecore.waiting"), "0");
 
         // Whoever dies is waited for no longer than their lease, and another takes over.
-        space.announce("talk", SHORT).await.unwrap();
-        assert_eq!(space.take("talk", "one", SHORT).await.unwrap(), Some(1));
+        kept(&space, "m3", SHORT).await.unwrap();
+        assert_eq!(space.take("work", "one", SHORT).await.unwrap(), Some(1));
         assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), []);
         past(SHORT);
-        assert!(!space.is_awaited("talk").await.unwrap());
-        let left = vec![("chat/ann".to_owned(), "talk".to_owned())];
+        assert!(!space.is_awaited("work").await.unwrap());
+        let left = vec![("chat/ann".to_owned(), "work".to_owned())];
         assert_eq!(home.unremembered("else", 10, LONG).await.unwrap(), []);
         assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), left);
         assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), [], "each is given to one process");
-        assert_eq!(space.take("talk", "other", LONG).await.unwrap(), Some(1));
+        assert_eq!(space.take("work", "other", LONG).await.unwrap(), Some(1));
         // The first comes back to life: what is the other's stays the other's.
-        space.release("talk", "one", 1, None).await.unwrap();
-        assert_eq!(space.take("talk", "one", LONG).await.unwrap(), None);
+        space.release("work", "one", 1, None).await.unwrap();
+        assert_eq!(space.take("work", "one", LONG).await.unwrap(), None);
 
         // Something that failed is looked at again later, and nobody waits for it.
-        space.release("talk", "other", 1, Some(SHORT)).await.unwrap();
-        assert!(!space.is_awaited("talk").await.unwrap());
+        space.release("work", "other", 1, Some(SHORT)).await.unwrap();
+        assert!(!space.is_awaited("work").await.unwrap());
         assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), []);
         past(SHORT);
         assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), left);
     });
+}
+
+// C8: whoever sees that nothing is awaited can rely on everything that was kept being remembered
+#[test]
+fn nothing_that_was_kept_is_taken_for_remembered() {
+    const WRITERS: usize = 3;
+    const EXCHANGES: usize = 40;
+    let cluster = Cluster::start(Flush::No);
+    let home = block_on(home(&cluster));
+    let space = block_on(home.create("chat", "zone = \"UTC\"\n")).unwrap();
+    let remembered = Mutex::new(BTreeSet::new());
+    std::thread::scope(|scope| {
+        let write = |writer: usize| {
+            let (space, remembered) = (&space, &remembered);
+            scope.spawn(move || {
+                for nth in 0..EXCHANGES {
+                    let id = format!("{writer}-{nth}");
+                    block_on(kept(space, &id, LONG)).unwrap();
+                    if !block_on(space.is_awaited("work")).unwrap() {
+                        assert!(remembered.lock().unwrap().contains(&id), "{id} is neither awaited nor remembered");
+                    }
+                }
+            })
+        };
+        let writers: Vec<_> = (0..WRITERS).map(write).collect();
+        while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            let known = block_on(space.take("work", "one", LONG)).unwrap().unwrap();
+            let read = block_on(space.last_said("work", usize::MAX)).unwrap();
+            remembered.lock().unwrap().extend(read.into_iter().map(|record| record.id));
+            block_on(space.release("work", "one", known, None)).unwrap();
+        }
+    });
+    assert_eq!(block_on(space.last_said("work", usize::MAX)).unwrap().len(), WRITERS * EXCHANGES);
 }
 
 // C14
@@ -101,7 +142,7 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
             for writer in writers {
                 writer.join().unwrap();
             }
-            assert!(matches!(space.announce("talk", LONG).await, Err(Error::Gone)));
+            assert!(matches!(kept(&space, "m4", LONG).await, Err(Error::Gone)));
             assert!(matches!(space.put_note(&"a.txt".parse().unwrap(), b"x").await, Err(Error::Gone)));
             for table in ["document", "chunk", "note", "waiting", "space"] {
                 assert_eq!(cluster.sql(&format!("SELECT count(*) FROM icecore.{table}")), "0", "{table}");

@@ -29,7 +29,7 @@ fn path(text: &str) -> DocPath {
     text.parse().unwrap()
 }
 
-fn said(id: &str, day: u32, text: &str) -> Record {
+pub fn said(id: &str, day: u32, text: &str) -> Record {
     let ts = Moment::read(&format!("2026-02-{:02}T09:{:02}:00+01:00", 1 + day % 28, day % 60)).unwrap().moment;
     Record {
         ts,
