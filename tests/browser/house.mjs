@@ -236,10 +236,14 @@ let launched;
 export async function browser() {
   if (launched) return launched;
   const asked = [];
-  const trap = createServer((request, response) => { asked.push(`${request.method} ${request.url}`); response.writeHead(502).end(); });
-  // The browser's maker is asked by the browser itself, whatever page is open.
-  const own = /^CONNECT [\w.-]*\.(google|googleapis|gstatic)\.com:443$/;
-  trap.on('connect', (request, socket) => { if (!own.test(`CONNECT ${request.url}`)) asked.push(`CONNECT ${request.url}`); socket.destroy(); });
+  // The browser's maker is asked by the browser itself, whatever page is open; when its tunnels fail, also without one.
+  const own = /^(CONNECT [\w.-]*\.(google|googleapis|gstatic)\.com:443$|POST http:\/\/update\.googleapis\.com\/service\/update2\/json\b)/;
+  const trapped = (request) => {
+    const what = `${request.method} ${request.url}`;
+    if (!own.test(what)) asked.push(what);
+  };
+  const trap = createServer((request, response) => { trapped(request); response.writeHead(502).end(); });
+  trap.on('connect', (request, socket) => { trapped(request); socket.destroy(); });
   await new Promise((done) => trap.listen(0, '127.0.0.1', done));
   trap.unref();
   const opened = await chromium.launch({
