@@ -130,6 +130,7 @@ const SECTIONS: &[Named] = &[
     ("gate", gates),
     ("nights", nights),
     ("recall", recall),
+    ("night", nights_in_turn),
     ("search", searches),
     ("chats", chats::chats),
     ("homes", homes::homes),
@@ -501,12 +502,11 @@ fn recall(folder: &Path) {
         let took = time(5, || run(&mut icecore(&root, &["pack", "recall", "--now", &now])));
         row(&format!("`icecore pack recall` as of forty days ago, {many} events"), took, "");
     }
-    nights_in_turn(folder);
 }
 
 /// Nights over a short and over a very long ledger, in turn, so that whatever else the machine does is in both.
 fn nights_in_turn(folder: &Path) {
-    const NIGHTS: i64 = 15;
+    const NIGHTS: i32 = 15;
     let last = date(2026, 2, 10);
     let sizes = [1_000, 100_000].map(|many| {
         let root = folder.join(format!("night-{many}"));
@@ -516,24 +516,29 @@ fn nights_in_turn(folder: &Path) {
         (many, vault, first)
     });
     let mut times = sizes.each_ref().map(|_| Vec::new());
+    let mut spent = [0.0; 2];
+    let processor = || homes::seconds(&[std::process::id()]);
     for n in 1..=NIGHTS {
         let day = last.checked_add(n.days()).unwrap();
         let ts = Moment::read(&format!("{day}T10:00:00+00:00")).unwrap().moment;
-        for ((_, vault, _), times) in sizes.iter().zip(&mut times) {
+        for (((_, vault, _), times), spent) in sizes.iter().zip(&mut times).zip(&mut spent) {
             let drafts = (0..50).map(|at| Draft {
                 entity: Some(format!("thing_{at}")),
                 ..Draft::new(ts, Kind::Fact, Priority::P2, format!("{} on the day {n}, {at}", said(at, 6)))
             });
             block_on(vault.append(drafts.collect(), None)).unwrap();
+            let before = processor();
             times.push(night(vault, day));
+            *spent += processor() - before;
         }
     }
     let mut small = None;
-    for ((many, _, first), times) in sizes.iter().zip(times) {
+    for (((many, _, first), times), spent) in sizes.iter().zip(times).zip(spent) {
         let all: Vec<String> = times.iter().map(|took| format!("{:.0}", took.as_secs_f64() * 1e3)).collect();
         let took = median(times);
         let against = ratio(took, *small.get_or_insert(took), "1,000 events");
-        let told = format!("{against}; all: {}; the first night took {:.1} s", all.join(" "), first.as_secs_f64());
+        let spent = spent * 1e3 / f64::from(NIGHTS);
+        let told = format!("{against}; {spent:.0} ms of processor; all: {}; the first night took {:.1} s", all.join(" "), first.as_secs_f64());
         row(&format!("a night with 50 new events, {many} in the ledger"), took, &told);
     }
 }

@@ -21,7 +21,7 @@ fn icecore(root: &Path, url: &str) -> Command {
 }
 
 /// Seconds of the processor that these processes and all their children have used.
-fn seconds(pids: &[u32]) -> f64 {
+pub fn seconds(pids: &[u32]) -> f64 {
     let ticks = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let rest = text.rsplit(')').next().unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
