@@ -538,7 +538,8 @@ fn nights_in_turn(folder: &Path) {
         let took = median(times);
         let against = ratio(took, *small.get_or_insert(took), "1,000 events");
         let spent = spent * 1e3 / f64::from(NIGHTS);
-        let told = format!("{against}; {spent:.0} ms of processor; all: {}; the first night took {:.1} s", all.join(" "), first.as_secs_f64());
+        let told =
+            format!("{against}; {spent:.0} ms of processor; all: {}; the first night took {:.1} s", all.join(" "), first.as_secs_f64());
         row(&format!("a night with 50 new events, {many} in the ledger"), took, &told);
     }
 }

@@ -19,7 +19,7 @@ use icecore_store::postgres::Figures;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore, watch};
 
-use crate::http::mind::{Begun, Handle, Heard, Mind, NotReady, Ready, Reply};
+use crate::http::mind::{Begun, Handle, Heard, Mind, NotReady, Ready, Reply, Unkept};
 use crate::place::{NAMED, Named, Place, Seen};
 use crate::wire::{self, Models};
 
@@ -411,13 +411,13 @@ impl Mind for Chatting {
             .await
     }
 
-    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), String> {
+    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept> {
         let Some(turn) = begun.handle.0.clone().and_then(|handle| handle.downcast::<Turn>().ok()) else {
-            return Err("this turn was not begun here".into());
+            return Err(Unkept::for_good("this turn was not begun here"));
         };
         let held = self.0.gate(&turn.place).read_owned().await;
-        if !self.0.is_current(&turn.place, &turn.known).await.map_err(|error| error.to_string())? {
-            return Err("the user was forgotten while the reply came, so this exchange is not kept".into());
+        if !self.0.is_current(&turn.place, &turn.known).await.map_err(Unkept::for_now)? {
+            return Err(Unkept::for_good("the user was forgotten while the reply came, so this exchange is not kept"));
         }
         let reply = converse::Reply { text: reply.text, parts: reply.parts, complete: reply.complete };
         let ending = turn.clone();
@@ -425,7 +425,7 @@ impl Mind for Chatting {
             let _held = held;
             ending.known.chats.end(&ending.begun, &reply).await
         });
-        let cut = ended.await?;
+        let cut = ended.await.map_err(Unkept::for_now)?;
         for what in cut {
             (self.0.log)(&format!("an exchange is not kept whole: {what}"));
         }
@@ -555,7 +555,7 @@ mod tests {
                 let heard = heard_in(if n % 2 == 0 { "ann" } else { "ben" }, &format!("c-{}", n % 5), &format!("number {n}"));
                 tokio::spawn(async move {
                     let begun = chatting.begin(heard).await?;
-                    chatting.end(&begun, reply()).await.map(|()| begun.conversation.clone())
+                    chatting.end(&begun, reply()).await.map(|()| begun.conversation.clone()).map_err(|unkept| unkept.said)
                 })
             })
             .collect();
@@ -584,7 +584,7 @@ mod tests {
         let chatting = Chatting(spaces.clone());
         let begun = chatting.begin(heard("ann")).await.unwrap();
         assert!(spaces.forget("ann").await.unwrap());
-        assert!(chatting.end(&begun, reply()).await.unwrap_err().contains("forgotten"));
+        assert!(chatting.end(&begun, reply()).await.is_err_and(|unkept| !unkept.may_pass && unkept.said.contains("forgotten")));
         assert!(!spaces.has(Some("ann")).await.unwrap() && spaces.named().await.unwrap().is_empty());
         // Whoever comes while a space is being taken away waits until it is gone, and begins anew.
         let begun = chatting.begin(heard("ann")).await.unwrap();

@@ -187,6 +187,14 @@ pub fn name(object: &Object<'_>, key: &str) -> Option<String> {
     object.text(key).map(|name| name.trim().to_owned()).filter(|name| is_name(name))
 }
 
+/// Likewise, of the first of these keys that says anything; an error if what it says is no name. Whoever is named in a way that cannot
+/// be understood is not the same as nobody: nobody's memory is shared by all.
+pub fn only_name(object: &Object<'_>, keys: &[&'static str]) -> Result<Option<String>, &'static str> {
+    let said = |key: &&'static str| object.get(key).is_some_and(|value| value.get() != "null");
+    let Some(key) = keys.iter().copied().find(said) else { return Ok(None) };
+    name(object, key).map(Some).ok_or(key)
+}
+
 /// Whether a text can be the name of a conversation or a person.
 pub fn is_name(name: &str) -> bool {
     const MOST_NAME_BYTES: usize = 512;

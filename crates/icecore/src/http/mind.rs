@@ -19,9 +19,30 @@ pub trait Mind: Send + Sync {
 
     /// After the reply: the exchange is on disk when this returns, and only then the last bytes go to the client.
     ///
-    /// It is called once for every `begin` that went well, also if the client went away, but not if the model's server could not
-    /// be reached or answered with an error: then there was no exchange.
-    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), String>;
+    /// It is called for every `begin` that went well, also if the client went away, but not if the model's server could not be reached or
+    /// answered with an error: then there was no exchange. After an error that may pass it is called again with the same.
+    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept>;
+}
+
+/// Why an exchange was not kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unkept {
+    /// For the log.
+    pub said: String,
+    /// Whether it may be kept when it is tried again.
+    pub may_pass: bool,
+}
+
+impl Unkept {
+    /// It could not be kept now.
+    pub fn for_now(said: impl fmt::Display) -> Self {
+        Self { said: said.to_string(), may_pass: true }
+    }
+
+    /// It is not to be kept, however often it is tried.
+    pub fn for_good(said: impl fmt::Display) -> Self {
+        Self { said: said.to_string(), may_pass: false }
+    }
 }
 
 /// Whether the server can do its work now.

@@ -142,6 +142,8 @@ struct House {
     metrics: metrics::Metrics,
     limits: Limits,
     requests: Arc<Semaphore>,
+    /// Bytes of exchanges that may wait to be kept after all.
+    unkept: Semaphore,
     clock: Arc<dyn Clock>,
     log: Log,
     ends: Ends,
@@ -231,6 +233,7 @@ pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Res
         metrics: metrics::Metrics::new(),
         limits,
         requests,
+        unkept: Semaphore::new(proxy::UNKEPT_BYTES),
         clock,
         log,
         ends: Ends(watch::Sender::new(0)),

@@ -1,6 +1,7 @@
 //! Between a client and its model: requests go on with memory in them, replies come back byte for byte.
 //!
-//! Whatever fails in memory, the chat goes on without it. The last bytes of a reply are held until the exchange is kept.
+//! Whatever fails in memory, the chat goes on without it. The last bytes of a reply are held until the exchange is kept. If it could not
+//! be kept in time, the reply ends all the same and says so, and keeping it is tried again for a while.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,23 +16,34 @@ use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, stream};
 use icecore_engine::config::Mode;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::House;
 use super::body::{self, Unfit};
 use super::guard::{self, Caller, Named};
 use super::messages::{self, Messages};
-use super::mind::{Begun, Dialect, Heard, Told};
+use super::mind::{Begun, Dialect, Heard, Reply, Told, Unkept};
 use super::refuse::{self, Refusal};
 use super::tap::{Gather, Tap};
 use super::upstream::{self, Unsent, Upstream};
 use crate::access::{Access, Takes};
+use crate::api::call::USER;
 use crate::rights;
 
 /// How long an event that may be the last is held while nothing else comes.
 const HOLD: Duration = Duration::from_millis(500);
 /// How long the other side may take to hang up after its last event.
 const AFTER: Duration = Duration::from_secs(5);
+/// How an exchange that could not be kept is tried again: after so long, then less and less often, for so long, and of so many at once
+/// with so much text in all. It is in memory only, so whoever stops the server loses it; its client was told.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const TRIED_FOR: Duration = Duration::from_secs(15 * 60);
+pub(super) const UNKEPT_BYTES: usize = 64 << 20;
+const LEAST_UNKEPT_BYTES: u32 = 64 << 10;
+/// What a streamed reply says before its last event if the exchange is not kept: a comment, which clients pass over.
+const NOT_KEPT: &[u8] = b": icecore: this exchange is not kept yet\n";
 /// The longest reply that is held as a whole.
 const MOST_WHOLE_BYTES: usize = 64 << 20;
 /// The longest list of ids in a header.
@@ -107,10 +119,16 @@ fn bad(said: String) -> Refusal {
 
 /// The name in a header of ours.
 fn named(headers: &HeaderMap, header: &str) -> Result<Option<String>, Refusal> {
-    let Some(value) = headers.get(header) else { return Ok(None) };
+    let mut sent = headers.get_all(header).into_iter();
+    let Some(value) = sent.next() else { return Ok(None) };
+    if sent.next().is_some() {
+        // Which of them counts is nobody's to guess: a server in between may have added its own.
+        return Err(bad(format!("{header} was sent more than once; send it once, or leave it out")));
+    }
     let name = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
     match name {
-        "" if value.is_empty() => Ok(None),
+        // Who the user is has to be said or not; an empty name would be everybody's.
+        "" if value.is_empty() && header != USER => Ok(None),
         name if messages::is_name(name) => Ok(Some(name.to_owned())),
         _ => Err(bad(format!("{header} is no name; send up to 512 bytes of UTF-8 without control characters, or leave it out"))),
     }
@@ -170,7 +188,13 @@ impl Call<'_> {
             // Nothing is said, and the model's server knows best what to say to that.
             return self.pass(bytes.clone(), Some("off")).await;
         };
-        let heard = self.heard(&body, told, mode)?;
+        let heard = match self.heard(&body, told, mode)? {
+            Ok(heard) => heard,
+            Err(key) => {
+                self.house.failed("read", &format!("`{key}` of the request is no name, so it is not known whose memory is meant"));
+                return self.pass(bytes.clone(), Some("failed")).await;
+            }
+        };
         let user = heard.user.as_deref().map(rights::known_as).filter(|user| !user.is_empty());
         self.admit(user.as_deref()).await?;
         let begun = match self.begin(heard).await {
@@ -248,7 +272,9 @@ impl Call<'_> {
         }
         exchange = flow.exchange;
         exchange.gather.whole(&whole);
-        exchange.end(true).await;
+        if !exchange.end(true).await {
+            headers.insert("x-icecore-memory", HeaderValue::from_static("failed"));
+        }
         Ok(Body::from(whole.freeze()))
     }
 
@@ -279,7 +305,8 @@ impl Call<'_> {
         begun
     }
 
-    fn heard(&self, body: &body::Body<'_>, told: Vec<Told>, mode: Option<Mode>) -> Result<Heard, Refusal> {
+    /// What memory is told; the name of a field instead, if it should say who the user is and cannot be understood.
+    fn heard(&self, body: &body::Body<'_>, told: Vec<Told>, mode: Option<Mode>) -> Result<Result<Heard, &'static str>, Refusal> {
         let headers = &self.head.headers;
         let metadata = body.object.get("metadata").and_then(|metadata| body::object(metadata.get(), "metadata").ok());
         let tagged = |key: &str| metadata.as_ref().and_then(|metadata| messages::name(metadata, key));
@@ -290,18 +317,30 @@ impl Call<'_> {
         let conversation = named(headers, "x-icecore-conversation")?
             .or_else(|| ["conversation", "conversation_id", "session_id"].into_iter().find_map(tagged))
             .or_else(session);
-        let user = named(headers, "x-icecore-user")?.or_else(|| match self.dialect {
-            Dialect::OpenAi => ["user", "safety_identifier"].into_iter().find_map(|key| messages::name(&body.object, key)),
-            Dialect::Anthropic => None,
-        });
-        Ok(Heard {
-            user: user.or_else(|| tagged("user_id")),
+        let own: &[&'static str] = match self.dialect {
+            Dialect::OpenAi => &["user", "safety_identifier"],
+            Dialect::Anthropic => &[],
+        };
+        let in_metadata = |metadata: &body::Object<'_>| messages::only_name(metadata, &["user_id"]);
+        let user = match named(headers, USER)? {
+            Some(user) => Ok(Some(user)),
+            None => match messages::only_name(&body.object, own) {
+                Ok(None) => metadata.as_ref().map_or(Ok(None), in_metadata),
+                said => said,
+            },
+        };
+        let user = match user {
+            Ok(user) => user,
+            Err(key) => return Ok(Err(key)),
+        };
+        Ok(Ok(Heard {
+            user,
             conversation,
             dialect: self.dialect,
             model: body.object.text("model").unwrap_or_default().into_owned(),
             mode,
             messages: told,
-        })
+        }))
     }
 }
 
@@ -388,18 +427,22 @@ impl Exchange {
         self.is_over = true;
     }
 
-    /// Tells memory, and waits until it has kept the exchange, failed, or taken too long. The telling goes on by itself, also if
-    /// the client goes away meanwhile.
-    async fn end(&mut self, is_whole: bool) {
+    /// Tells memory, and waits until it has kept the exchange, failed, or taken too long; whether it is kept. The telling goes on by
+    /// itself, also if the client goes away meanwhile.
+    async fn end(&mut self, is_whole: bool) -> bool {
         let patience = self.house.limits.end;
-        if let Some(telling) = self.told(is_whole)
-            && timeout(patience, telling).await.is_err()
-        {
-            self.house.failed("end", &format!("memory took longer than {} s to keep an exchange", patience.as_secs_f32()));
+        let Some(told) = self.told(is_whole) else { return true };
+        match timeout(patience, told).await {
+            Ok(kept) => kept.unwrap_or(false),
+            Err(_) => {
+                self.house.failed("end", &format!("memory took longer than {} s to keep an exchange", patience.as_secs_f32()));
+                false
+            }
         }
     }
 
-    fn told(&mut self, is_whole: bool) -> Option<tokio::task::JoinHandle<()>> {
+    /// The answer comes when memory has been told for the first time: whether it has kept the exchange.
+    fn told(&mut self, is_whole: bool) -> Option<oneshot::Receiver<bool>> {
         if std::mem::replace(&mut self.is_over, true) {
             return None;
         }
@@ -416,16 +459,46 @@ impl Exchange {
         let (house, begun) = (self.house.clone(), self.begun.clone());
         let open = self.house.ends.enter();
         let runtime = tokio::runtime::Handle::try_current().ok()?;
-        Some(runtime.spawn(async move {
+        let (first, answer) = oneshot::channel();
+        runtime.spawn(async move {
             let began = house.clock.millis();
-            match AssertUnwindSafe(house.mind.end(&begun, reply)).catch_unwind().await {
-                Ok(Ok(())) => {}
-                Ok(Err(said)) => house.failed("end", &said),
-                Err(_) => house.failed("end", "memory panicked; this is a bug"),
-            }
+            let kept = keep(&house, &begun, reply.clone()).await;
             house.metrics.took("end", house.clock.millis().saturating_sub(began));
+            let _ = first.send(kept.is_ok());
+            if let Err(unkept) = kept {
+                house.failed("end", &unkept.said);
+                if unkept.may_pass {
+                    keep_trying(&house, &begun, reply).await;
+                }
+            }
             drop(open);
-        }))
+        });
+        Some(answer)
+    }
+}
+
+async fn keep(house: &House, begun: &Begun, reply: Reply) -> Result<(), Unkept> {
+    let ended = AssertUnwindSafe(house.mind.end(begun, reply)).catch_unwind().await;
+    ended.unwrap_or_else(|_| Err(Unkept::for_good("memory panicked; this is a bug")))
+}
+
+/// Keeps an exchange that could not be kept, as soon as that is possible again.
+async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
+    let lost = |said: &str| (house.log)(&format!("an exchange is lost, and its client was told that it is not kept: {said}"));
+    let bytes = u32::try_from(reply.text.len() + reply.parts.as_ref().map_or(0, String::len)).unwrap_or(u32::MAX);
+    let Ok(_room) = house.unkept.try_acquire_many(bytes.max(LEAST_UNKEPT_BYTES)) else {
+        return lost("too many wait to be kept already");
+    };
+    let mut pause = FIRST_PAUSE;
+    let until = tokio::time::Instant::now() + TRIED_FOR;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        match keep(house, begun, reply.clone()).await {
+            Ok(()) => return (house.log)("an exchange that could not be kept at first is kept now"),
+            Err(unkept) if !unkept.may_pass || tokio::time::Instant::now() > until => return lost(&unkept.said),
+            Err(_) => {}
+        }
     }
 }
 
@@ -493,10 +566,10 @@ impl Flow {
                     }
                 }
                 Stage::Last { is_end } => {
-                    self.exchange.end(true).await;
+                    let is_kept = self.exchange.end(true).await;
                     self.stage = if is_end { Stage::Over } else { Stage::After };
                     if let Some(held) = self.release() {
-                        return Some(Ok(held));
+                        return Some(Ok(if is_kept { held } else { [NOT_KEPT, &held].concat().into() }));
                     }
                 }
                 Stage::After => match self.piece(AFTER.min(self.upstream.silence())).await {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use icecore_engine::config::{Mode, Placement};
 
-use super::mind::{Begun, Dialect, Heard, Reply};
+use super::mind::{Begun, Dialect, Heard, Reply, Unkept};
 use super::*;
 
 const SECRET: &str = "a-token-of-some-length";
@@ -158,7 +158,8 @@ impl Fake {
 /// A memory that does what it is told.
 struct Script {
     begins: Box<dyn Fn() -> Result<Begun, String> + Send + Sync>,
-    ends: Result<(), String>,
+    /// What keeping an exchange comes to, each time; afterwards it goes well.
+    unkept: Mutex<Vec<Unkept>>,
     /// As many exchanges may be kept as there are permits.
     keeps: Semaphore,
     slow: Option<Duration>,
@@ -188,7 +189,7 @@ impl Default for Script {
     fn default() -> Self {
         Self {
             begins: Box::new(|| Ok(begun())),
-            ends: Ok(()),
+            unkept: Mutex::default(),
             keeps: Semaphore::new(1_000),
             slow: None,
             heard: Mutex::default(),
@@ -208,12 +209,12 @@ impl Mind for Script {
         (self.begins)()
     }
 
-    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), String> {
+    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept> {
         assert_eq!(begun.conversation, "talk");
         self.replies.lock().unwrap().push(reply);
         self.told.notify_one();
         self.keeps.acquire().await.unwrap().forget();
-        self.ends.clone()
+        self.unkept.lock().unwrap().pop().map_or(Ok(()), Err)
     }
 }
 
@@ -590,17 +591,45 @@ async fn where_memory_fails_the_request_goes_on_as_it_came() {
 async fn a_reply_goes_out_although_it_could_not_be_kept() {
     install();
     for (script, said) in [
-        (Script { ends: Err("the disk is full".into()), ..Script::default() }, "the disk is full"),
+        (Script { unkept: Mutex::new(vec![Unkept::for_good("ada was forgotten")]), ..Script::default() }, "ada was forgotten"),
         (Script { keeps: Semaphore::new(0), ..Script::default() }, "longer than"),
     ] {
         let fake = Fake::new(stream(&STREAM)).await;
         let base = format!("http://{}/v1", fake.addr);
         let scene = Scene::with(&base, script, |serving| serving.limits.end = Duration::from_millis(100)).await;
         let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
-        assert_eq!(response.bytes().await.unwrap(), STREAM.concat());
+        let told = [&STREAM[..3].concat(), ": icecore: this exchange is not kept yet\n", STREAM[3]].concat();
+        assert_eq!(response.bytes().await.unwrap(), told);
         assert!(scene.log().contains(said), "{}", scene.log());
         assert!(scene.metrics().await.contains("icecore_memory_failures_total{phase=\"end\"} 1"));
         scene.running.stop().await.unwrap();
+    }
+}
+
+// C8
+#[tokio::test]
+async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
+    const REPLY: &str = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}"#;
+    install();
+    let full = || Mutex::new(vec![Unkept::for_now("the disk is full"), Unkept::for_now("the disk is full")]);
+    let whole = whole("200 OK", "content-type: application/json", REPLY);
+    for (answer, body) in [(whole, REPLY.to_owned()), (stream(&STREAM), STREAM.concat())] {
+        let fake = Fake::new(answer).await;
+        let scene = Scene::over(&fake, Script { unkept: full(), ..Script::default() }).await;
+        let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
+        let is_whole = body == REPLY;
+        // Of a reply that comes as a stream, the headers are gone by then.
+        assert_eq!(header(&response, "x-icecore-memory"), if is_whole { "failed" } else { "on" });
+        let text = response.text().await.unwrap();
+        assert_eq!(text.contains("\n: icecore: this exchange is not kept yet\ndata: "), !is_whole, "{text}");
+        assert_eq!(text.replace(": icecore: this exchange is not kept yet\n", ""), body);
+        for _ in 0..3 {
+            timeout(Duration::from_secs(10), scene.mind.told.notified()).await.expect("it must be tried again");
+        }
+        scene.running.stop().await.unwrap();
+        let replies = scene.mind.replies.lock().unwrap();
+        assert!(replies.len() == 3 && replies.iter().all(|reply| *reply == replies[0]));
+        assert!(scene.log.lock().unwrap().join("\n").contains("is kept now"));
     }
 }
 
@@ -777,7 +806,9 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
             Some("cc"),
             None,
         ),
-        ("/v1/messages", vec![], r#""metadata":{"user_id":7},"#, None, None, None),
+        ("/v1/messages", vec![], r#""metadata":{"user_id":null},"#, None, None, None),
+        ("/v1/chat/completions", vec![], r#""user":null,"metadata":{"user_id":"u"},"#, Some("u"), None, None),
+        ("/v1/chat/completions", vec![("x-icecore-user", "ada")], r#""user":17,"#, Some("ada"), None, None),
     ] {
         let text = format!(r#"{{{body}"model":"m","messages":[{{"role":"user","content":"hi"}}]}}"#);
         let mut request = scene.post(path, text);
@@ -788,9 +819,30 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
         let heard = scene.mind.heard.lock().unwrap().pop().unwrap();
         assert_eq!((heard.user.as_deref(), heard.conversation.as_deref(), heard.mode), (user, conversation, mode), "{body}");
     }
-    for (name, value) in
-        [("x-icecore-memory", "maybe".to_owned()), ("x-icecore-conversation", "x".repeat(600)), ("x-icecore-user", "a\tb".into())]
-    {
+    // Whoever is named in a way that cannot be understood is not nobody, whose memory all of them would share.
+    for (path, body) in [
+        ("/v1/messages", r#""metadata":{"user_id":7},"#),
+        ("/v1/chat/completions", r#""user":17,"#),
+        ("/v1/chat/completions", r#""user":"","#),
+        ("/v1/chat/completions", r#""user":"  ","#),
+        ("/v1/chat/completions", r#""user":["a"],"#),
+        ("/v1/chat/completions", r#""user":"u\u0000v","#),
+        ("/v1/chat/completions", r#""safety_identifier":{"a":1},"user":null,"#),
+    ] {
+        let text = format!(r#"{{{body}"model":"m","messages":[{{"role":"user","content":"hi"}}]}}"#);
+        let response = scene.post(path, text.clone()).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), header(&response, "x-icecore-memory")), (200, "failed"), "{body}");
+        assert_eq!(fake.arrived.lock().unwrap().pop().unwrap().body, text);
+        assert!(scene.mind.heard.lock().unwrap().is_empty(), "{body}");
+    }
+    let twice = scene.post("/v1/chat/completions", CHAT).header("x-icecore-user", "ada").header("x-icecore-user", "ben");
+    assert_eq!(twice.send().await.unwrap().status(), 400);
+    for (name, value) in [
+        ("x-icecore-user", String::new()),
+        ("x-icecore-memory", "maybe".to_owned()),
+        ("x-icecore-conversation", "x".repeat(600)),
+        ("x-icecore-user", "a\tb".into()),
+    ] {
         let response = scene.post("/v1/chat/completions", CHAT).header(name, value).send().await.unwrap();
         assert_eq!(response.status(), 400, "{name}");
         assert!(response.text().await.unwrap().to_lowercase().contains(name));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use icecore_store::testing::cluster::{Cluster, Flush};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::api::{Server, TOKEN, answering};
+use crate::api::{Answer, Server, TOKEN, answering};
 use crate::program::{NOW, Said, bare, program, said};
 
 /// Stands in every address, and must stand in nothing that is printed.
@@ -104,11 +104,15 @@ pub fn model_settings(role: &str, address: SocketAddr) -> String {
 
 /// One turn of a chat; the client sends only its newest words.
 fn turn(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> u16 {
+    told(server, user, conversation, words).status
+}
+
+fn told(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> Answer {
     let bearer = format!("Bearer {TOKEN}");
     let mut head = vec![("Authorization", bearer.as_str()), ("X-Icecore-Conversation", conversation), ("Content-Type", "application/json")];
     head.extend(user.map(|user| ("X-Icecore-User", user)));
     let said = json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
-    server.send("POST", "/v1/chat/completions", &head, &said).status
+    server.send("POST", "/v1/chat/completions", &head, &said)
 }
 
 fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -504,6 +508,44 @@ fn exchanges_that_end_at_once_at_two_servers_are_all_kept_once() {
         messages.iter().filter_map(|message| message["text"].as_str()).filter(|text| text.starts_with("number")).collect();
     assert_eq!(said.len(), 40);
     within("nothing left to remember", || (house.cluster.sql("SELECT count(*) FROM icecore.waiting") == "0").then_some(()));
+}
+
+// C8: the reply comes although the database is away, it says that it is not kept, and it is kept when the database is back
+#[test]
+fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards() {
+    let house = House::with(Flush::Yes);
+    let (asked, gone) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let chat = answering(Duration::ZERO, {
+        let (asked, gone) = (asked.clone(), gone.clone());
+        move |body| {
+            if body.contains("harbour") {
+                asked.wait();
+                gone.wait();
+            }
+            "Noted.".into()
+        }
+    });
+    house.settings(&format!("{}[store]\npatience_seconds = 1\n", model_settings("chat", chat)));
+    house.ok(&["init", "--tz", "UTC"]);
+    let server = house.serve();
+    assert!(told(&server, Some("ann"), "talk", "hi there").head.contains("x-icecore-memory: on"));
+    let answer = thread::scope(|scope| {
+        let turn = scope.spawn(|| told(&server, Some("ann"), "talk", "the harbour opens at six"));
+        asked.wait();
+        house.cluster.kill();
+        gone.wait();
+        turn.join().unwrap()
+    });
+    assert!(answer.status == 200 && answer.text.contains("Noted."), "{}", answer.text);
+    assert!(answer.head.contains("x-icecore-memory: failed"), "{}", answer.head);
+    house.cluster.up();
+    let messages = within("the exchange", || {
+        let kept = server.ask(Some("ann"), "GET", "/api/conversations/talk/export", "");
+        let kept: Value = serde_json::from_str(&kept.text).ok()?;
+        kept["messages"].as_array().filter(|messages| messages.len() > 2).cloned()
+    });
+    let texts: Vec<&str> = messages.iter().filter_map(|message| message["text"].as_str()).collect();
+    assert_eq!(texts, ["hi there", "Noted.", "the harbour opens at six", "Noted."]);
 }
 
 // C14: a user who is forgotten at one server is gone at the other, and stays so
