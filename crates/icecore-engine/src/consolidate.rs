@@ -184,6 +184,11 @@ impl Memory {
         }
         self.refresh_loops().await?;
         findings.extend(self.check_night(&new.iter().map(|entry| entry.event.id).collect::<Vec<_>>(), is_due(Job::Check)).await?);
+        if is_due(Job::Check) && self.history.available().await.is_ok() {
+            // The night is claimed, and so is forgetting, which alone changes the past.
+            let packed = self.history.pack().await;
+            curated.complaints.extend(packed.err().map(|error| format!("the snapshots could not be packed: {error}")));
+        }
 
         let (pages, memories) =
             if events.len() > MANY { (curated.pages.clone(), curated.memories.clone()) } else { self.views_of(&events, touched).await? };

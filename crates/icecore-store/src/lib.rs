@@ -533,6 +533,11 @@ pub trait History: Send + Sync {
     /// Makes every snapshot anew without what is to be forgotten. Their ids change.
     async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten>;
 
+    /// Puts what the snapshots hold together, so that the past takes little room. Not at once with [`History::rewrite`].
+    async fn pack(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Mends the safety net itself, as far as that is safe, and says what it did.
     async fn repair(&self, now: jiff::Timestamp) -> Result<Vec<String>>;
 

@@ -62,6 +62,34 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     assert!(!tracked.contains(".icecore/"), "{tracked}");
 }
 
+// L16: what was kept takes little room, and all of it is there
+#[test]
+fn snapshots_are_packed_and_lose_nothing() {
+    let (_folder, vault) = new_vault();
+    let page = "knowledge/entities/apollo.md".parse().unwrap();
+    let text = |n: usize| (0..n).map(|line| format!("- line {line} of what is known, {:x}\n", line * 7_919)).collect::<String>();
+    let mut kept = Vec::new();
+    for n in 0..30 {
+        block_on(vault.put(&page, text(3_000 + n).as_bytes())).unwrap();
+        kept.push(block_on(vault.snapshot(&format!("night {n}"), now())).unwrap().unwrap());
+        if n % 10 == 9 {
+            block_on(vault.pack()).unwrap();
+        }
+    }
+    let counted = git(vault.root(), &["count-objects", "-v"]);
+    let figure = |name: &str| {
+        let line = counted.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap();
+        line.parse::<usize>().unwrap()
+    };
+    assert_eq!(figure("count"), 0, "{counted}");
+    assert!(figure("size-pack") < 3 * text(3_000).len() / 1_024, "{counted}");
+    for (n, snapshot) in kept.iter().enumerate() {
+        assert_eq!(block_on(vault.version(&snapshot.id, &page)).unwrap().unwrap(), text(3_000 + n).as_bytes());
+    }
+    git(vault.root(), &["fsck", "--strict"]);
+    block_on(vault.pack()).unwrap();
+}
+
 // L16
 #[test]
 fn a_snapshot_leaves_git_nothing_to_do_and_ends_a_merge() {
