@@ -2,7 +2,8 @@
 //!
 //! A hook must never stand in the way: a client takes exit 2 for "stop this", waits for whoever does not answer, and takes
 //! everything printed for an answer. So whatever comes in (words, bytes, environment, a vault that is missing, locked or broken, a
-//! panic), it ends with 0 and one JSON object, in time. What it could not do is noted for `icecore status` and `icecore doctor`.
+//! panic), it ends with 0 and one JSON object, in time. What it could not do is noted for `icecore status` and `icecore doctor`; where
+//! not even that was possible, the object says so, for clients show it.
 
 mod call;
 mod finish;
@@ -68,8 +69,8 @@ fn in_time(call: &Call) -> Answer {
         let answer = catch_unwind(AssertUnwindSafe(|| work(&own)));
         let _ = send.send(answer);
     };
-    if thread::Builder::new().spawn(work).is_err() {
-        return Answer::default();
+    if let Err(error) = thread::Builder::new().spawn(work) {
+        return Answer { message: Some(not_kept(&error.to_string())), ..Answer::default() };
     }
     let (mut answer, trouble) = match receive.recv_timeout(call.event.patience()) {
         Ok(Ok(answer)) => (answer, None),
@@ -85,11 +86,15 @@ fn in_time(call: &Call) -> Answer {
             let _ = send.send(noted);
         };
         let noted = thread::Builder::new().spawn(noting).is_ok() && receive.recv_timeout(NOTING).unwrap_or(false);
-        if !noted && call.event == Event::SessionStart && answer.message.is_none() {
-            answer.message = Some(format!("icecore: memory can be read, but nothing can be kept: {first}"));
+        if !noted && answer.message.is_none() {
+            answer.message = Some(not_kept(&first));
         }
     }
     answer
+}
+
+fn not_kept(why: &str) -> String {
+    format!("icecore: nothing can be kept: {why}")
 }
 
 fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
