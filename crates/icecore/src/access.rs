@@ -346,7 +346,7 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
             take(more);
         }
         let mut tries = 0;
-        while let Err(error) = noted(&home, &mut deeds, &mut spent).await {
+        while let Err(error) = noted(&home, &mut deeds, &mut spent, &log).await {
             tries += 1;
             if tries >= TRIES {
                 log(&format!("{} deeds could not be noted in the audit log and are lost: {error}", deeds.len()));
@@ -361,13 +361,18 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
 }
 
 /// Notes both, and forgets what is noted.
-async fn noted(home: &Arc<Postgres>, deeds: &mut Vec<Deed>, spent: &mut Vec<(String, u64)>) -> Result<()> {
+async fn noted(home: &Arc<Postgres>, deeds: &mut Vec<Deed>, spent: &mut Vec<(String, u64)>, log: &Log) -> Result<()> {
+    let tell = |unfit: usize, what: &str| {
+        if unfit > 0 {
+            log(&format!("{unfit} {what}, because of how they are named, and are lost: this is a bug"));
+        }
+    };
     if !deeds.is_empty() {
-        home.note_deeds(deeds).await?;
+        tell(home.note_deeds(deeds).await?, "deeds could not be noted in the audit log");
         deeds.clear();
     }
     if !spent.is_empty() {
-        home.spend(spent).await?;
+        tell(home.spend(spent).await?, "counts of a model's tokens could not be kept");
         spent.clear();
     }
     Ok(())

@@ -739,3 +739,37 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     let nowhere = said(bare(program()).env("HOME", house.folder.path()).args(["token", "list"]).output().unwrap());
     assert!(nowhere.code == Some(3) && nowhere.err.contains("--store"), "{nowhere:?}");
 }
+
+#[test]
+fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
+    let house = House::unhurried();
+    let all = house.token(None, "admin", &[]).1;
+    let own = house.token(Some("ann"), "admin", &[]).1;
+    let long = "x".repeat(700);
+    // Each of these is shown as eight bytes.
+    let hidden = "\u{202E}".repeat(60);
+    for name in [&long, &hidden] {
+        for (method, target, body) in
+            [("GET", "/api/status", ""), ("POST", "/api/events", r#"{"text":"x"}"#), ("GET", "/v1/models", ""), ("GET", "/api/events", "")]
+        {
+            assert_eq!(house.ask(&all, Some(name), method, target, body).status, 400, "{target}");
+            assert_eq!(house.ask(&own, Some(name), method, target, body).status, 404, "{target}");
+        }
+        assert_eq!(house.chat(&all, Some(name), "a", "hi").status, 400);
+        assert_eq!(house.mcp(&all, Some(name), "tools/list", json!({})).status, 400);
+    }
+    assert_eq!(house.ask(&all, None, "GET", &format!("/api/spaces/{long}"), "").status, 400);
+    let body = |name: &str| json!({ "model": "stub", "user": name, "messages": [{ "role": "user", "content": "hi" }] }).to_string();
+    // Whoever only a chat's body names is not known to memory, and the chat goes on.
+    let unknown = house.ask(&all, None, "POST", "/v1/chat/completions", &body(&hidden));
+    assert!(unknown.status == 200 && unknown.head.contains("x-icecore-memory: failed"), "{unknown:?}");
+    // Whatever it was, what the others did is noted and counted.
+    assert_eq!(house.ask(&all, None, "POST", "/v1/chat/completions", &body("ben")).status, 200);
+    assert_eq!(house.chat(&own, None, "a", "hi").status, 200);
+    for user in ["ann", "ben"] {
+        let deeds = house.ok(&all, "GET", &format!("/api/audit?user={user}"), "");
+        assert!(deeds["deeds"].as_array().unwrap().iter().any(|deed| deed["what"].as_str().unwrap().contains("/v1/chat")), "{user}: {deeds}");
+        let shown = house.command(&["space", "show", user]);
+        assert!(shown["model_tokens_today"].as_u64().unwrap() > 0, "{user}: {shown}");
+    }
+}
