@@ -773,3 +773,37 @@ fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
         assert!(shown["model_tokens_today"].as_u64().unwrap() > 0, "{user}: {shown}");
     }
 }
+
+#[test]
+fn a_tool_is_limited_and_noted_however_its_request_is_written() {
+    let house = House::unhurried();
+    let all = house.token(None, "admin", &[]).1;
+    let own = house.token(Some("ann"), "write", &[]).1;
+    let reads = house.token(Some("ann"), "read", &[]).1;
+    let remember = |more: Value| {
+        let mut params = json!({ "name": "remember", "arguments": { "text": "The sky is blue" } });
+        more.as_object().unwrap().iter().for_each(|(name, value)| params[name] = value.clone());
+        params
+    };
+    assert_eq!(house.mcp(&own, None, "tools/call", remember(json!({}))).status, 200);
+    house.ok(&all, "POST", "/api/spaces/ann/quota", r#"{"bytes":"10"}"#);
+    // What no tool asks for is no way around what a space may do.
+    for more in [json!({}), json!({ "uri": 5 }), json!({ "uri": ["x"], "extra": {} })] {
+        let over = house.mcp(&own, None, "tools/call", remember(more.clone()));
+        assert!(over.status == 429 && over.text.contains("bytes is 10"), "{more}: {over:?}");
+        assert_eq!(house.mcp(&reads, None, "tools/call", remember(more.clone())).status, 403, "{more}");
+    }
+    // What looks and what makes room goes on.
+    for (name, arguments) in [("recall", json!({ "query": "sky" })), ("forget", json!({ "text": "sky is blue" }))] {
+        let params = json!({ "name": name, "arguments": arguments, "uri": 5 });
+        assert_eq!(house.mcp(&own, None, "tools/call", params).status, 200, "{name}");
+    }
+    let audit = house.ok(&all, "GET", "/api/audit?user=ann", "");
+    let told = |deed: &Value| (deed["what"].as_str().unwrap().to_owned(), deed["status"].as_u64().unwrap());
+    let mut noted: Vec<(String, u64)> =
+        audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "mcp").map(told).collect();
+    noted.sort_unstable();
+    let mut expected = ["forget", "recall", "remember"].map(|tool| (format!("/mcp tools/call {tool}"), 200)).to_vec();
+    expected.extend([403, 403, 403, 429, 429, 429].map(|status| ("/mcp tools/call remember".to_owned(), status)));
+    assert_eq!(noted, expected);
+}
