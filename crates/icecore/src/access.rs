@@ -108,6 +108,20 @@ struct Known {
     bucket: Bucket,
 }
 
+/// Whoever asks how a space stands. A client may hang up meanwhile, and with it whoever asks is gone: then the next one has to ask.
+struct Asking<'a> {
+    spaces: &'a Mutex<HashMap<String, Known>>,
+    name: &'a str,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(known) = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).get_mut(self.name) {
+            known.asking = false;
+        }
+    }
+}
+
 /// Somebody or something, when it was looked up.
 struct Looked {
     grant: Option<Arc<Grant>>,
@@ -283,14 +297,15 @@ impl Access {
                 known.asking = true;
             }
         }
+        let asking = Asking { spaces: &self.spaces, name: &name };
         let asked = self.home.database.standing(&self.home.name, &name).await;
+        drop(asking);
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         if spaces.len() >= KNOWN {
             spaces.retain(|_, known| now < known.at + 60_000);
         }
         let fresh = || Known { standing: Standing::default(), at: 0, asking: false, bucket: Bucket { filled: f64::MAX, at: now } };
         let known = spaces.entry(name).or_insert_with(fresh);
-        known.asking = false;
         match asked {
             Ok(standing) => (known.standing, known.at) = (standing, now.max(1)),
             Err(error) => (self.log)(&format!("how much a space may do could not be looked up: {error}")),
@@ -583,6 +598,8 @@ pub fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use icecore_store::postgres::Options;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn a_bucket_lets_so_many_through_in_a_minute() {
@@ -613,6 +630,56 @@ mod tests {
         assert_eq!(since("2026-02-13T10:00:00+01:00", now).unwrap().to_string(), "2026-02-13T09:00:00Z");
         assert!(since("yore", now).is_err());
         assert_eq!((until_tomorrow(now), until_tomorrow("2026-02-13T23:59:59Z".parse().unwrap())), (50_400, 1));
+    }
+
+    /// A clock that stands until somebody moves it.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn millis(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// A doorkeeper whose database takes connections and says nothing, and how many it has taken.
+    async fn silent() -> (Arc<Access>, Arc<Hand>, Arc<AtomicU64>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (url, taken) = (format!("postgres://icecore@{}/icecore", listener.local_addr().unwrap()), Arc::new(AtomicU64::new(0)));
+        let counted = taken.clone();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                open.push(stream);
+            }
+        });
+        let home = Home { database: Postgres::at(&url, Options::default()).unwrap(), name: "h".into() };
+        let clock = Arc::new(Hand::default());
+        clock.0.store(100_000, Ordering::Relaxed);
+        (Access::new(home, 60, clock.clone(), Arc::new(|_: &str| {})), clock, taken)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_hangs_up_while_it_is_asked_how_a_space_stands_leaves_it_to_the_next() {
+        let (access, _, _) = silent().await;
+        let known = Known { standing: Standing::default(), at: 1, asking: false, bucket: Bucket { filled: 0.0, at: 0 } };
+        access.spaces.lock().unwrap().insert("h/ann".into(), known);
+        let patience = Duration::from_millis(200);
+        for _ in 0..3 {
+            // Each of them asks, which takes longer than anybody has here.
+            assert!(tokio::time::timeout(patience, access.standing(Some("ann"))).await.is_err());
+        }
+        // While one asks, the others go on with what is known.
+        let asking = access.clone();
+        let one = tokio::spawn(async move { asking.standing(Some("ann")).await });
+        tokio::time::sleep(patience).await;
+        assert_eq!(tokio::time::timeout(patience, access.standing(Some("ann"))).await, Ok(Standing::default()));
+        one.abort();
     }
 
     #[test]
