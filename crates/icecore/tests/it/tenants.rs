@@ -807,3 +807,37 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
     expected.extend([403, 403, 403, 429, 429, 429].map(|status| ("/mcp tools/call remember".to_owned(), status)));
     assert_eq!(noted, expected);
 }
+
+#[test]
+fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
+    let house = House::open(&[("ICECORE_STORE_PATIENCE_SECONDS", "1")]);
+    let own = house.token(Some("ann"), "write", &[]).1;
+    assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 404, "nothing is there yet");
+    // While somebody holds what tokens are looked up in, whoever has to be looked up waits.
+    let locked = thread::scope(|scope| {
+        let holding = scope.spawn(|| house.cluster.sql("BEGIN; LOCK TABLE icecore.token; SELECT pg_sleep(4); COMMIT"));
+        thread::sleep(Duration::from_secs(1));
+        let began = Instant::now();
+        for wrong in ["x", "a-token-that-somebody-has-set", &own[..60], &own.to_uppercase(), &format!("{own}0")] {
+            assert_eq!(house.ask(wrong, None, "GET", "/api/status", "").status, 401, "{wrong}");
+            assert_eq!(house.send("POST", "/api/login", &[], &json!({ "token": wrong }).to_string()).status, 401, "{wrong}");
+        }
+        let took = began.elapsed();
+        holding.join().unwrap();
+        took
+    });
+    assert!(locked < Duration::from_secs(2), "what cannot be a token was looked up: {locked:?}");
+    house.cluster.kill();
+    let port = house.cluster.port().to_string();
+    let invented = format!("icecore_{}", "0123456789abcdef".repeat(4));
+    let by_token = house.ask(&invented, None, "GET", "/api/status", "");
+    let by_login = house.send("POST", "/api/login", &[], &json!({ "token": invented }).to_string());
+    let by_chat = house.chat(&invented, None, "a", "hi");
+    for answer in [by_token, by_login, by_chat] {
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.text.contains("try again in a moment"), "{answer:?}");
+        let said = format!("{}{}", answer.head, answer.text);
+        assert!(!said.contains(&port) && !said.contains("postgres") && !said.contains(house.cluster.url().as_str()), "{answer:?}");
+    }
+    house.cluster.up();
+}
