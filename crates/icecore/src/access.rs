@@ -602,13 +602,10 @@ pub async fn revoke_token(home: &Home, id: &str, by: &By) -> Result<Token> {
     Ok(token)
 }
 
-/// Takes an end user's space away with everything in it; an error if there is none.
-pub async fn erase(home: &Home, user: &str, by: &By) -> Result<()> {
+/// Takes an end user's space away with everything in it; false if there is none.
+pub async fn erase(home: &Home, user: &str, by: &By) -> Result<bool> {
     let space = home.space(Some(user));
-    if !home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await? {
-        return Err(call::no_user(user));
-    }
-    Ok(())
+    Ok(home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?)
 }
 
 /// The limits that are set for an end user's space, or for all of which nothing else is said.

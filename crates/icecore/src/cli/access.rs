@@ -12,7 +12,7 @@ use super::Global;
 use super::out::Out;
 use crate::access::{self, By, Home, Made, Wanted};
 use crate::api::access as told;
-use crate::api::call::user_name;
+use crate::api::call::{no_user, user_name};
 use crate::error::{Exit, Stop};
 use crate::rights::Right;
 use crate::wire;
@@ -285,7 +285,9 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
             if !is_meant {
                 return Err(Stop::new(Exit::Usage, format!("everything of {user} would be gone for good; say so with --yes")).into());
             }
-            access::erase(&home, &user, &by).await?;
+            if !access::erase(&home, &user, &by).await? {
+                return Err(no_user(&user));
+            }
             if out.is_json() {
                 return out.json(&json!({ "user": user, "erased": true }));
             }

@@ -841,3 +841,22 @@ fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
     }
     house.cluster.up();
 }
+
+#[test]
+fn who_is_forgotten_by_either_route_is_gone_with_their_tokens_and_it_is_noted_once() {
+    let house = House::unhurried();
+    let all = house.token(None, "admin", &[]).1;
+    for (user, target) in [("ann", "/api/spaces/ann"), ("ben", "/api/users/ben")] {
+        let own = house.token(Some(user), "write", &[]).1;
+        assert_eq!(house.ask(&own, None, "POST", "/api/events", r#"{"text":"The sky is blue"}"#).status, 200);
+        assert_eq!(house.ask(&all, None, "DELETE", target, "").status, 200);
+        assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 401, "{user}'s token is good although their space is gone");
+        assert_eq!(house.ask(&all, None, "DELETE", target, "").status, 404);
+        let audit = house.ok(&all, "GET", &format!("/api/audit?user={user}"), "");
+        let erased = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["verb"] == "space erase").count();
+        assert_eq!(erased, 1, "{audit}");
+        // Whoever writes in their name begins anew, and that stays.
+        assert_eq!(house.ask(&all, Some(user), "POST", "/api/events", r#"{"text":"The sea is green"}"#).status, 200);
+        assert_eq!(house.ask(&all, Some(user), "GET", "/api/events", "").status, 200);
+    }
+}
