@@ -501,7 +501,8 @@ pub struct By {
 }
 
 impl By {
-    fn deed(&self, space: &str, verb: &str, what: &str) -> Deed {
+    /// What they have done, as it is noted.
+    pub fn deed(&self, space: &str, verb: &str, what: &str) -> Deed {
         Deed {
             at: self.now,
             space: space.into(),
@@ -817,7 +818,9 @@ mod tests {
     fn only_what_looks_like_a_token_is_looked_up() {
         let made = token("default".into(), String::new(), vec!["read".into()], None, Timestamp::UNIX_EPOCH).unwrap().secret;
         assert!(is_token(made.as_bytes()));
-        for wrong in ["", "x", PREFIX, &made[1..], &made[..made.len() - 1], &format!("{made}0"), &made.to_uppercase(), &made.replace('_', "-")] {
+        for wrong in
+            ["", "x", PREFIX, &made[1..], &made[..made.len() - 1], &format!("{made}0"), &made.to_uppercase(), &made.replace('_', "-")]
+        {
             assert!(!is_token(wrong.as_bytes()), "{wrong}");
         }
         assert!(!is_token(format!("{PREFIX}{}", "g".repeat(64)).as_bytes()) && !is_token(&[0xff; 72]));

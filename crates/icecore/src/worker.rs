@@ -254,7 +254,8 @@ mod tests {
         let chats = wire::chats(&Place::Space { database: home.clone(), name: "a".into() }, None).await.unwrap();
         let line = |n: u32| {
             let text = format!("number {n}: we decided to paint the boat blue");
-            serde_json::json!({ "conversation": "trip", "role": "user", "ts": format!("2026-01-05T09:{n:02}:00Z"), "text": text }).to_string()
+            serde_json::json!({ "conversation": "trip", "role": "user", "ts": format!("2026-01-05T09:{n:02}:00Z"), "text": text })
+                .to_string()
         };
         chats.memory().import(&(0..12).map(line).collect::<Vec<_>>(), 1, &Gaps::default()).await.unwrap();
         let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();

@@ -53,7 +53,5 @@ fn export(call: Call) -> Doing {
 }
 
 fn forget(call: Call) -> Doing {
-    Box::pin(async move {
-        Answer::of(&json!({ "user": forgotten(&call).await?, "forgotten": true }))
-    })
+    Box::pin(async move { Answer::of(&json!({ "user": forgotten(&call).await?, "forgotten": true })) })
 }

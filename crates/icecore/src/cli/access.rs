@@ -1,10 +1,11 @@
 //! `token`, `space` and `audit`: who may do what in a home in a database, how much, and who did what.
 
 use anyhow::Result;
+use axum::http::StatusCode;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use icecore_engine::clock::{Clock as _, SystemClock};
-use icecore_store::postgres::Limit;
+use icecore_store::postgres::{Deed, Limit};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -13,7 +14,8 @@ use super::out::Out;
 use crate::access::{self, By, Home, Made, Wanted};
 use crate::api::access as told;
 use crate::api::call::{no_user, user_name};
-use crate::error::{Exit, Stop};
+use crate::error::{Exit, Stop, as_status};
+use crate::place::Place;
 use crate::rights::Right;
 use crate::wire;
 
@@ -183,6 +185,14 @@ async fn home(global: &Global) -> Result<Home> {
 fn by() -> By {
     let who = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
     By { token: "store".into(), door: "cli", who: icecore_domain::plain::one_line(&who), now: SystemClock.now() }
+}
+
+/// Notes that a command was given to a memory in a database, and what came of it: which one, never with what.
+pub async fn note(place: &Place, command: &str, outcome: &Result<()>) -> Result<()> {
+    let Place::Space { database, name } = place else { return Ok(()) };
+    let status = outcome.as_ref().err().map_or(StatusCode::OK, |error| as_status(error).0).as_u16();
+    database.note_deeds(&[Deed { status, ..by().deed(name, command, "") }]).await?;
+    Ok(())
 }
 
 fn many(limit: usize) -> i64 {

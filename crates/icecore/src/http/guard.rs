@@ -450,11 +450,7 @@ pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request,
     // Who it is costs something as well, so whoever is one too many is told before it is asked; whether it lives costs nothing.
     let permit = house.requests.clone().try_acquire_owned().ok();
     let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment");
-    let asked = if permit.is_none() && route != "health" {
-        Err(busy().into())
-    } else {
-        enter(&house, &method, &path, &mut request).await
-    };
+    let asked = if permit.is_none() && route != "health" { Err(busy().into()) } else { enter(&house, &method, &path, &mut request).await };
     let entered = match asked {
         Ok(caller) => {
             by = Some((caller.held.clone(), caller.user.clone()));

@@ -768,7 +768,10 @@ fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
     assert_eq!(house.chat(&own, None, "a", "hi").status, 200);
     for user in ["ann", "ben"] {
         let deeds = house.ok(&all, "GET", &format!("/api/audit?user={user}"), "");
-        assert!(deeds["deeds"].as_array().unwrap().iter().any(|deed| deed["what"].as_str().unwrap().contains("/v1/chat")), "{user}: {deeds}");
+        assert!(
+            deeds["deeds"].as_array().unwrap().iter().any(|deed| deed["what"].as_str().unwrap().contains("/v1/chat")),
+            "{user}: {deeds}"
+        );
         let shown = house.command(&["space", "show", user]);
         assert!(shown["model_tokens_today"].as_u64().unwrap() > 0, "{user}: {shown}");
     }
@@ -800,8 +803,7 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
     }
     let audit = house.ok(&all, "GET", "/api/audit?user=ann", "");
     let told = |deed: &Value| (deed["what"].as_str().unwrap().to_owned(), deed["status"].as_u64().unwrap());
-    let mut noted: Vec<(String, u64)> =
-        audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "mcp").map(told).collect();
+    let mut noted: Vec<(String, u64)> = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "mcp").map(told).collect();
     noted.sort_unstable();
     let mut expected = ["forget", "recall", "remember"].map(|tool| (format!("/mcp tools/call {tool}"), 200)).to_vec();
     expected.extend([403, 403, 403, 429, 429, 429].map(|status| ("/mcp tools/call remember".to_owned(), status)));
@@ -859,4 +861,23 @@ fn who_is_forgotten_by_either_route_is_gone_with_their_tokens_and_it_is_noted_on
         assert_eq!(house.ask(&all, Some(user), "POST", "/api/events", r#"{"text":"The sea is green"}"#).status, 200);
         assert_eq!(house.ask(&all, Some(user), "GET", "/api/events", "").status, 200);
     }
+}
+
+#[test]
+fn what_is_typed_is_noted_like_what_is_asked() {
+    let house = House::unhurried();
+    let run = |arguments: &[&str]| {
+        let mut command = bare(program());
+        command.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).env("USER", "operator").args(arguments);
+        said(command.output().unwrap()).code
+    };
+    assert_eq!(run(&["remember", "The quokka is called Bo"]), Some(0));
+    assert_eq!(run(&["search", "quokka"]), Some(0));
+    assert_eq!(run(&["conversation", "show", "quokka"]), Some(3));
+    let audit = house.command(&["audit"]);
+    let deeds = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "cli");
+    let told: Vec<_> =
+        deeds.map(|deed| (deed["verb"].as_str().unwrap(), deed["who"].as_str().unwrap(), deed["status"].as_u64().unwrap())).collect();
+    assert_eq!(told, [("conversation show", "operator", 404), ("search", "operator", 200), ("remember", "operator", 200)]);
+    assert!(!audit.to_string().contains("quokka"), "{audit}");
 }
