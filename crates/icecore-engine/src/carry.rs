@@ -5,9 +5,9 @@
 //! may write: what changed meanwhile is copied again, until everything was there together at one moment.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 
-use icecore_domain::hash::Hash;
+use icecore_domain::hash::{Hash, Hashing};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
 use icecore_store::{Error as StoreError, Looked, Progress, Stamp, Store};
@@ -29,8 +29,18 @@ const FORMAT: &str = "icecore-backup";
 const VERSION: u32 = 1;
 /// Where end users' own memories are, beneath a home; they are memories of their own.
 const SPACES: &str = "spaces/";
-/// The most that a manifest or a document of a backup may come to, unpacked: what says it is more is no backup of ours.
+/// Where documents are in a backup, so that none of them is taken for something else of it, whatever it is called.
+const DOCUMENTS: &str = "documents/";
+/// The most that a manifest of a backup may come to, unpacked: what says it is more is no backup of ours.
 const MOST_MANIFEST_BYTES: u64 = 256 << 20;
+/// Likewise a document: no home keeps a larger one.
+const MOST_DOCUMENT_BYTES: u64 = 1 << 30;
+/// Likewise all of them together, as many times as large as the file: words can be packed, but not without end. What a small file
+/// says does no harm, so it is asked only beyond so many bytes.
+const MOST_PACKED: u64 = 400;
+const UNASKED_BYTES: u64 = 256 << 20;
+/// So many bytes of a document are unpacked at once.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// What was carried over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -65,7 +75,7 @@ pub struct Kept {
     pub bytes: u64,
     /// The SHA-256 of them.
     pub sha256: String,
-    /// The entry of the file that has them, if it is not called like the path: it changed while the backup was made.
+    /// The entry of the file that has them; in the first backups it was called like the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
 }
@@ -237,20 +247,23 @@ pub async fn back_up(from: &dyn Store, of: &str, made: &str, into: impl Write + 
             kept.remove(path);
             return Ok(());
         };
-        let entry = kept.contains_key(path).then(|| {
+        let entry = if kept.contains_key(path) {
+            // It changed meanwhile, and what was written stays in the file.
             again += 1;
             format!("later/{again}/{path}")
-        });
+        } else {
+            format!("{DOCUMENTS}{path}")
+        };
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)
             .large_file(bytes.len() as u64 >= u64::from(u32::MAX))
             .unix_permissions(0o600);
-        zip.start_file(entry.as_deref().unwrap_or(path.as_str()), options).map_err(unwritable)?;
+        zip.start_file(&entry, options).map_err(unwritable)?;
         zip.write_all(&bytes).map_err(unwritable)?;
         if path.as_str() == layout::LEDGER {
             carried.events = Ledger::read(&bytes, None).entries().len();
         }
-        let line = Kept { path: path.to_string(), bytes: bytes.len() as u64, sha256: Hash::of(&bytes).to_string(), entry };
+        let line = Kept { path: path.to_string(), bytes: bytes.len() as u64, sha256: Hash::of(&bytes).to_string(), entry: Some(entry) };
         kept.insert(path.clone(), line);
         Ok(())
     })
@@ -272,7 +285,8 @@ struct Backup<R: Read + Seek> {
 }
 
 impl<R: Read + Seek> Backup<R> {
-    fn open(file: R) -> Result<Self> {
+    fn open(mut file: R) -> Result<Self> {
+        let length = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
         let mut zip = ZipArchive::new(file).map_err(unreadable)?;
         let text = {
             let entry = zip.by_name(MANIFEST).map_err(|_| unreadable("it has no manifest.json"))?;
@@ -288,20 +302,46 @@ impl<R: Read + Seek> Backup<R> {
                 manifest.format, manifest.version
             )));
         }
+        // Before anything is unpacked: what it says of itself is what it is unpacked to at most.
+        if let Some(kept) = manifest.documents.iter().find(|kept| kept.bytes > MOST_DOCUMENT_BYTES) {
+            return Err(unreadable(format!("{} has {} bytes, and no document has more than {MOST_DOCUMENT_BYTES}", kept.path, kept.bytes)));
+        }
+        let whole = manifest.documents.iter().fold(0_u64, |whole, kept| whole.saturating_add(kept.bytes));
+        if whole > UNASKED_BYTES && whole / MOST_PACKED > length {
+            return Err(unreadable(format!(
+                "it has {length} bytes and would come to {whole}, which is more than {MOST_PACKED} times as many"
+            )));
+        }
         Ok(Self { zip, manifest })
     }
 
     fn document(&mut self, kept: &Kept) -> Result<(DocPath, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let path = self.read(kept, &mut |piece| bytes.extend_from_slice(piece))?;
+        Ok((path, bytes))
+    }
+
+    /// Unpacks a document piece by piece, no more than it should be, and compares it with its hash.
+    fn read(&mut self, kept: &Kept, take: &mut dyn FnMut(&[u8])) -> Result<DocPath> {
         let path: DocPath = kept.path.parse().map_err(unreadable)?;
         let entry = self.zip.by_name(kept.entry.as_deref().unwrap_or(&kept.path));
-        let entry = entry.map_err(|_| unreadable(format!("{path} is not in it")))?;
-        // No more than it should be, whatever it unpacks to.
-        let mut bytes = Vec::new();
-        entry.take(kept.bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| unreadable(format!("{path}: {error}")))?;
-        if bytes.len() as u64 != kept.bytes || Hash::of(&bytes).to_string() != kept.sha256 {
+        let mut entry = entry.map_err(|_| unreadable(format!("{path} is not in it")))?.take(kept.bytes.saturating_add(1));
+        let (mut hashing, mut piece, mut length) = (Hashing::default(), vec![0; PIECE_BYTES], 0);
+        loop {
+            let many = match entry.read(&mut piece) {
+                Ok(0) => break,
+                Ok(many) => many,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(unreadable(format!("{path}: {error}"))),
+            };
+            hashing.take(&piece[..many]);
+            take(&piece[..many]);
+            length += many as u64;
+        }
+        if length != kept.bytes || hashing.finish().to_string() != kept.sha256 {
             return Err(unreadable(format!("{path} is not what it was when the backup was made")));
         }
-        Ok((path, bytes))
+        Ok(path)
     }
 }
 
@@ -312,12 +352,13 @@ pub fn check_backup(file: impl Read + Seek, progress: Progress<'_>) -> Result<Ch
     let mut odd_lines = 0;
     let documents = std::mem::take(&mut backup.manifest.documents);
     for (nth, kept) in documents.iter().enumerate() {
-        let (path, bytes) = backup.document(kept)?;
         holds.documents += 1;
         holds.bytes += kept.bytes;
-        if path.as_str() == layout::LEDGER {
-            let ledger = Ledger::read(&bytes, None);
+        if kept.path == layout::LEDGER {
+            let ledger = Ledger::read(&backup.document(kept)?.1, None);
             (holds.events, odd_lines) = (ledger.entries().len(), ledger.unread().len());
+        } else {
+            backup.read(kept, &mut |_| {})?;
         }
         progress(nth as u64 + 1, documents.len() as u64);
     }

@@ -4,7 +4,8 @@
 //! has changed. Requests in a minute are counted by each process for itself, everything else by the database.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -12,7 +13,7 @@ use icecore_domain::hash::Hash;
 use icecore_engine::clock::Clock;
 use icecore_store::postgres::{Deed, Limit, Postgres, Quota, Standing, Token, all_of};
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::api::call;
 use crate::error::{Exit, Stop};
@@ -24,6 +25,14 @@ use crate::rights::{Grant, Right, Rights};
 const BELIEVED_MS: u64 = 5_000;
 /// So many tokens and spaces are known at once.
 const KNOWN: usize = 10_000;
+/// So many tokens that nobody has shown here before are looked up at once, so that whoever invents them leaves the database to the others.
+const LOOKED_UP: usize = 2;
+/// So many of them wait to be; more are told to come again.
+const LINED_UP: usize = 64;
+/// How long they wait.
+const IN_LINE: Duration = Duration::from_secs(5);
+/// That the database does not say who somebody is stands in the log so often at most.
+const TOLD_MS: u64 = 5_000;
 /// What every token begins with, so that it is found where it should not be.
 pub const PREFIX: &str = "icecore_";
 /// The random part of a token, in bytes.
@@ -108,10 +117,65 @@ struct Known {
     bucket: Bucket,
 }
 
-/// Somebody or something, when it was looked up.
-struct Looked {
-    grant: Option<Arc<Grant>>,
-    at: u64,
+/// Whoever asks how a space stands. A client may hang up meanwhile, and with it whoever asks is gone: then the next one has to ask.
+struct Asking<'a> {
+    spaces: &'a Mutex<HashMap<String, Known>>,
+    name: &'a str,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(known) = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).get_mut(self.name) {
+            known.asking = false;
+        }
+    }
+}
+
+/// What is known of tokens.
+#[derive(Default)]
+struct Tokens {
+    /// Those that were good, and when they were looked up.
+    good: HashMap<[u8; 32], (Arc<Grant>, u64)>,
+    /// Those that were not. Apart, so that whoever invents tokens makes nobody forgotten who has a good one.
+    bad: HashMap<[u8; 32], u64>,
+}
+
+/// Makes room for one more: what is believed no longer goes, and if that is nothing, all of it.
+fn make_room<T>(known: &mut HashMap<[u8; 32], T>, is_believed: impl Fn(&T) -> bool) {
+    if known.len() >= KNOWN {
+        known.retain(|_, looked| is_believed(looked));
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+    }
+}
+
+impl Tokens {
+    /// What was found out about a token, if that is still believed.
+    fn believed(&self, hash: &[u8; 32], now: u64) -> Option<Option<Arc<Grant>>> {
+        let good = self.good.get(hash).filter(|(_, at)| now < at + BELIEVED_MS).map(|(grant, _)| Some(grant.clone()));
+        good.or_else(|| self.bad.get(hash).filter(|at| now < *at + BELIEVED_MS).map(|_| None))
+    }
+
+    fn found(&mut self, hash: [u8; 32], grant: Option<Arc<Grant>>, now: u64) {
+        match grant {
+            Some(grant) => {
+                make_room(&mut self.good, |(_, at)| now < at + BELIEVED_MS);
+                self.good.insert(hash, (grant, now));
+            }
+            None => {
+                self.good.remove(&hash);
+                make_room(&mut self.bad, |at| now < at + BELIEVED_MS);
+                self.bad.insert(hash, now);
+            }
+        }
+    }
+}
+
+/// Whether something may be a token that is looked up, by its form.
+pub fn is_token(shown: &[u8]) -> bool {
+    let digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    shown.strip_prefix(PREFIX.as_bytes()).is_some_and(|rest| rest.len() == 2 * SECRET_BYTES && rest.iter().all(digit))
 }
 
 enum Told {
@@ -173,7 +237,10 @@ pub struct Access {
     home: Home,
     requests_per_minute: u64,
     clock: Arc<dyn Clock>,
-    tokens: Mutex<HashMap<[u8; 32], Looked>>,
+    tokens: Mutex<Tokens>,
+    looking: Semaphore,
+    lined_up: Semaphore,
+    told_at: AtomicU64,
     spaces: Mutex<HashMap<String, Known>>,
     told: mpsc::Sender<Told>,
     log: Log,
@@ -184,8 +251,18 @@ impl Access {
     pub fn new(home: Home, requests_per_minute: u64, clock: Arc<dyn Clock>, log: Log) -> Arc<Self> {
         let (told, heard) = mpsc::channel(WAITING);
         tokio::spawn(note(home.database.clone(), heard, log.clone()));
-        let (tokens, spaces) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { home, requests_per_minute, clock, tokens, spaces, told, log })
+        Arc::new(Self {
+            home,
+            requests_per_minute,
+            clock,
+            tokens: Mutex::default(),
+            looking: Semaphore::new(LOOKED_UP),
+            lined_up: Semaphore::new(LINED_UP),
+            told_at: AtomicU64::new(0),
+            spaces: Mutex::default(),
+            told,
+            log,
+        })
     }
 
     /// Where it is kept.
@@ -193,37 +270,62 @@ impl Access {
         &self.home
     }
 
-    /// What whoever shows the token with this hash is allowed, if it is good. An error: that cannot be found out now.
+    /// What whoever shows the token with this hash is allowed, if it is good. An error: that cannot be found out now. Why is told to
+    /// the log alone: whoever asks is not known yet.
     pub async fn grant(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
         let now = self.clock.millis();
-        {
-            let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(looked) = tokens.get(&hash).filter(|looked| now < looked.at + BELIEVED_MS) {
-                return Ok(looked.grant.clone());
+        let was_good = {
+            let tokens = self.tokens();
+            if let Some(believed) = tokens.believed(&hash, now) {
+                return Ok(believed);
             }
+            tokens.good.contains_key(&hash)
+        };
+        // Whose token was good a while ago does not wait behind those who invent them.
+        let found = if was_good { self.looked_up(hash).await } else { self.in_line(hash).await };
+        let grant = found.map_err(|error| {
+            if now >= self.told_at.load(Ordering::Relaxed).saturating_add(TOLD_MS) {
+                self.told_at.store(now, Ordering::Relaxed);
+                (self.log)(&format!("who somebody is could not be looked up: {error}"));
+            }
+            Stop::new(Exit::TryLater, "who you are cannot be looked up now; try again in a moment")
+        })?;
+        self.tokens().found(hash, grant.clone(), now);
+        Ok(grant)
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks a token up that nobody has shown here before, when it is its turn.
+    async fn in_line(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
+        let Ok(_place) = self.lined_up.try_acquire() else { bail!("more than {LINED_UP} tokens that were never shown here wait to be") };
+        let Ok(turn) = tokio::time::timeout(IN_LINE, self.looking.acquire()).await else {
+            bail!("the tokens before it took longer than {IN_LINE:?}")
+        };
+        // It is never closed. Somebody may have looked it up meanwhile.
+        let _turn = turn?;
+        if let Some(believed) = self.tokens().believed(&hash, self.clock.millis()) {
+            return Ok(believed);
         }
+        self.looked_up(hash).await
+    }
+
+    async fn looked_up(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
         let Some(key) = Hash::from_bytes(&hash) else { return Ok(None) };
         let shown = self.home.database.token_shown(key).await?;
-        let grant = shown.and_then(|shown| {
+        Ok(shown.and_then(|shown| {
             // A scope that this program does not know allows nothing; a token of another home is none here.
             let rights = Rights::of(shown.scopes.iter().filter_map(|word| word.parse().ok()));
             let space = self.home.user_of(&shown.space).ok()?.map(str::to_owned);
             Some(Arc::new(Grant { id: shown.id, rights, space, expires: shown.expires }))
-        });
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if tokens.len() >= KNOWN {
-            tokens.retain(|_, looked| now < looked.at + BELIEVED_MS);
-            if tokens.len() >= KNOWN {
-                tokens.clear();
-            }
-        }
-        tokens.insert(hash, Looked { grant: grant.clone(), at: now });
-        Ok(grant)
+        }))
     }
 
     /// Believes nothing any more that was looked up: something was changed here.
     pub fn look_again(&self) {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.tokens() = Tokens::default();
         for known in self.spaces.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
             known.at = 0;
             known.asking = false;
@@ -283,14 +385,15 @@ impl Access {
                 known.asking = true;
             }
         }
+        let asking = Asking { spaces: &self.spaces, name: &name };
         let asked = self.home.database.standing(&self.home.name, &name).await;
+        drop(asking);
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         if spaces.len() >= KNOWN {
             spaces.retain(|_, known| now < known.at + 60_000);
         }
         let fresh = || Known { standing: Standing::default(), at: 0, asking: false, bucket: Bucket { filled: f64::MAX, at: now } };
         let known = spaces.entry(name).or_insert_with(fresh);
-        known.asking = false;
         match asked {
             Ok(standing) => (known.standing, known.at) = (standing, now.max(1)),
             Err(error) => (self.log)(&format!("how much a space may do could not be looked up: {error}")),
@@ -346,7 +449,7 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
             take(more);
         }
         let mut tries = 0;
-        while let Err(error) = noted(&home, &mut deeds, &mut spent).await {
+        while let Err(error) = noted(&home, &mut deeds, &mut spent, &log).await {
             tries += 1;
             if tries >= TRIES {
                 log(&format!("{} deeds could not be noted in the audit log and are lost: {error}", deeds.len()));
@@ -361,13 +464,18 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
 }
 
 /// Notes both, and forgets what is noted.
-async fn noted(home: &Arc<Postgres>, deeds: &mut Vec<Deed>, spent: &mut Vec<(String, u64)>) -> Result<()> {
+async fn noted(home: &Arc<Postgres>, deeds: &mut Vec<Deed>, spent: &mut Vec<(String, u64)>, log: &Log) -> Result<()> {
+    let tell = |unfit: usize, what: &str| {
+        if unfit > 0 {
+            log(&format!("{unfit} {what}, because of how they are named, and are lost: this is a bug"));
+        }
+    };
     if !deeds.is_empty() {
-        home.note_deeds(deeds).await?;
+        tell(home.note_deeds(deeds).await?, "deeds could not be noted in the audit log");
         deeds.clear();
     }
     if !spent.is_empty() {
-        home.spend(spent).await?;
+        tell(home.spend(spent).await?, "counts of a model's tokens could not be kept");
         spent.clear();
     }
     Ok(())
@@ -393,7 +501,8 @@ pub struct By {
 }
 
 impl By {
-    fn deed(&self, space: &str, verb: &str, what: &str) -> Deed {
+    /// What they have done, as it is noted.
+    pub fn deed(&self, space: &str, verb: &str, what: &str) -> Deed {
         Deed {
             at: self.now,
             space: space.into(),
@@ -494,13 +603,10 @@ pub async fn revoke_token(home: &Home, id: &str, by: &By) -> Result<Token> {
     Ok(token)
 }
 
-/// Takes an end user's space away with everything in it; an error if there is none.
-pub async fn erase(home: &Home, user: &str, by: &By) -> Result<()> {
+/// Takes an end user's space away with everything in it; false if there is none.
+pub async fn erase(home: &Home, user: &str, by: &By) -> Result<bool> {
     let space = home.space(Some(user));
-    if !home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await? {
-        return Err(call::no_user(user));
-    }
-    Ok(())
+    Ok(home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?)
 }
 
 /// The limits that are set for an end user's space, or for all of which nothing else is said.
@@ -578,6 +684,7 @@ pub fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use icecore_store::postgres::Options;
 
     #[test]
     fn a_bucket_lets_so_many_through_in_a_minute() {
@@ -608,6 +715,115 @@ mod tests {
         assert_eq!(since("2026-02-13T10:00:00+01:00", now).unwrap().to_string(), "2026-02-13T09:00:00Z");
         assert!(since("yore", now).is_err());
         assert_eq!((until_tomorrow(now), until_tomorrow("2026-02-13T23:59:59Z".parse().unwrap())), (50_400, 1));
+    }
+
+    /// A clock that stands until somebody moves it.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn millis(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// A doorkeeper whose database takes connections and says nothing, and how many it has taken.
+    async fn silent() -> (Arc<Access>, Arc<Hand>, Arc<AtomicU64>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (url, taken) = (format!("postgres://icecore@{}/icecore", listener.local_addr().unwrap()), Arc::new(AtomicU64::new(0)));
+        let counted = taken.clone();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                open.push(stream);
+            }
+        });
+        let home = Home { database: Postgres::at(&url, Options::default()).unwrap(), name: "h".into() };
+        let clock = Arc::new(Hand::default());
+        clock.0.store(100_000, Ordering::Relaxed);
+        (Access::new(home, 60, clock.clone(), Arc::new(|_: &str| {})), clock, taken)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_hangs_up_while_it_is_asked_how_a_space_stands_leaves_it_to_the_next() {
+        let (access, _, _) = silent().await;
+        let known = Known { standing: Standing::default(), at: 1, asking: false, bucket: Bucket { filled: 0.0, at: 0 } };
+        access.spaces.lock().unwrap().insert("h/ann".into(), known);
+        let patience = Duration::from_millis(200);
+        for _ in 0..3 {
+            // Each of them asks, which takes longer than anybody has here.
+            assert!(tokio::time::timeout(patience, access.standing(Some("ann"))).await.is_err());
+        }
+        // While one asks, the others go on with what is known.
+        let asking = access.clone();
+        let one = tokio::spawn(async move { asking.standing(Some("ann")).await });
+        tokio::time::sleep(patience).await;
+        assert_eq!(tokio::time::timeout(patience, access.standing(Some("ann"))).await, Ok(Standing::default()));
+        one.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn whoever_invents_tokens_leaves_the_database_to_the_others() {
+        let (access, clock, taken) = silent().await;
+        let asking: Vec<_> = (0..=u8::MAX)
+            .map(|n| {
+                let access = access.clone();
+                tokio::spawn(async move { access.grant([n; 32]).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Who is one too many is told at once, and not where the database is.
+        let told: Vec<_> = asking.into_iter().filter(|one| one.is_finished()).collect();
+        assert!(told.len() >= usize::from(u8::MAX) - LINED_UP, "{}", told.len());
+        for one in told {
+            let said = one.await.unwrap().unwrap_err().to_string();
+            assert_eq!(said, "who you are cannot be looked up now; try again in a moment");
+        }
+        let strangers = taken.load(Ordering::Relaxed);
+        assert!(strangers <= LOOKED_UP as u64, "{strangers} connections for tokens that nobody has shown before");
+        // Somebody whose token was good asks beside them.
+        let grant = Arc::new(Grant::reader());
+        access.tokens().good.insert([9; 32], (grant.clone(), clock.millis() - BELIEVED_MS));
+        let known = access.clone();
+        let known = tokio::spawn(async move { known.grant([9; 32]).await });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!known.is_finished() && taken.load(Ordering::Relaxed) > strangers);
+        known.abort();
+        // What is believed is asked of nobody.
+        access.tokens().found([9; 32], Some(grant.clone()), clock.millis());
+        access.tokens().found([8; 32], None, clock.millis());
+        assert_eq!((access.grant([9; 32]).await.unwrap(), access.grant([8; 32]).await.unwrap()), (Some(grant), None));
+    }
+
+    #[test]
+    fn however_many_are_not_good_those_that_are_stay_known() {
+        let (mut tokens, grant) = (Tokens::default(), Arc::new(Grant::reader()));
+        tokens.found([7; 32], Some(grant.clone()), 0);
+        for n in 0..3 * KNOWN {
+            tokens.found(*Hash::of(&n.to_le_bytes()).bytes(), None, 0);
+        }
+        assert!(tokens.bad.len() <= KNOWN);
+        assert_eq!(tokens.believed(&[7; 32], BELIEVED_MS - 1), Some(Some(grant)));
+        assert_eq!(tokens.believed(&[7; 32], BELIEVED_MS), None);
+        tokens.found([7; 32], None, BELIEVED_MS);
+        assert_eq!(tokens.believed(&[7; 32], BELIEVED_MS), Some(None), "it was revoked");
+    }
+
+    #[test]
+    fn only_what_looks_like_a_token_is_looked_up() {
+        let made = token("default".into(), String::new(), vec!["read".into()], None, Timestamp::UNIX_EPOCH).unwrap().secret;
+        assert!(is_token(made.as_bytes()));
+        for wrong in
+            ["", "x", PREFIX, &made[1..], &made[..made.len() - 1], &format!("{made}0"), &made.to_uppercase(), &made.replace('_', "-")]
+        {
+            assert!(!is_token(wrong.as_bytes()), "{wrong}");
+        }
+        assert!(!is_token(format!("{PREFIX}{}", "g".repeat(64)).as_bytes()) && !is_token(&[0xff; 72]));
     }
 
     #[test]

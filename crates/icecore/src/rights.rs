@@ -9,6 +9,7 @@ use icecore_domain::plain;
 use jiff::Timestamp;
 
 use crate::mcp::tools;
+use crate::spaces::MAX_USER_BYTES;
 
 /// What a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,8 +186,15 @@ fn name_in(part: &str) -> String {
 }
 
 /// The name of an end user as their space is known by.
-pub fn known_as(name: &str) -> String {
+fn known_as(name: &str) -> String {
     plain::one_line(name.trim())
+}
+
+/// Likewise, of somebody whom a request names, if it names anybody. What is made visible in a name makes it longer, so its length is looked
+/// at afterwards.
+pub fn named(name: &str) -> Result<Option<String>, Denied> {
+    let name = Some(known_as(name)).filter(|name| !name.is_empty());
+    if name.as_ref().is_some_and(|name| name.len() > MAX_USER_BYTES) { Err(Denied::NoName) } else { Ok(name) }
 }
 
 impl Operation<'_> {
@@ -246,6 +254,8 @@ pub enum Denied {
     Bound,
     /// As far as this token goes, there is no such user: whether there is one is nobody's business.
     NoSuchUser(String),
+    /// Nobody can be called that.
+    NoName,
 }
 
 /// Whether somebody with these rights may have that done, in a space that is theirs.
@@ -261,18 +271,18 @@ pub fn authorise(grant: Option<&Grant>, now: Timestamp, wanted: Operation<'_>, a
     if let Some(needed) = needed.filter(|needed| !grant.rights.cover(*needed)) {
         return Err(Denied::TooLittle { held: grant.rights, needed });
     }
-    let asked = asked.map(known_as).filter(|name| !name.is_empty());
     let wanted = match about {
         About::Everything if grant.space.is_some() => return Err(Denied::Bound),
         About::Everything => return Ok(None),
         About::Caller => return Ok(grant.space.clone()),
         About::Named(name) => Some(name),
-        About::Asked => asked,
+        About::Asked => asked.map(known_as),
     };
+    let wanted = wanted.filter(|name| !name.is_empty());
     match (&grant.space, wanted) {
         (Some(own), Some(name)) if *own != name => Err(Denied::NoSuchUser(name)),
         (Some(own), _) => Ok(Some(own.clone())),
-        (None, wanted) => Ok(wanted),
+        (None, wanted) => wanted.map_or(Ok(None), |name| named(&name)),
     }
 }
 
@@ -291,7 +301,28 @@ mod tests {
             Err(Denied::Unknown) => "401".into(),
             Err(Denied::TooLittle { .. } | Denied::Bound) => "403".into(),
             Err(Denied::NoSuchUser(_)) => "404".into(),
+            Err(Denied::NoName) => "400".into(),
         }
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_a_name_may_be_once_it_is_made_visible() {
+        let (whole, bound) = (grant(&[Right::Admin], None), grant(&[Right::Admin], Some("ann")));
+        // Each of these is shown as eight bytes.
+        let hidden = |many: usize| "\u{202E}".repeat(many);
+        for (name, expected) in [
+            ("x".repeat(MAX_USER_BYTES), "x".repeat(MAX_USER_BYTES)),
+            ("x".repeat(MAX_USER_BYTES + 1), "400".into()),
+            ("x".repeat(700), "400".into()),
+            (hidden(32), "\\u{202e}".repeat(32)),
+            (hidden(33), "400".into()),
+            (" \n ".into(), "home".into()),
+        ] {
+            assert_eq!(told(&whole, &Method::GET, "/api/status", Some(&name)), expected, "{name}");
+            let other = if expected == "home" { "ann" } else { "404" };
+            assert_eq!(told(&bound, &Method::GET, "/api/status", Some(&name)), other, "{name}, bound");
+        }
+        assert_eq!(told(&whole, &Method::DELETE, &format!("/api/spaces/{}", "x".repeat(257)), None), "400");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use icecore_store::postgres::Figures;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore, watch};
 
+use crate::access::{self, By, Home};
 use crate::http::mind::{Begun, Handle, Heard, Mind, NotReady, Ready, Reply, Unkept};
 use crate::place::{NAMED, Named, Place, Seen};
 use crate::wire::{self, Models};
@@ -250,12 +251,16 @@ impl Spaces {
         self.known().remove(&self.place(user));
     }
 
-    /// Forgets everything of an end user: their whole space.
-    pub async fn forget(&self, user: &str) -> Result<bool> {
+    /// Forgets everything of an end user: their whole space, while nobody works in it. In a database it is noted who did that, with it.
+    pub async fn forget(&self, user: &str, by: &By) -> Result<bool> {
         let place = self.place(Some(user));
         let gate = self.gate(&place);
         let _alone = gate.write().await;
-        let gone = place.erase().await;
+        // Once: whoever writes in their name afterwards begins anew, and that stays.
+        let gone = match Home::at(&self.home) {
+            Ok(home) => access::erase(&home, user, by).await,
+            Err(_) => place.erase().await,
+        };
         self.known().remove(&place);
         gone
     }
@@ -459,6 +464,8 @@ mod tests {
     use super::*;
     use crate::http::mind::{Dialect, Told};
     use icecore_engine::settings::Settings;
+    use icecore_store::postgres::{Options, Postgres};
+    use icecore_store::testing::cluster::{Cluster, Flush};
 
     fn spaces(folder: &std::path::Path) -> Arc<Spaces> {
         with_hands(folder, LEAST_HANDS)
@@ -470,6 +477,10 @@ mod tests {
         let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
         let models = Arc::new(Models { settings, place: Default::default(), summarizer: None });
         Spaces::with_hands(hands, Place::Folder(home), models, Arc::new(|_: &str| {})).unwrap()
+    }
+
+    fn by() -> By {
+        By { token: "home".into(), door: "api", who: String::new(), now: jiff::Timestamp::UNIX_EPOCH }
     }
 
     fn heard(user: &str) -> Heard {
@@ -583,7 +594,7 @@ mod tests {
         let spaces = spaces(folder.path());
         let chatting = Chatting(spaces.clone());
         let begun = chatting.begin(heard("ann")).await.unwrap();
-        assert!(spaces.forget("ann").await.unwrap());
+        assert!(spaces.forget("ann", &by()).await.unwrap());
         assert!(chatting.end(&begun, reply()).await.is_err_and(|unkept| !unkept.may_pass && unkept.said.contains("forgotten")));
         assert!(!spaces.has(Some("ann")).await.unwrap() && spaces.named().await.unwrap().is_empty());
         // Whoever comes while a space is being taken away waits until it is gone, and begins anew.
@@ -604,8 +615,36 @@ mod tests {
         // Nor does what was to be remembered bring anything back.
         let place = spaces.place(Some("ann"));
         let known = spaces.at(&place, Some("ann")).await.unwrap();
-        spaces.forget("ann").await.unwrap();
+        spaces.forget("ann", &by()).await.unwrap();
         spaces.remember(&place, &known, "app").await;
         assert!(!spaces.has(Some("ann")).await.unwrap());
+    }
+
+    // C14: what is written before is taken away with the rest, what is written after stays.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_space_in_a_database_is_taken_away_once_and_not_under_anybodys_hands() {
+        let cluster = Cluster::start(Flush::No);
+        let database = Postgres::at(&cluster.url(), Options::default()).unwrap();
+        database.migrate().await.unwrap();
+        database.create("h", "zone = \"UTC\"\n").await.unwrap();
+        let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
+        let models = Arc::new(Models { settings, place: Default::default(), summarizer: None });
+        let home = Place::Space { database: database.clone(), name: "h".into() };
+        let spaces = Spaces::with_hands(LEAST_HANDS, home, models, Arc::new(|_: &str| {})).unwrap();
+        spaces.of(Some("ann")).await.unwrap();
+        let at_work = spaces.held(Some("ann")).await;
+        let forgetting = {
+            let spaces = spaces.clone();
+            tokio::spawn(async move { spaces.forget("ann", &by()).await })
+        };
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!forgetting.is_finished() && database.space("h/ann").await.unwrap().is_some(), "somebody works in it");
+        drop(at_work);
+        assert!(forgetting.await.unwrap().unwrap());
+        assert!(database.space("h/ann").await.unwrap().is_none() && !spaces.forget("ann", &by()).await.unwrap());
+        spaces.of(Some("ann")).await.unwrap();
+        let deeds = database.deeds("h", Some("h/ann"), None, 10).await.unwrap();
+        assert_eq!(deeds.iter().map(|noted| noted.deed.verb.as_str()).collect::<Vec<_>>(), ["space erase"]);
+        assert!(spaces.has(Some("ann")).await.unwrap());
     }
 }

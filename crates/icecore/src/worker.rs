@@ -1,10 +1,16 @@
 //! Workers: whoever tends many spaces takes one after the other, in turn with all other workers on all machines.
+//!
+//! A space whose tending breaks off, also by a mistake of ours, is a failure of that space: it is told, tried again later and later, and
+//! the worker goes on with the others.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use futures_util::FutureExt as _;
 use icecore_domain::plain;
 use icecore_engine::converse::{self, Chats};
 use icecore_store::postgres::jobs::{Ear, Next, TEND, Work};
@@ -33,6 +39,17 @@ pub struct Tally {
     pub failed: AtomicU64,
     /// So often it was taken away, because somebody else had to take over.
     pub lost: AtomicU64,
+}
+
+/// Does some work; that it broke off is an error like any other, with what was said.
+async fn unbroken<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|broken| Err(anyhow!("it broke off, which is a bug: {}", words(&*broken))))
+}
+
+/// What was said when something broke off.
+fn words(broken: &(dyn Any + Send)) -> &str {
+    let said = broken.downcast_ref::<&str>().copied().or_else(|| broken.downcast_ref::<String>().map(String::as_str));
+    said.unwrap_or("nothing was said")
 }
 
 /// Somebody who tends the spaces of a database.
@@ -85,7 +102,7 @@ impl Worker {
     async fn work(&self, ear: &Ear) {
         let mut trouble = String::new();
         loop {
-            match self.turn().await {
+            match unbroken(self.turn()).await {
                 Ok(true) => continue,
                 Ok(false) => trouble.clear(),
                 Err(error) => {
@@ -113,7 +130,7 @@ impl Worker {
         let Some(space) = self.home.space(&work.space).await? else { return Ok(true) };
         let seen = space.newest().await?;
         let outcome = tokio::select! {
-            outcome = self.tended(&space) => Some(outcome),
+            outcome = unbroken(self.tended(&space)) => Some(outcome),
             () = self.until_lost(&work) => None,
         };
         match outcome {
@@ -192,5 +209,75 @@ impl Worker {
         }
         let next = memory.upcoming(2)?.first().map(|next| next.at.at());
         next.map(Next::At).context("the timetable has nothing for the next days")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+    use icecore_engine::Gaps;
+    use icecore_engine::llm::{Answer, Ask, Llm, Probe, Trouble};
+    use icecore_engine::settings::Settings;
+    use icecore_store::postgres::Options;
+    use icecore_store::testing::cluster::{Cluster, Flush};
+    use std::sync::Mutex;
+
+    /// Breaks whoever asks it.
+    struct Poison;
+
+    #[async_trait]
+    impl Llm for Poison {
+        fn name(&self) -> String {
+            "poison".into()
+        }
+
+        async fn complete(&self, _: &Ask, _: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+            panic!("no answer was thought of")
+        }
+
+        async fn check(&self) -> Vec<Probe> {
+            Vec::new()
+        }
+    }
+
+    // K5
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_space_that_breaks_whoever_tends_it_keeps_nobody_from_the_others() {
+        let cluster = Cluster::start(Flush::No);
+        let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+        home.migrate().await.unwrap();
+        for name in ["a", "b", "c"] {
+            home.create(name, "zone = \"UTC\"\n").await.unwrap();
+        }
+        // Only this one has something to ask a model about.
+        let chats = wire::chats(&Place::Space { database: home.clone(), name: "a".into() }, None).await.unwrap();
+        let line = |n: u32| {
+            let text = format!("number {n}: we decided to paint the boat blue");
+            serde_json::json!({ "conversation": "trip", "role": "user", "ts": format!("2026-01-05T09:{n:02}:00Z"), "text": text })
+                .to_string()
+        };
+        chats.memory().import(&(0..12).map(line).collect::<Vec<_>>(), 1, &Gaps::default()).await.unwrap();
+        let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
+        let models = Arc::new(Models { settings, place: Default::default(), summarizer: Some(Box::new(Poison)) });
+        let said: Arc<Mutex<Vec<String>>> = Arc::default();
+        let heard = said.clone();
+        let worker = Worker::new(home.clone(), models, Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned())));
+        let tally = worker.tally().clone();
+        let over = async {
+            for _ in 0..300 {
+                if tally.done.load(Ordering::Relaxed) >= 2 && tally.failed.load(Ordering::Relaxed) >= 1 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        worker.run(1, over).await.unwrap();
+        assert!(tally.failed.load(Ordering::Relaxed) >= 1, "{said:?}");
+        assert_eq!(cluster.sql("SELECT count(*) FROM icecore.job WHERE epoch > 0 AND failures = 0"), "2", "{said:?}");
+        let told = said.lock().unwrap().join("\n");
+        assert!(told.contains("tend in a:") && told.contains("no answer was thought of"), "{told}");
+        let trouble = cluster.sql("SELECT trouble FROM icecore.job WHERE failures > 0");
+        assert!(trouble.contains("no answer was thought of"), "{trouble}");
     }
 }

@@ -1,6 +1,6 @@
 //! Whole memories on the move: byte for byte, never over another, whole or not at all.
 
-use std::io::Cursor;
+use std::io::{Cursor, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use icecore_domain::layout::{self, DocPath};
@@ -114,4 +114,86 @@ fn what_is_written_meanwhile_is_copied_again() {
     let to = vault(&folder, "to");
     block_on(restore(&mut file, &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
+}
+
+/// A backup with another manifest, and its documents under other names if they are to be.
+fn rewritten(backup: &[u8], manifest: impl Fn(&mut serde_json::Value), named: impl Fn(&str) -> String) -> Vec<u8> {
+    let mut from = zip::ZipArchive::new(Cursor::new(backup)).unwrap();
+    let mut to = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for at in 0..from.len() {
+        let mut entry = from.by_index(at).unwrap();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        let mut name = entry.name().unwrap().into_owned();
+        if name == "manifest.json" {
+            let mut told = serde_json::from_slice(&bytes).unwrap();
+            manifest(&mut told);
+            bytes = serde_json::to_vec(&told).unwrap();
+        } else {
+            name = named(&name);
+        }
+        to.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        to.write_all(&bytes).unwrap();
+    }
+    to.finish().unwrap().into_inner()
+}
+
+fn backed_up(from: &Vault) -> Vec<u8> {
+    let mut file = Cursor::new(Vec::new());
+    block_on(back_up(from, "test", "2026-02-13T09:00:00Z", &mut file, QUIET)).unwrap();
+    file.into_inner()
+}
+
+// P8
+#[test]
+fn a_document_may_be_called_like_anything_in_a_backup() {
+    let folder = TempDir::new().unwrap();
+    let from = furnished(&folder);
+    for name in ["manifest.json", "documents/manifest.json", "later/1/manifest.json", "documents/icecore.toml"] {
+        block_on(from.put(&path(name), name.as_bytes())).unwrap();
+    }
+    let (backup, to) = (backed_up(&from), vault(&folder, "to"));
+    block_on(restore(Cursor::new(&backup), &to, QUIET)).unwrap();
+    assert_eq!(everything(&from), everything(&to));
+    // The first backups had documents beside the manifest, under their own paths.
+    for name in ["manifest.json", "documents/manifest.json", "later/1/manifest.json", "documents/icecore.toml"] {
+        block_on(from.remove(&path(name))).unwrap();
+    }
+    let unnamed = |told: &mut serde_json::Value| {
+        told["documents"].as_array_mut().unwrap().iter_mut().for_each(|kept| drop(kept.as_object_mut().unwrap().remove("entry")));
+    };
+    let first = rewritten(&backed_up(&from), unnamed, |name| name.strip_prefix("documents/").unwrap().to_owned());
+    let again = vault(&folder, "again");
+    block_on(restore(Cursor::new(&first), &again, QUIET)).unwrap();
+    assert_eq!(everything(&from), everything(&again));
+}
+
+// P8
+#[test]
+fn what_a_backup_says_of_itself_is_not_believed_without_end() {
+    let folder = TempDir::new().unwrap();
+    let from = furnished(&folder);
+    let backup = backed_up(&from);
+    let said = |change: &dyn Fn(&mut serde_json::Value)| {
+        let to = vault(&folder, &format!("to-{}", folder.path().read_dir().unwrap().count()));
+        let changed = rewritten(&backup, |told| change(&mut told["documents"]), str::to_owned);
+        let error = block_on(restore(Cursor::new(&changed), &to, QUIET)).unwrap_err().to_string();
+        assert_eq!(check_backup(Cursor::new(&changed), QUIET).unwrap_err().to_string(), error);
+        error
+    };
+    let large = said(&|documents| documents[0]["bytes"] = (2_u64 << 30).into());
+    assert!(large.contains("no document has more than 1073741824"), "{large}");
+    let largest = said(&|documents| documents[0]["bytes"] = u64::MAX.into());
+    assert!(largest.contains("no document has more than"), "{largest}");
+    // The same entry again and again, each time unpacked.
+    let many = said(&|documents| {
+        documents[0]["bytes"] = (1_u64 << 20).into();
+        let first = documents[0].clone();
+        documents.as_array_mut().unwrap().extend(std::iter::repeat_n(first, 1_000));
+    });
+    assert!(many.contains("times as many"), "{many}");
+    for bytes in [0_u64, 1 << 20] {
+        let other = said(&|documents| documents[0]["bytes"] = bytes.into());
+        assert!(other.contains("is not what it was"), "{other}");
+    }
 }

@@ -113,6 +113,9 @@ pub struct Standing {
     pub bytes: u64,
 }
 
+/// So many tokens of a model are counted at once at most: whoever says more does not count but invent, and what is counted would run over.
+const MOST_SPENT: u64 = 1 << 40;
+
 /// The name under which what holds for every space of a home is set.
 pub fn all_of(home: &str) -> String {
     format!("{home}/")
@@ -223,22 +226,27 @@ impl Postgres {
         self.erase_noting(name, Some(deed)).await
     }
 
-    /// Notes what was done, in one go. The machine may lose the last moments of it, and nothing else waits for it.
-    pub async fn note_deeds(self: &Arc<Self>, deeds: &[Deed]) -> Result<()> {
-        if deeds.is_empty() {
-            return Ok(());
+    /// Notes what was done, in one go. The machine may lose the last moments of it, and nothing else waits for it. What cannot be noted
+    /// because of what it says itself keeps nothing else from being noted: so many of them there were.
+    pub async fn note_deeds(self: &Arc<Self>, deeds: &[Deed]) -> Result<usize> {
+        let is_text = |deed: &&Deed| ![&deed.token, &deed.door, &deed.who, &deed.verb, &deed.what].iter().any(|text| text.contains('\0'));
+        let fit = deeds.iter().filter(is_text).filter_map(|deed| Some((self.id_of(&deed.space).ok()?, deed)));
+        let (places, fit): (Vec<Uuid>, Vec<&Deed>) = fit.unzip();
+        let unfit = deeds.len() - fit.len();
+        if fit.is_empty() {
+            return Ok(unfit);
         }
-        let places = deeds.iter().map(|deed| self.id_of(&deed.space)).collect::<Result<Vec<_>>>()?;
-        let at: Vec<Timestamp> = deeds.iter().map(|deed| deed.at).collect();
-        let texts = |of: fn(&Deed) -> &String| deeds.iter().map(|deed| of(deed).as_str()).collect::<Vec<_>>();
+        let at: Vec<Timestamp> = fit.iter().map(|deed| deed.at).collect();
+        let texts = |of: fn(&Deed) -> &String| fit.iter().map(|deed| of(deed).as_str()).collect::<Vec<_>>();
         let (names, tokens, doors) = (texts(|deed| &deed.space), texts(|deed| &deed.token), texts(|deed| &deed.door));
         let (who, verbs, what) = (texts(|deed| &deed.who), texts(|deed| &deed.verb), texts(|deed| &deed.what));
-        let status: Vec<i32> = deeds.iter().map(|deed| i32::from(deed.status)).collect();
+        let status: Vec<i32> = fit.iter().map(|deed| i32::from(deed.status)).collect();
         let tx = self.begin(None).await?;
         tx.run("SET LOCAL synchronous_commit = off", &[]).await?;
         let params: [&(dyn ToSql + Sync); 9] = [&places, &at, &names, &tokens, &doors, &who, &verbs, &what, &status];
         tx.run("SELECT icecore.note_deeds($1, $2, $3, $4, $5, $6, $7, $8, $9)", &params).await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(unfit)
     }
 
     /// What was done since then, the newest first: in one space of a home, or in all of them.
@@ -311,13 +319,20 @@ impl Postgres {
         tx.commit().await
     }
 
-    /// Counts what models have read and written for spaces today.
-    pub async fn spend(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<()> {
-        let places = spent.iter().map(|(name, _)| self.id_of(name)).collect::<Result<Vec<_>>>()?;
-        let tokens: Vec<i64> = spent.iter().map(|(_, many)| i64::try_from(*many).unwrap_or(i64::MAX)).collect();
+    /// Counts what models have read and written for spaces today. What is said of something that can be no space keeps nothing else from
+    /// being counted: so many of them there were.
+    pub async fn spend(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<usize> {
+        let most = |many: u64| i64::try_from(many.min(MOST_SPENT)).unwrap_or(i64::MAX);
+        let fit = spent.iter().filter_map(|(name, many)| Some((self.id_of(name).ok()?, most(*many))));
+        let (places, tokens): (Vec<Uuid>, Vec<i64>) = fit.unzip();
+        let unfit = spent.len() - places.len();
+        if places.is_empty() {
+            return Ok(unfit);
+        }
         let tx = self.begin(None).await?;
         tx.run("SELECT icecore.spend($1, $2)", &[&places, &tokens]).await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(unfit)
     }
 
     /// Notes a deed together with what was done: in the log of the space that the transaction has named.

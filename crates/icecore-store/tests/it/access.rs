@@ -169,6 +169,29 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
     });
 }
 
+// One that cannot be kept never takes others with it.
+#[test]
+fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
+    let cluster = Cluster::start(Flush::No);
+    let home = home(&cluster);
+    block_on(async {
+        let long = format!("h/{}", "x".repeat(700));
+        let unfit = [deed(&long, "GET", "/long"), deed("h/a\nb", "GET", "/line"), deed("h/cid", "GET", "/nul\0")];
+        let all = [&[deed("h/ann", "GET", "/one")], &unfit[..], &[deed("h/ben", "GET", "/two")]].concat();
+        assert_eq!(home.note_deeds(&all).await.unwrap(), 3);
+        let noted = home.deeds("h", None, None, 10).await.unwrap();
+        let mut what: Vec<&str> = noted.iter().map(|noted| noted.deed.what.as_str()).collect();
+        what.sort_unstable();
+        assert_eq!(what, ["/one", "/two"]);
+        assert_eq!((home.note_deeds(&unfit).await.unwrap(), home.note_deeds(&[]).await.unwrap()), (3, 0));
+        // A model may say that it has used more than there is.
+        let spent = [("h/ann".into(), 5), (long, 9), ("h/ben".into(), u64::MAX), ("h/ben".into(), u64::MAX)];
+        assert_eq!((home.spend(&spent).await.unwrap(), home.spend(&spent[2..]).await.unwrap()), (1, 0));
+        assert_eq!(home.standing("h", "h/ann").await.unwrap().model_tokens, 5);
+        assert!(home.standing("h", "h/ben").await.unwrap().model_tokens > 1 << 40);
+    });
+}
+
 fn cluster_id(cluster: &Cluster, name: &str) -> String {
     let url = cluster.url_of("memory");
     let asked = format!("SELECT space_id FROM icecore.space WHERE name = '{name}'");

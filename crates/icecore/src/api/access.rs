@@ -218,13 +218,22 @@ fn show(call: Call) -> Doing {
 
 fn erase(call: Call) -> Doing {
     Box::pin(async move {
-        let (access, name) = (keeper(&call)?, user_name(call.path("name"))?);
-        access::erase(access.home(), &name, &by(&call)).await?;
-        // What is held of it in memory is let go, with whoever works in it.
-        call.api.spaces.forget(&name).await?;
-        access.look_again();
-        Answer::of(&json!({ "user": name, "erased": true }))
+        keeper(&call)?;
+        Answer::of(&json!({ "user": forgotten(&call).await?, "erased": true }))
     })
+}
+
+/// Takes the space of the end user away whom the path names.
+pub async fn forgotten(call: &Call) -> Result<String> {
+    let name = user_name(call.path("name"))?;
+    if !call.api.spaces.forget(&name, &by(call)).await? {
+        return Err(no_user(&name));
+    }
+    // Their tokens went with it.
+    if let Some(access) = &call.api.access {
+        access.look_again();
+    }
+    Ok(name)
 }
 
 /// The end user that a path names, if it names one.

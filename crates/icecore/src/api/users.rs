@@ -3,6 +3,7 @@
 use icecore_domain::layout;
 use serde_json::{Map, Value, json};
 
+use super::access::forgotten;
 use super::call::{Answer, Call, no_user, user_name};
 use super::route::{Doing, Route, Whose};
 
@@ -52,11 +53,5 @@ fn export(call: Call) -> Doing {
 }
 
 fn forget(call: Call) -> Doing {
-    Box::pin(async move {
-        let user = user_name(call.path("name"))?;
-        if !call.api.spaces.forget(&user).await? {
-            return Err(no_user(&user));
-        }
-        Answer::of(&json!({ "user": user, "forgotten": true }))
-    })
+    Box::pin(async move { Answer::of(&json!({ "user": forgotten(&call).await?, "forgotten": true })) })
 }

@@ -1,10 +1,11 @@
 //! `token`, `space` and `audit`: who may do what in a home in a database, how much, and who did what.
 
 use anyhow::Result;
+use axum::http::StatusCode;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use icecore_engine::clock::{Clock as _, SystemClock};
-use icecore_store::postgres::Limit;
+use icecore_store::postgres::{Deed, Limit};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -12,8 +13,9 @@ use super::Global;
 use super::out::Out;
 use crate::access::{self, By, Home, Made, Wanted};
 use crate::api::access as told;
-use crate::api::call::user_name;
-use crate::error::{Exit, Stop};
+use crate::api::call::{no_user, user_name};
+use crate::error::{Exit, Stop, as_status};
+use crate::place::Place;
 use crate::rights::Right;
 use crate::wire;
 
@@ -185,6 +187,14 @@ fn by() -> By {
     By { token: "store".into(), door: "cli", who: icecore_domain::plain::one_line(&who), now: SystemClock.now() }
 }
 
+/// Notes that a command was given to a memory in a database, and what came of it: which one, never with what.
+pub async fn note(place: &Place, command: &str, outcome: &Result<()>) -> Result<()> {
+    let Place::Space { database, name } = place else { return Ok(()) };
+    let status = outcome.as_ref().err().map_or(StatusCode::OK, |error| as_status(error).0).as_u16();
+    database.note_deeds(&[Deed { status, ..by().deed(name, command, "") }]).await?;
+    Ok(())
+}
+
 fn many(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -285,7 +295,9 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
             if !is_meant {
                 return Err(Stop::new(Exit::Usage, format!("everything of {user} would be gone for good; say so with --yes")).into());
             }
-            access::erase(&home, &user, &by).await?;
+            if !access::erase(&home, &user, &by).await? {
+                return Err(no_user(&user));
+            }
             if out.is_json() {
                 return out.json(&json!({ "user": user, "erased": true }));
             }

@@ -71,8 +71,10 @@ impl Cli {
         let mut matches = Self::command().try_get_matches_from(words)?;
         let is_meant = |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
         let (vault_is_meant, space_is_meant) = (is_meant("vault"), is_meant("space"));
+        let command = called(&matches);
         let mut cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))?;
         (cli.global.vault_is_meant, cli.global.space_is_meant) = (vault_is_meant, space_is_meant);
+        cli.global.command = command;
         Ok(cli)
     }
 
@@ -112,6 +114,9 @@ pub struct Global {
     /// Whether the space stood there
     #[arg(skip)]
     pub space_is_meant: bool,
+    /// What the command is called, with the one beneath it
+    #[arg(skip)]
+    pub command: String,
     /// Print JSON for machines
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
@@ -590,6 +595,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         | Command::Mcp(_) => Ok(()),
         Command::Hook(_) | Command::MergeDriver(_) => Ok(()),
     };
+    if let Err(error) = access::note(&open.place, &global.command, &outcome).await {
+        out.warn(format!("that this was done could not be noted in the audit log: {error}"));
+    }
     let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
     // The command is done; that this look fails must not make it look undone.
     if outcome.is_ok()
@@ -599,6 +607,16 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         out.warn(format!("whether the ledger is whole could not be looked at: {error}"));
     }
     outcome
+}
+
+/// What a command is called, with the one beneath it: `conversation show`.
+fn called(matches: &clap::ArgMatches) -> String {
+    let (mut words, mut at) = (Vec::new(), matches);
+    while let Some((name, beneath)) = at.subcommand() {
+        words.push(name);
+        at = beneath;
+    }
+    words.join(" ")
 }
 
 fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<()> {

@@ -147,6 +147,11 @@ impl Out {
         let _ = writeln!(self.talk, "{value}");
     }
 
+    /// Whether what is said is seen by a person and kept by nobody: not in a service's journal, not in a file.
+    pub fn is_seen(&self) -> bool {
+        !self.muted && io::stderr().is_terminal()
+    }
+
     /// Whether there is a person to be asked.
     pub fn can_ask(&self) -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal()

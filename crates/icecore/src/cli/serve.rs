@@ -93,8 +93,13 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         .merge(mcp::http::router(assistants));
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), routes).await?;
     spaces.keep_remembering();
-    let link = format!("http://{}/#code={}", running.addr(), logins.code(Held::home())?.secret);
-    tell(out, &running.addr(), &home, &token_said, &models, &link)?;
+    // It lets in whoever reads it.
+    let link = if out.is_json() || out.is_seen() {
+        Some(format!("http://{}/#code={}", running.addr(), logins.code(Held::home())?.secret))
+    } else {
+        None
+    };
+    tell(out, &running.addr(), &home, &token_said, &models, link.as_deref())?;
     running.until_signal(|| live.close()).await?;
     if let Some(access) = access
         && !access.settle(SETTLING).await
@@ -108,7 +113,7 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     Ok(())
 }
 
-fn tell(out: &mut Out, addr: &SocketAddr, home: &Place, token: &Source, models: &wire::Models, link: &str) -> Result<()> {
+fn tell(out: &mut Out, addr: &SocketAddr, home: &Place, token: &Source, models: &wire::Models, link: Option<&str>) -> Result<()> {
     let token = match token {
         Source::Set(name) => format!("from {name}"),
         Source::File(file) => format!("in {}", file.display()),
@@ -132,7 +137,10 @@ fn tell(out: &mut Out, addr: &SocketAddr, home: &Place, token: &Source, models: 
     if models.summarizer.is_none() {
         out.say(format!("  memory is kept, and remembered by rules alone: [summarizer] in {place} names a model that does it better"));
     }
-    out.say(format!("  browser  {link}  (good once, for ten minutes; `icecore dashboard` gives another)"));
+    match link {
+        Some(link) => out.say(format!("  browser  {link}  (good once, for ten minutes; `icecore dashboard` gives another)")),
+        None => out.say(format!("  browser  `icecore dashboard --addr {addr}` gives a link that logs one in")),
+    }
     out.say(format!("  routes   http://{addr}/api shows them"));
     Ok(())
 }

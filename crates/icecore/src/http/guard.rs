@@ -33,7 +33,7 @@ use tokio::time::timeout;
 use super::logins::{self, Logins};
 use super::refuse::{self, Refusal};
 use super::{House, Limits};
-use crate::access::{Access, Takes};
+use crate::access::{self, Access, Takes};
 use crate::api::call::USER;
 use crate::dashboard;
 use crate::rights::{self, About, Denied, Grant, Operation, Right};
@@ -205,6 +205,10 @@ impl Keys {
         if self.read_token.as_ref().is_some_and(|token| token.is(shown)) {
             return Ok(Some(Held { grant: Arc::new(Grant::reader()), looked_up: None }));
         }
+        // What cannot be one is asked of nobody: whoever has no token yet could ask for ever.
+        if !access::is_token(shown) {
+            return Ok(None);
+        }
         self.looked_up(Sha256::digest(shown).into()).await
     }
 
@@ -261,10 +265,9 @@ impl From<Refusal> for Turned {
     }
 }
 
-/// That the database does not say who somebody is.
-fn unsure(error: &anyhow::Error) -> Refusal {
-    let said =
-        format!("who you are cannot be looked up now; try again in a moment ({})", icecore_domain::plain::one_line(&error.to_string()));
+/// That the database does not say who somebody is. Why is nothing for somebody who is not known yet; the log says it.
+fn unsure() -> Refusal {
+    let said = "who you are cannot be looked up now; try again in a moment";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "try_later", said)
 }
 
@@ -343,7 +346,7 @@ impl Door {
             let said = "a browser that changes something sends X-Icecore-Csrf: 1 along, which pages of others cannot";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", said));
         }
-        let still = self.keys.still(held).await.map_err(|error| unsure(&error))?;
+        let still = self.keys.still(held).await.map_err(|_| unsure())?;
         if still.is_none() {
             logins.end(host, headers);
         }
@@ -393,7 +396,7 @@ impl Door {
     /// What somebody is allowed by the token that they send along, if it is good.
     async fn shown(&self, headers: &HeaderMap) -> Result<Option<Held>, Refusal> {
         for shown in sent(headers).into_iter().flatten() {
-            if let Some(held) = self.keys.held(shown).await.map_err(|error| unsure(&error))? {
+            if let Some(held) = self.keys.held(shown).await.map_err(|_| unsure())? {
                 return Ok(Some(held));
             }
         }
@@ -444,12 +447,14 @@ pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request,
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (route, dialect) = (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
     let by;
-    let entered = match enter(&house, &method, &path, &mut request).await {
+    // Who it is costs something as well, so whoever is one too many is told before it is asked; whether it lives costs nothing.
+    let permit = house.requests.clone().try_acquire_owned().ok();
+    let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment");
+    let asked = if permit.is_none() && route != "health" { Err(busy().into()) } else { enter(&house, &method, &path, &mut request).await };
+    let entered = match asked {
         Ok(caller) => {
             by = Some((caller.held.clone(), caller.user.clone()));
-            let busy = "too many requests at once; try again in a moment";
-            let permit = house.requests.clone().try_acquire_owned();
-            permit.map(|permit| (caller, permit)).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", busy))
+            permit.map(|permit| (caller, permit)).ok_or_else(busy)
         }
         Err(Turned { refusal, by: held }) => {
             by = held.map(|held| (held.clone(), held.grant.space.clone()));
@@ -505,7 +510,7 @@ async fn enter(house: &House, method: &Method, path: &str, request: &mut Request
     let mut caller = house.door.check(house.clock.now(), method, request.uri(), request.headers()).await?;
     let grant = &caller.held.grant;
     if let Some(own) = grant.space.as_deref().filter(|_| Operation::Request(method, path).about() == About::Asked) {
-        let own = HeaderValue::from_bytes(own.as_bytes()).map_err(|_| unsure(&anyhow::anyhow!("the space has no plain name")))?;
+        let own = HeaderValue::from_bytes(own.as_bytes()).map_err(|_| unsure())?;
         request.headers_mut().insert(HeaderName::from_static(USER), own);
     }
     if let Some(access) = house.door.keys.access().filter(|_| !grant.id.is_empty()) {

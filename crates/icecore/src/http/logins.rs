@@ -22,10 +22,12 @@ const IDLE_SECONDS: u64 = 12 * 3_600;
 const WHOLE_SECONDS: u64 = 7 * 24 * 3_600;
 /// A code lets somebody in for so long.
 const CODE_SECONDS: u64 = 10 * 60;
-/// So many logins at once; the one that was used longest ago gives way.
+/// So many logins at once in a space, or with a token of the whole home; the one that was used longest ago gives way.
 const MOST_LOGINS: usize = 64;
 /// So many codes at once; likewise.
 const MOST_CODES: usize = 16;
+/// So many of each there are in all; more, and whoever has the most gives way.
+const MOST_IN_ALL: usize = 10_000;
 
 type Known = [u8; 32];
 
@@ -34,13 +36,77 @@ pub struct Logins {
     keys: Arc<Keys>,
     clock: Arc<dyn Clock>,
     open: Mutex<HashMap<Known, Login>>,
-    codes: Mutex<HashMap<Known, (Held, u64)>>,
+    codes: Mutex<HashMap<Known, Code>>,
 }
 
 struct Login {
     held: Held,
     begun: u64,
     used: u64,
+}
+
+struct Code {
+    held: Held,
+    given: u64,
+}
+
+/// Whose something is: a space's, or a token's that is good for all of them. Nobody gives way to anybody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Whose<'a> {
+    Space(&'a str),
+    Token(&'a str),
+}
+
+/// Something that is somebody's, and when it was last of use.
+trait Kept {
+    fn held(&self) -> &Held;
+    fn used(&self) -> u64;
+
+    fn whose(&self) -> Whose<'_> {
+        let grant = &self.held().grant;
+        grant.space.as_deref().map_or(Whose::Token(&grant.id), Whose::Space)
+    }
+}
+
+impl Kept for Login {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn used(&self) -> u64 {
+        self.used
+    }
+}
+
+impl Kept for Code {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn used(&self) -> u64 {
+        self.given
+    }
+}
+
+/// Keeps one more. Whoever has too many loses the oldest of their own; if there are too many in all, that is whoever has the most.
+fn keep<T: Kept>(all: &mut HashMap<Known, T>, known: Known, new: T, most: usize) {
+    let oldest = |whose: Whose<'_>| {
+        let own = all.iter().filter(|(_, one)| one.whose() == whose);
+        own.min_by_key(|(_, one)| one.used()).map(|(known, _)| *known)
+    };
+    let gives_way = if all.values().filter(|one| one.whose() == new.whose()).count() >= most {
+        oldest(new.whose())
+    } else if all.len() >= MOST_IN_ALL {
+        let mut many: HashMap<Whose<'_>, usize> = HashMap::new();
+        all.values().for_each(|one| *many.entry(one.whose()).or_default() += 1);
+        many.into_iter().max_by_key(|(_, many)| *many).and_then(|(whose, _)| oldest(whose))
+    } else {
+        None
+    };
+    if let Some(known) = gives_way {
+        all.remove(&known);
+    }
+    all.insert(known, new);
 }
 
 /// Something that was given out, and how long it is good for.
@@ -86,19 +152,15 @@ impl Logins {
     pub fn code(&self, held: Held) -> anyhow::Result<Given> {
         let (secret, now) = (random()?, self.seconds());
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
-        codes.retain(|_, (_, given)| now < *given + CODE_SECONDS);
-        while codes.len() >= MOST_CODES {
-            let Some(oldest) = codes.iter().min_by_key(|(_, (_, given))| *given).map(|(known, _)| *known) else { break };
-            codes.remove(&oldest);
-        }
-        codes.insert(hash(&secret), (held, now));
+        codes.retain(|_, code| now < code.given + CODE_SECONDS);
+        keep(&mut codes, hash(&secret), Code { held, given: now }, MOST_CODES);
         Ok(Given { secret, seconds: CODE_SECONDS })
     }
 
     /// What somebody who shows this code is allowed. It is good once.
     pub fn by_code(&self, shown: &str) -> Option<Held> {
         let now = self.seconds();
-        let (held, given) = self.codes.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(shown.trim()))?;
+        let Code { held, given } = self.codes.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(shown.trim()))?;
         (now < given + CODE_SECONDS).then_some(held)
     }
 
@@ -107,11 +169,7 @@ impl Logins {
         let (secret, now) = (random()?, self.seconds());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, login| login.holds(now));
-        while open.len() >= MOST_LOGINS {
-            let Some(oldest) = open.iter().min_by_key(|(_, login)| login.used).map(|(known, _)| *known) else { break };
-            open.remove(&oldest);
-        }
-        open.insert(hash(&secret), Login { held, begun: now, used: now });
+        keep(&mut open, hash(&secret), Login { held, begun: now, used: now }, MOST_LOGINS);
         Ok(Given { secret, seconds: WHOLE_SECONDS })
     }
 
@@ -264,6 +322,37 @@ mod tests {
         let all: Vec<String> = (0..70).map(|_| logins.begin(Held::home()).unwrap().secret).collect();
         let good = all.iter().filter(|secret| logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some()).count();
         assert_eq!(good, MOST_LOGINS);
+    }
+
+    #[test]
+    fn nobody_throws_another_out_however_often_they_log_in() {
+        let (logins, clock) = logins();
+        let host: Authority = "127.0.0.1:7431".parse().unwrap();
+        let of = |id: &str, space: Option<&str>| Held {
+            grant: Arc::new(Grant { id: id.into(), space: space.map(Into::into), ..Grant::reader() }),
+            looked_up: None,
+        };
+        let is_in = |secret: &str| logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some();
+        let (ben, cid, home) = (logins.begin(of("b", Some("ben"))).unwrap(), logins.begin(of("c", None)).unwrap(), Held::home());
+        let (home, code) = (logins.begin(home.clone()).unwrap(), logins.code(home).unwrap());
+        clock.0.store(60, Ordering::Relaxed);
+        // However many tokens it is done with.
+        let anns: Vec<String> = (0..500).map(|n| logins.begin(of(&format!("a{n}"), Some("ann"))).unwrap().secret).collect();
+        (0..500).for_each(|n| drop(logins.code(of(&format!("a{n}"), Some("ann"))).unwrap()));
+        assert!(is_in(&ben.secret) && is_in(&cid.secret) && is_in(&home.secret));
+        assert_eq!(anns.iter().filter(|secret| is_in(secret)).count(), MOST_LOGINS);
+        assert_eq!(logins.by_code(&code.secret), Some(Held::home()));
+        assert_eq!(logins.codes.lock().unwrap().len(), MOST_CODES);
+        // All together they are bounded, and whoever has the most loses one.
+        let mut open = logins.open.lock().unwrap();
+        for n in 0..MOST_IN_ALL - open.len() {
+            open.insert(hash(&n.to_string()), Login { held: of("x", Some(&n.to_string())), begun: 60, used: 60 });
+        }
+        keep(&mut open, hash("dan"), Login { held: of("d", Some("dan")), begun: 60, used: 60 }, MOST_LOGINS);
+        assert_eq!(open.len(), MOST_IN_ALL);
+        drop(open);
+        assert!(is_in(&ben.secret) && is_in("dan"));
+        assert_eq!(anns.iter().filter(|secret| is_in(secret)).count(), MOST_LOGINS - 1);
     }
 
     #[test]

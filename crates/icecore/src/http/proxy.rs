@@ -195,7 +195,10 @@ impl Call<'_> {
                 return self.pass(bytes.clone(), Some("failed")).await;
             }
         };
-        let user = heard.user.as_deref().map(rights::known_as).filter(|user| !user.is_empty());
+        let Ok(user) = heard.user.as_deref().map_or(Ok(None), rights::named) else {
+            self.house.failed("read", "whom the request names is too long for a name, so it is not known whose memory is meant");
+            return self.pass(bytes.clone(), Some("failed")).await;
+        };
         self.admit(user.as_deref()).await?;
         let begun = match self.begin(heard).await {
             Ok(begun) => begun,

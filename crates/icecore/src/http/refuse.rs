@@ -9,6 +9,7 @@ use super::mind::Dialect;
 use crate::access::Over;
 use crate::dashboard;
 use crate::rights::{Denied, Right, Rights};
+use crate::spaces::MAX_USER_BYTES;
 
 /// The word of OAuth for a token that may do too little.
 const TOO_LITTLE: &str = "insufficient_scope";
@@ -49,6 +50,10 @@ impl Refusal {
             Denied::Bound => {
                 let said = "this token is bound to one space, and what is asked for is about the whole server";
                 Self::new(StatusCode::FORBIDDEN, "bound_to_a_space", said)
+            }
+            Denied::NoName => {
+                let said = format!("a user's name has 1 to {MAX_USER_BYTES} bytes of UTF-8 without control characters");
+                Self::new(StatusCode::BAD_REQUEST, "usage", said)
             }
             Denied::NoSuchUser(name) => Self::new(StatusCode::NOT_FOUND, "not_found", crate::api::call::no_user(name).to_string()),
         }

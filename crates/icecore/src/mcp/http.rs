@@ -13,12 +13,11 @@ use axum::{RequestExt as _, http};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use super::server::{Called, Refused};
 use super::{PATH, Server};
-use crate::access::{Access, Takes};
 use crate::http as house;
-use crate::http::Caller;
-use crate::rights::{self, Denied, Operation, Right, Rights};
 
 /// The largest request.
 const MOST_BYTES: usize = 4 << 20;
@@ -38,27 +37,38 @@ pub fn router(server: Server) -> Router {
     Router::new().route(PATH, any(move |request: Request| answer(service.clone(), request)))
 }
 
-/// What a request is for, as far as that decides who may send it. What cannot be read is refused by whoever reads it in full,
-/// and the tool itself asks again.
+/// What a request is for, as far as the log wants to know it. Whatever of it cannot be read is left out: what is done is decided by
+/// whoever reads the request in full.
 #[derive(Deserialize)]
-struct Glance {
-    method: String,
-    params: Option<Named>,
+struct Glance<'a> {
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    params: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-struct Named {
-    name: Option<String>,
-    uri: Option<String>,
+#[derive(Deserialize, Default)]
+struct Named<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    uri: Option<&'a RawValue>,
+}
+
+/// What a request is about: its method, and what that names. A tool that was called says itself which it is.
+fn about(body: &[u8], tool: Option<&str>) -> String {
+    if let Some(tool) = tool {
+        return format!("tools/call {tool}");
+    }
+    let Ok(Glance { method, params }) = serde_json::from_slice(body) else { return String::new() };
+    let Named { name, uri } = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+    let texts = [method, name, uri].into_iter().flatten().filter_map(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    texts.collect::<Vec<_>>().join(" ")
 }
 
 async fn answer(service: Service, request: Request) -> Response {
     if request.method() != Method::POST {
         return service.handle(request).await.map(Body::new);
     }
-    let caller = request.extensions().get::<Caller>().cloned();
-    let access = request.extensions().get::<Arc<Access>>().cloned();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let body: Result<Bytes, BytesRejection> = Request::from_parts(parts.clone(), body).extract().await;
     let body = match body {
         Ok(body) if body.len() <= MOST_BYTES => body,
@@ -70,25 +80,36 @@ async fn answer(service: Service, request: Request) -> Response {
             return house::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &said);
         }
     };
-    let mut what = String::new();
-    if let Ok(Glance { method, params }) = serde_json::from_slice(&body) {
-        let (name, uri) = params.map_or((None, None), |Named { name, uri }| (name, uri));
-        if let Some(tool) = name.as_deref().filter(|_| method == "tools/call") {
-            let wanted = Operation::Tool(tool);
-            let (rights, user) = caller.as_ref().map_or((Rights::NONE, None), |caller| (caller.held.grant.rights, caller.user.as_deref()));
-            if let Some(needed) = wanted.needs().filter(|_| !rights::allows(rights, wanted)) {
-                return house::denied(&Denied::TooLittle { held: rights, needed });
-            }
-            if let Some(access) = access.filter(|_| wanted.needs() == Some(Right::Write))
-                && let Err(over) = access.has(user, Takes::Room).await
-            {
-                return house::over(&over);
-            }
-        }
-        what = [Some(method), name, uri].into_iter().flatten().collect::<Vec<_>>().join(" ");
-    }
-    let request = http::Request::from_parts(parts, Body::from(body));
-    let mut response = service.handle(request).await.map(Body::new);
-    response.extensions_mut().insert(house::Named { what, user: None });
+    let called = Arc::new(Called::default());
+    parts.extensions.insert(called.clone());
+    let request = http::Request::from_parts(parts, Body::from(body.clone()));
+    let answered = service.handle(request).await.map(Body::new);
+    let mut response = match called.refused() {
+        None => answered,
+        Some(Refused::Denied(denied)) => house::denied(denied),
+        Some(Refused::Over(over)) => house::over(over),
+    };
+    response.extensions_mut().insert(house::Named { what: about(&body, called.tool()), user: None });
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_request_is_about_is_told_as_far_as_it_can_be_read() {
+        for (body, tool, told) in [
+            (r#"{"method":"tools/list"}"#, None, "tools/list"),
+            (r#"{"method":"resources/read","params":{"uri":"icecore://x","name":null}}"#, None, "resources/read icecore://x"),
+            (r#"{"method":"tools/call","params":{"name":"nothing","uri":5}}"#, None, "tools/call nothing"),
+            (r#"{"method":"tools/call","params":{"name":"a","name":"b"}}"#, None, "tools/call"),
+            (r#"{"method":"tools/call","params":[]}"#, None, "tools/call"),
+            (r#"{"method":"tools/call","params":{"name":"a","name":"b"}}"#, Some("remember"), "tools/call remember"),
+            ("[]", None, ""),
+            ("", None, ""),
+        ] {
+            assert_eq!(about(body.as_bytes(), tool), told, "{body}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The server behind both ways in: answers what clients ask, each with the right they have and about the memory that is theirs.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -22,10 +22,11 @@ use tokio::sync::{Semaphore, watch};
 use super::resources::Listed;
 use super::tools::{self, Call};
 use super::{prompts, resources, told};
+use crate::access::{Access, Over, Takes};
 use crate::api::call::{self, Given, shown};
 use crate::error;
 use crate::http::{self, Log};
-use crate::rights::{self, Operation, Rights};
+use crate::rights::{self, Denied, Operation, Rights};
 use crate::spaces::{self, Spaces};
 use crate::wire::Meanings;
 
@@ -101,6 +102,35 @@ impl Lasting {
     /// Whether this is not what the client knows; from now on it does.
     fn is_news(&self, mark: u64) -> bool {
         self.known().replace(mark).is_some_and(|known| known != mark)
+    }
+}
+
+/// What a tool that was called over HTTP leaves for whoever carries the answer: which it was, and that it may not be done. It is asked
+/// where the tool is called and nowhere else, so a request that is read in two ways gets around nothing.
+#[derive(Debug, Default)]
+pub struct Called {
+    tool: OnceLock<&'static str>,
+    refused: OnceLock<Refused>,
+}
+
+/// Why a tool may not be called.
+#[derive(Debug)]
+pub enum Refused {
+    /// Whoever asks may not do that.
+    Denied(Denied),
+    /// The space has done as much as it may.
+    Over(Over),
+}
+
+impl Called {
+    /// The tool that was called, if it was one.
+    pub fn tool(&self) -> Option<&'static str> {
+        self.tool.get().copied()
+    }
+
+    /// Why it was not done, if it may not be.
+    pub fn refused(&self) -> Option<&Refused> {
+        self.refused.get()
     }
 }
 
@@ -264,8 +294,22 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_params(format!("there is no tool {}; tools/list names them", shown(&request.name)), None));
         };
         let caller = self.caller(&context)?;
+        let parts = context.extensions.get::<Parts>();
+        let called = parts.and_then(|parts| parts.extensions.get::<Arc<Called>>());
+        // Nobody has said it before: there is one call to a request.
+        let tell = |refused: Refused| drop(called.map(|called| called.refused.set(refused)));
+        let _ = called.map(|called| called.tool.set(tool.name));
         if !rights::allows(caller.rights, Operation::Tool(tool.name)) {
+            tell(Refused::Denied(Denied::TooLittle { held: caller.rights, needed: tool.right }));
             let said = format!("`{}` changes memory, and here it may only be read. Tell the person; do not try again.", tool.name);
+            return Ok(refused(said).into());
+        }
+        let access = parts.and_then(|parts| parts.extensions.get::<Arc<Access>>()).filter(|_| tool.takes_room());
+        if let Some(access) = access
+            && let Err(over) = access.has(caller.user.as_deref(), Takes::Room).await
+        {
+            let said = over.said();
+            tell(Refused::Over(over));
             return Ok(refused(said).into());
         }
         let given = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();

@@ -217,6 +217,11 @@ pub fn named(name: &str) -> Option<&'static Tool> {
 }
 
 impl Tool {
+    /// Whether something may be kept by it. What is forgotten makes room.
+    pub fn takes_room(&self) -> bool {
+        self.right == Right::Write && self.name != "forget"
+    }
+
     /// As it is listed.
     pub fn shown(&self) -> Shown {
         static REPLY: OnceLock<Map<String, Value>> = OnceLock::new();

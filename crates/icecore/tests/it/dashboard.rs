@@ -25,6 +25,33 @@ fn fits(server: &Server, method: &str, target: &str, value: &Value) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+// What lets a browser in stands in no journal: whoever reads that may be somebody else.
+#[test]
+fn a_link_is_told_to_a_terminal_and_to_nobody_who_keeps_it() {
+    let home = Home::new();
+    let stderr = home.folder.path().join("journal");
+    let mut child = bare(program())
+        .env("HOME", home.folder.path())
+        .env("ICECORE_TOKEN", TOKEN)
+        .args(["serve", "--addr", "127.0.0.1:0", "--root", home.root().to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&stderr).unwrap())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("Listening on http://").unwrap_or_else(|| panic!("{line}")).to_owned();
+    let said = || std::fs::read_to_string(&stderr).unwrap();
+    let began = Instant::now();
+    while !said().contains("  routes ") && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = said();
+    assert!(!said.contains("code=") && said.contains(&format!("icecore dashboard --addr {address}")), "{said}");
+}
+
 // RELIABILITY C.1: a browser's cookie counts from the server's own pages alone, and writes only with the header that others cannot send
 #[test]
 fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {

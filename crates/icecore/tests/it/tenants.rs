@@ -739,3 +739,145 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     let nowhere = said(bare(program()).env("HOME", house.folder.path()).args(["token", "list"]).output().unwrap());
     assert!(nowhere.code == Some(3) && nowhere.err.contains("--store"), "{nowhere:?}");
 }
+
+#[test]
+fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
+    let house = House::unhurried();
+    let all = house.token(None, "admin", &[]).1;
+    let own = house.token(Some("ann"), "admin", &[]).1;
+    let long = "x".repeat(700);
+    // Each of these is shown as eight bytes.
+    let hidden = "\u{202E}".repeat(60);
+    for name in [&long, &hidden] {
+        for (method, target, body) in
+            [("GET", "/api/status", ""), ("POST", "/api/events", r#"{"text":"x"}"#), ("GET", "/v1/models", ""), ("GET", "/api/events", "")]
+        {
+            assert_eq!(house.ask(&all, Some(name), method, target, body).status, 400, "{target}");
+            assert_eq!(house.ask(&own, Some(name), method, target, body).status, 404, "{target}");
+        }
+        assert_eq!(house.chat(&all, Some(name), "a", "hi").status, 400);
+        assert_eq!(house.mcp(&all, Some(name), "tools/list", json!({})).status, 400);
+    }
+    assert_eq!(house.ask(&all, None, "GET", &format!("/api/spaces/{long}"), "").status, 400);
+    let body = |name: &str| json!({ "model": "stub", "user": name, "messages": [{ "role": "user", "content": "hi" }] }).to_string();
+    // Whoever only a chat's body names is not known to memory, and the chat goes on.
+    let unknown = house.ask(&all, None, "POST", "/v1/chat/completions", &body(&hidden));
+    assert!(unknown.status == 200 && unknown.head.contains("x-icecore-memory: failed"), "{unknown:?}");
+    // Whatever it was, what the others did is noted and counted.
+    assert_eq!(house.ask(&all, None, "POST", "/v1/chat/completions", &body("ben")).status, 200);
+    assert_eq!(house.chat(&own, None, "a", "hi").status, 200);
+    for user in ["ann", "ben"] {
+        let deeds = house.ok(&all, "GET", &format!("/api/audit?user={user}"), "");
+        assert!(
+            deeds["deeds"].as_array().unwrap().iter().any(|deed| deed["what"].as_str().unwrap().contains("/v1/chat")),
+            "{user}: {deeds}"
+        );
+        let shown = house.command(&["space", "show", user]);
+        assert!(shown["model_tokens_today"].as_u64().unwrap() > 0, "{user}: {shown}");
+    }
+}
+
+#[test]
+fn a_tool_is_limited_and_noted_however_its_request_is_written() {
+    let house = House::unhurried();
+    let all = house.token(None, "admin", &[]).1;
+    let own = house.token(Some("ann"), "write", &[]).1;
+    let reads = house.token(Some("ann"), "read", &[]).1;
+    let remember = |more: Value| {
+        let mut params = json!({ "name": "remember", "arguments": { "text": "The sky is blue" } });
+        more.as_object().unwrap().iter().for_each(|(name, value)| params[name] = value.clone());
+        params
+    };
+    assert_eq!(house.mcp(&own, None, "tools/call", remember(json!({}))).status, 200);
+    house.ok(&all, "POST", "/api/spaces/ann/quota", r#"{"bytes":"10"}"#);
+    // What no tool asks for is no way around what a space may do.
+    for more in [json!({}), json!({ "uri": 5 }), json!({ "uri": ["x"], "extra": {} })] {
+        let over = house.mcp(&own, None, "tools/call", remember(more.clone()));
+        assert!(over.status == 429 && over.text.contains("bytes is 10"), "{more}: {over:?}");
+        assert_eq!(house.mcp(&reads, None, "tools/call", remember(more.clone())).status, 403, "{more}");
+    }
+    // What looks and what makes room goes on.
+    for (name, arguments) in [("recall", json!({ "query": "sky" })), ("forget", json!({ "text": "sky is blue" }))] {
+        let params = json!({ "name": name, "arguments": arguments, "uri": 5 });
+        assert_eq!(house.mcp(&own, None, "tools/call", params).status, 200, "{name}");
+    }
+    let audit = house.ok(&all, "GET", "/api/audit?user=ann", "");
+    let told = |deed: &Value| (deed["what"].as_str().unwrap().to_owned(), deed["status"].as_u64().unwrap());
+    let mut noted: Vec<(String, u64)> = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "mcp").map(told).collect();
+    noted.sort_unstable();
+    let mut expected = ["forget", "recall", "remember"].map(|tool| (format!("/mcp tools/call {tool}"), 200)).to_vec();
+    expected.extend([403, 403, 403, 429, 429, 429].map(|status| ("/mcp tools/call remember".to_owned(), status)));
+    assert_eq!(noted, expected);
+}
+
+#[test]
+fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
+    let house = House::open(&[("ICECORE_STORE_PATIENCE_SECONDS", "1")]);
+    let own = house.token(Some("ann"), "write", &[]).1;
+    assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 404, "nothing is there yet");
+    // While somebody holds what tokens are looked up in, whoever has to be looked up waits.
+    let locked = thread::scope(|scope| {
+        let holding = scope.spawn(|| house.cluster.sql("BEGIN; LOCK TABLE icecore.token; SELECT pg_sleep(4); COMMIT"));
+        thread::sleep(Duration::from_secs(1));
+        let began = Instant::now();
+        for wrong in ["x", "a-token-that-somebody-has-set", &own[..60], &own.to_uppercase(), &format!("{own}0")] {
+            assert_eq!(house.ask(wrong, None, "GET", "/api/status", "").status, 401, "{wrong}");
+            assert_eq!(house.send("POST", "/api/login", &[], &json!({ "token": wrong }).to_string()).status, 401, "{wrong}");
+        }
+        let took = began.elapsed();
+        holding.join().unwrap();
+        took
+    });
+    assert!(locked < Duration::from_secs(2), "what cannot be a token was looked up: {locked:?}");
+    house.cluster.kill();
+    let port = house.cluster.port().to_string();
+    let invented = format!("icecore_{}", "0123456789abcdef".repeat(4));
+    let by_token = house.ask(&invented, None, "GET", "/api/status", "");
+    let by_login = house.send("POST", "/api/login", &[], &json!({ "token": invented }).to_string());
+    let by_chat = house.chat(&invented, None, "a", "hi");
+    for answer in [by_token, by_login, by_chat] {
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.text.contains("try again in a moment"), "{answer:?}");
+        let said = format!("{}{}", answer.head, answer.text);
+        assert!(!said.contains(&port) && !said.contains("postgres") && !said.contains(house.cluster.url().as_str()), "{answer:?}");
+    }
+    house.cluster.up();
+}
+
+#[test]
+fn who_is_forgotten_by_either_route_is_gone_with_their_tokens_and_it_is_noted_once() {
+    let house = House::unhurried();
+    let all = house.token(None, "admin", &[]).1;
+    for (user, target) in [("ann", "/api/spaces/ann"), ("ben", "/api/users/ben")] {
+        let own = house.token(Some(user), "write", &[]).1;
+        assert_eq!(house.ask(&own, None, "POST", "/api/events", r#"{"text":"The sky is blue"}"#).status, 200);
+        assert_eq!(house.ask(&all, None, "DELETE", target, "").status, 200);
+        assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 401, "{user}'s token is good although their space is gone");
+        assert_eq!(house.ask(&all, None, "DELETE", target, "").status, 404);
+        let audit = house.ok(&all, "GET", &format!("/api/audit?user={user}"), "");
+        let erased = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["verb"] == "space erase").count();
+        assert_eq!(erased, 1, "{audit}");
+        // Whoever writes in their name begins anew, and that stays.
+        assert_eq!(house.ask(&all, Some(user), "POST", "/api/events", r#"{"text":"The sea is green"}"#).status, 200);
+        assert_eq!(house.ask(&all, Some(user), "GET", "/api/events", "").status, 200);
+    }
+}
+
+#[test]
+fn what_is_typed_is_noted_like_what_is_asked() {
+    let house = House::unhurried();
+    let run = |arguments: &[&str]| {
+        let mut command = bare(program());
+        command.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).env("USER", "operator").args(arguments);
+        said(command.output().unwrap()).code
+    };
+    assert_eq!(run(&["remember", "The quokka is called Bo"]), Some(0));
+    assert_eq!(run(&["search", "quokka"]), Some(0));
+    assert_eq!(run(&["conversation", "show", "quokka"]), Some(3));
+    let audit = house.command(&["audit"]);
+    let deeds = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "cli");
+    let told: Vec<_> =
+        deeds.map(|deed| (deed["verb"].as_str().unwrap(), deed["who"].as_str().unwrap(), deed["status"].as_u64().unwrap())).collect();
+    assert_eq!(told, [("conversation show", "operator", 404), ("search", "operator", 200), ("remember", "operator", 200)]);
+    assert!(!audit.to_string().contains("quokka"), "{audit}");
+}
