@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{Postgres, Space, Tx};
+use super::{Postgres, Tx, id_of};
 use crate::Result;
 
 /// What is known of a token; never the token itself.
@@ -134,10 +134,6 @@ fn count(row: &Row, at: usize) -> u64 {
 }
 
 impl Postgres {
-    fn id_of(self: &Arc<Self>, name: &str) -> Result<Uuid> {
-        Ok(Space::of(self, name)?.id)
-    }
-
     /// What the token with this hash is good for; `None` if there is none, or not any more. That it was used is noted, once a minute.
     pub async fn token_shown(&self, hash: Hash) -> Result<Option<Shown>> {
         self.check().await?;
@@ -151,7 +147,7 @@ impl Postgres {
     /// Keeps a token, of which only the hash is given, and notes who made it.
     pub async fn add_token(self: &Arc<Self>, token: &Token, hash: Hash, deed: &Deed) -> Result<()> {
         self.check().await?;
-        let place = self.id_of(&token.space)?;
+        let place = id_of(&token.space)?;
         let tx = self.begin(Some(place)).await?;
         keep_token(&tx, place, token, hash).await?;
         self.keep_deed(&tx, deed).await?;
@@ -189,7 +185,7 @@ impl Postgres {
 
     /// Lets a token be good no longer, and notes who did; false if it was not.
     pub async fn revoke_token(self: &Arc<Self>, token: &Token, deed: &Deed) -> Result<bool> {
-        let place = self.id_of(&token.space)?;
+        let place = id_of(&token.space)?;
         let tx = self.begin(Some(place)).await?;
         let ended = end_token(&tx, place, &token.id, None).await?;
         self.keep_deed(&tx, deed).await?;
@@ -207,7 +203,7 @@ impl Postgres {
         hash: Hash,
         deed: &Deed,
     ) -> Result<bool> {
-        let place = self.id_of(&old.space)?;
+        let place = id_of(&old.space)?;
         let tx = self.begin(Some(place)).await?;
         if !end_token(&tx, place, &old.id, until).await? {
             return Ok(false);
@@ -228,7 +224,7 @@ impl Postgres {
         if deeds.is_empty() {
             return Ok(());
         }
-        let places = deeds.iter().map(|deed| self.id_of(&deed.space)).collect::<Result<Vec<_>>>()?;
+        let places = deeds.iter().map(|deed| id_of(&deed.space)).collect::<Result<Vec<_>>>()?;
         let at: Vec<Timestamp> = deeds.iter().map(|deed| deed.at).collect();
         let texts = |of: fn(&Deed) -> &String| deeds.iter().map(|deed| of(deed).as_str()).collect::<Vec<_>>();
         let (names, tokens, doors) = (texts(|deed| &deed.space), texts(|deed| &deed.token), texts(|deed| &deed.door));
@@ -244,7 +240,7 @@ impl Postgres {
     /// What was done since then, the newest first: in one space of a home, or in all of them.
     pub async fn deeds(self: &Arc<Self>, home: &str, space: Option<&str>, since: Option<Timestamp>, most: i64) -> Result<Vec<Noted>> {
         self.check().await?;
-        let place = space.map(|name| self.id_of(name)).transpose()?;
+        let place = space.map(|name| id_of(name)).transpose()?;
         let tx = self.begin(None).await?;
         let sql = "SELECT number, at, space, token, door, who, verb, what, status FROM icecore.deeds($1, $2, $3, $4)";
         let rows = tx.rows(sql, &[&home, &place, &since, &most]).await?;
@@ -268,7 +264,7 @@ impl Postgres {
     /// How much a space of a home may do and has done.
     pub async fn standing(self: &Arc<Self>, home: &str, space: &str) -> Result<Standing> {
         self.check().await?;
-        let (place, all) = (self.id_of(space)?, self.id_of(&all_of(home))?);
+        let (place, all) = (id_of(space)?, id_of(&all_of(home))?);
         let tx = self.begin(None).await?;
         let row = tx.one("SELECT * FROM icecore.standing($1, $2)", &[&place, &all]).await?;
         tx.commit().await?;
@@ -284,7 +280,7 @@ impl Postgres {
     /// What is set for a space itself; for all of a home, see [`all_of`].
     pub async fn quota(self: &Arc<Self>, space: &str) -> Result<Quota> {
         self.check().await?;
-        let place = self.id_of(space)?;
+        let place = id_of(space)?;
         let tx = self.begin(Some(place)).await?;
         let sql = "SELECT requests_per_minute, messages_per_day, bytes, model_tokens_per_day FROM icecore.quota WHERE space_id = $1";
         let found = tx.maybe(sql, &[&place]).await?;
@@ -300,7 +296,7 @@ impl Postgres {
     /// Likewise, to set it, and notes who did.
     pub async fn set_quota(self: &Arc<Self>, space: &str, quota: &Quota, deed: &Deed) -> Result<()> {
         self.check().await?;
-        let place = self.id_of(space)?;
+        let place = id_of(space)?;
         let tx = self.begin(Some(place)).await?;
         let sql = "INSERT INTO icecore.quota (space_id, requests_per_minute, messages_per_day, bytes, model_tokens_per_day) \
             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (space_id) DO UPDATE SET requests_per_minute = excluded.requests_per_minute, \
@@ -313,7 +309,7 @@ impl Postgres {
 
     /// Counts what models have read and written for spaces today.
     pub async fn spend(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<()> {
-        let places = spent.iter().map(|(name, _)| self.id_of(name)).collect::<Result<Vec<_>>>()?;
+        let places = spent.iter().map(|(name, _)| id_of(name)).collect::<Result<Vec<_>>>()?;
         let tokens: Vec<i64> = spent.iter().map(|(_, many)| i64::try_from(*many).unwrap_or(i64::MAX)).collect();
         let tx = self.begin(None).await?;
         tx.run("SELECT icecore.spend($1, $2)", &[&places, &tokens]).await?;
@@ -322,7 +318,7 @@ impl Postgres {
 
     /// Notes a deed together with what was done: in the log of the space that the transaction has named.
     pub(super) async fn keep_deed(self: &Arc<Self>, tx: &Tx, deed: &Deed) -> Result<()> {
-        let place = self.id_of(&deed.space)?;
+        let place = id_of(&deed.space)?;
         let sql = "INSERT INTO icecore.audit (space_id, at, space, token, door, who, verb, what, status) \
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let status = i32::from(deed.status);

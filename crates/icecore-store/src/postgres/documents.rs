@@ -257,7 +257,7 @@ impl Space {
     }
 
     pub(super) async fn looks_below(&self, under: &str) -> Result<Vec<Looked>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let found = self.list(&tx, under).await?;
         tx.commit().await?;
         let told = |(path, look): (DocPath, Look)| Looked { bytes: look.length, changed: look.changed, stamp: look.stamp(), path };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
-use super::{Postgres, Space, said};
+use super::{Postgres, Space, id_of, said};
 use crate::{Error, Result};
 
 /// Everything that a space's timetable asks for.
@@ -29,7 +29,7 @@ pub struct Work {
     pub space: String,
     /// What kind of work, such as [`TEND`].
     pub kind: String,
-    /// How often it was taken so far.
+    /// Another number whenever it is taken, greater than those before.
     pub epoch: i64,
     /// How often it failed since it last went well.
     pub failures: i32,
@@ -72,9 +72,9 @@ impl Postgres {
     /// Says that somebody is still at it; false if it was taken by somebody else meanwhile.
     pub async fn keep(self: &Arc<Self>, work: &Work, lease: Duration) -> Result<bool> {
         let sql = "UPDATE icecore.job SET until = now() + $4 * interval '1 second' WHERE space_id = $1 AND kind = $2 AND epoch = $3";
-        let space = Space::of(self, &work.space)?;
-        let tx = space.begin().await?;
-        let kept = tx.run(sql, &[&space.id, &work.kind, &work.epoch, &lease.as_secs_f64()]).await?;
+        let space = id_of(&work.space)?;
+        let tx = self.begin(Some(space)).await?;
+        let kept = tx.run(sql, &[&space, &work.kind, &work.epoch, &lease.as_secs_f64()]).await?;
         tx.commit().await?;
         Ok(kept == 1)
     }
@@ -92,9 +92,9 @@ impl Postgres {
             Next::At(at) => Some(at),
             Next::Asleep => None,
         };
-        let space = Space::of(self, &work.space)?;
-        let tx = space.begin().await?;
-        let kept = tx.run(sql, &[&space.id, &work.kind, &work.epoch, &at, &seen]).await?;
+        let space = id_of(&work.space)?;
+        let tx = self.begin(Some(space)).await?;
+        let kept = tx.run(sql, &[&space, &work.kind, &work.epoch, &at, &seen]).await?;
         tx.commit().await?;
         Ok(kept == 1)
     }
@@ -105,9 +105,9 @@ impl Postgres {
             due = now() + least($5 * power(2, least(failures, 20)), $6) * interval '1 second' \
             WHERE space_id = $1 AND kind = $2 AND epoch = $3";
         let why = &why[..why.floor_char_boundary(TROUBLE_BYTES)];
-        let space = Space::of(self, &work.space)?;
-        let tx = space.begin().await?;
-        let kept = tx.run(sql, &[&space.id, &work.kind, &work.epoch, &why, &FIRST_AGAIN_SECONDS, &LAST_AGAIN_SECONDS]).await?;
+        let space = id_of(&work.space)?;
+        let tx = self.begin(Some(space)).await?;
+        let kept = tx.run(sql, &[&space, &work.kind, &work.epoch, &why, &FIRST_AGAIN_SECONDS, &LAST_AGAIN_SECONDS]).await?;
         tx.commit().await?;
         Ok(kept == 1)
     }
@@ -207,7 +207,7 @@ impl Space {
     pub async fn last_heard(&self) -> Result<Option<jiff::Timestamp>> {
         let sql = "SELECT max(changed) FROM icecore.document WHERE space_id = $1 AND length > 0 AND (path = 'memory/ledger.jsonl' \
             OR path >= 'memory/messages/' AND path < 'memory/messages0' OR path >= 'memory/snapshots/' AND path < 'memory/snapshots0')";
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let row = tx.one(sql, &[&self.id]).await?;
         tx.commit().await?;
         Ok(row.get(0))
@@ -215,7 +215,7 @@ impl Space {
 
     /// How far its documents are: a number that grows with every write to any of them.
     pub async fn newest(&self) -> Result<i64> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let row = tx.one("SELECT coalesce(max(version), 0) FROM icecore.document WHERE space_id = $1", &[&self.id]).await?;
         tx.commit().await?;
         Ok(row.get(0))

@@ -2,7 +2,7 @@
 --
 -- Whoever works takes a row for some time and says again and again that it is still at it; a row whose time is over is free.
 -- `asked` is when somebody wants it who asked since it was last taken, perhaps while it was being done.
--- `epoch` counts how often a row was taken: who was too slow finds another number there and lets go.
+-- `epoch` is another whenever a row is taken, in another life of the space too: who was too slow finds that it is, and lets go.
 CREATE TABLE icecore.job (
     space_id uuid        NOT NULL,
     kind     text        COLLATE "C" NOT NULL,
@@ -18,6 +18,7 @@ CREATE TABLE icecore.job (
 );
 CREATE INDEX job_waiting ON icecore.job (served, due) WHERE due < 'infinity';
 SELECT icecore.guard('job');
+SELECT icecore.belong('job');
 -- Workers go from space to space, by the functions below and by nothing else.
 CREATE POLICY worked ON icecore.job TO CURRENT_USER USING (true) WITH CHECK (true);
 GRANT SELECT, INSERT, UPDATE ON icecore.job TO icecore_app;
@@ -32,7 +33,7 @@ CREATE FUNCTION icecore.take_job(which text[], who text, lease interval) RETURNS
             WHERE job.due <= now() AND (job.until IS NULL OR job.until < now()) AND job.kind = ANY (which)
             ORDER BY job.served, job.due LIMIT 1 FOR UPDATE SKIP LOCKED
         ), taken AS (
-            UPDATE icecore.job SET worker = who, until = now() + lease, served = now(), asked = NULL, epoch = job.epoch + 1
+            UPDATE icecore.job SET worker = who, until = now() + lease, served = now(), asked = NULL, epoch = icecore.version_after(job.epoch)
             FROM free WHERE job.space_id = free.space_id AND job.kind = free.kind
             RETURNING job.space_id, job.kind, job.epoch, job.failures
         )
