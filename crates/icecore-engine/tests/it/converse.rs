@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use icecore_domain::converse::turn::State;
 use icecore_domain::record::{Role, Said};
 use icecore_engine::config::Mode;
-use icecore_engine::converse::{Begun, Chats, Heard, Message, REACH_DAYS, Reply};
+use icecore_engine::converse::{Begun, Chats, Heard, LEASE, Message, REACH_DAYS, Reply};
 use icecore_engine::llm::{Answer, Ask, Finish, Llm, Probe, Trouble};
 use icecore_engine::{Asking, Gaps, Memory};
 use serde_json::{Value, json};
@@ -606,7 +606,7 @@ fn a_complaint_about_one_exchange_is_its_own() {
     run(async {
         let memory = home.at(NOON);
         let said = |text: String| vec![Said { conversation: Some("app".into()), text, ..Said::default() }];
-        let taken = memory.add_lots(vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())]).await.unwrap();
+        let taken = memory.add_lots(vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())], LEASE).await.unwrap();
         let complaints: Vec<usize> = taken.iter().map(|taken| taken.complaints.len()).collect();
         assert_eq!(complaints, [0, 1, 0]);
         assert_eq!(words(&memory.store().last_said("app", 9).await.unwrap()), ["one", "two"]);
