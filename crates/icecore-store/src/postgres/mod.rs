@@ -6,6 +6,7 @@
 mod access;
 mod cache;
 mod documents;
+mod fill;
 mod history;
 pub mod jobs;
 mod ledger;
@@ -290,9 +291,16 @@ impl Postgres {
         self.check().await?;
         let id = id_of(name)?;
         let tx = self.begin(Some(id)).await?;
-        let found = tx.maybe("SELECT life FROM icecore.space WHERE space_id = $1", &[&id]).await?;
+        let found = tx.maybe("SELECT life, filling IS NOT NULL FROM icecore.space WHERE space_id = $1", &[&id]).await?;
         tx.commit().await?;
-        Ok(found.map(|row| Arc::new(Space { home: self.clone(), id, life: row.get(0), name: name.to_owned() })))
+        match found {
+            Some(row) if row.get(1) => Err(Error::Filling),
+            found => Ok(found.map(|row| Arc::new(self.known(name, id, row.get(0))))),
+        }
+    }
+
+    fn known(self: &Arc<Self>, name: &str, id: Uuid, life: Uuid) -> Space {
+        Space { home: self.clone(), id, life, name: name.to_owned(), filling: fill::Filling::default() }
     }
 
     /// Makes a space, with `config` as its policy.
@@ -304,7 +312,7 @@ impl Postgres {
         let Some(made) = tx.maybe(sql, &[&id, &name]).await? else {
             return Err(Error::AlreadyASpace(name.to_owned()));
         };
-        let space = Space { home: self.clone(), id, life: made.get(0), name: name.to_owned() };
+        let space = self.known(name, id, made.get(0));
         space.furnish(&tx, config).await?;
         tx.commit().await?;
         Ok(Arc::new(space))
@@ -338,13 +346,16 @@ impl Postgres {
     /// A space at a glance, to know cheaply whether it is still the same; `None` if there is none.
     pub async fn glance(self: &Arc<Self>, name: &str) -> Result<Option<Glance>> {
         const SQL: &str = "SELECT life, (SELECT max(version) FROM icecore.document WHERE space_id = $1 \
-            AND (path = $2 OR (path >= 'prompts/' AND path < 'prompts0'))) FROM icecore.space WHERE space_id = $1";
+            AND (path = $2 OR (path >= 'prompts/' AND path < 'prompts0'))), filling IS NOT NULL FROM icecore.space WHERE space_id = $1";
         self.check().await?;
         let id = id_of(name)?;
         let tx = self.begin(Some(id)).await?;
         let found = tx.maybe(SQL, &[&id, &icecore_domain::layout::CONFIG]).await?;
         tx.commit().await?;
-        Ok(found.map(|row| Glance { life: row.get(0), settings: row.get(1) }))
+        match found {
+            Some(row) if row.get(2) => Err(Error::Filling),
+            found => Ok(found.map(|row| Glance { life: row.get(0), settings: row.get(1) })),
+        }
     }
 
     /// How the connections are used.
@@ -372,10 +383,14 @@ impl Postgres {
 
     /// Likewise; what it says is noted with it.
     async fn erase_noting(self: &Arc<Self>, name: &str, deed: Option<&Deed>) -> Result<bool> {
-        let mut tries = 0;
+        self.check().await?;
+        let (id, mut tries) = (id_of(name)?, 0);
         loop {
-            let Some(space) = self.space(name).await? else { return Ok(false) };
-            let tx = self.begin(Some(space.id)).await?;
+            let tx = self.begin(Some(id)).await?;
+            // One that is only half brought in goes as well.
+            if tx.maybe("SELECT FROM icecore.space WHERE space_id = $1", &[&id]).await?.is_none() {
+                return Ok(false);
+            }
             let taken = async {
                 tx.rows("SELECT icecore.erase()", &[]).await?;
                 match deed {
@@ -435,6 +450,7 @@ pub struct Space {
     id: Uuid,
     life: Uuid,
     name: String,
+    filling: fill::Filling,
 }
 
 impl Space {
@@ -448,9 +464,11 @@ impl Space {
         &self.home
     }
 
-    /// Begins a transaction that writes: the space is not taken away before it has ended, and it is an error if it was already.
+    /// Begins a transaction that writes: the space is not taken away before it has ended, and it is an error if it was already, or
+    /// if somebody else fills it.
     async fn begin(&self) -> Result<Tx> {
-        self.home.begin_with(Some(self.id), "", &format!("SELECT icecore.enter('{}')", self.life)).await
+        let filler = self.filling.by().map_or("NULL".to_owned(), |filler| format!("'{filler}'"));
+        self.home.begin_with(Some(self.id), "", &format!("SELECT icecore.enter('{}', {filler})", self.life)).await
     }
 
     /// Begins one that only reads, and holds nothing.
@@ -572,6 +590,7 @@ fn broke(error: tokio_postgres::Error) -> Error {
     match code.as_str() {
         // What is written belongs to a space that is there.
         "23503" => Error::Gone,
+        "55006" => Error::Filling,
         // Somebody else was there first.
         "40001" | "40P01" => Error::Moved { what: "the memory".into() },
         "55P03" => Error::Overrun("somebody else holds a lock for too long".into()),

@@ -17,7 +17,7 @@ use jiff::civil::Date;
 
 use super::Space;
 use super::documents::moved;
-use crate::{Added, Claimed, Count, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
+use crate::{Added, Claimed, Count, Found, Ground, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 #[async_trait]
 impl Store for Space {
@@ -267,6 +267,18 @@ impl Store for Space {
 
     async fn remove_note(&self, name: &DocPath) -> Result<()> {
         self.drop_note(name).await
+    }
+
+    async fn begin_filling(&self) -> Result<Ground> {
+        self.take_to_fill().await
+    }
+
+    async fn end_filling(&self) -> Result<()> {
+        self.filled().await
+    }
+
+    async fn stop_filling(&self) -> Result<()> {
+        self.let_go_of_filling().await
     }
 
     async fn claim(&self, work: &str) -> Result<Option<Claimed>> {

@@ -17,7 +17,7 @@ use icecore_store::passages::Passages as _;
 use icecore_store::postgres::jobs::{Next, TEND};
 use icecore_store::postgres::{Options, Postgres, Space};
 use icecore_store::testing::cluster::{Cluster, Flush};
-use icecore_store::{Error, History as _, Order, Store};
+use icecore_store::{Error, Ground, History as _, Order, Store};
 use pollster::block_on;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -497,5 +497,56 @@ fn work_of_an_earlier_life_is_nobodys_any_more() {
         assert!(!home.failed(&old, "late").await.unwrap());
         assert!(!home.done(&old, Next::Asleep, 0).await.unwrap());
         assert!(home.keep(&new, LEASE).await.unwrap());
+    });
+}
+
+// P8
+#[test]
+fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    let (here, there) = (home(&url, Options::default()), home(&url, Options::default()));
+    let page = path("knowledge/x.md");
+    let refused = |what: &str, outcome: Result<(), Error>| assert!(matches!(outcome, Err(Error::Filling)), "{what}: {outcome:?}");
+    block_on(async {
+        // From the moment on at which it is there nobody sees it, and no worker takes it.
+        let filler = here.to_fill("ann", CONFIG).await.unwrap();
+        refused("space", there.space("ann").await.map(|_| ()));
+        refused("glance", there.glance("ann").await.map(|_| ()));
+        assert_eq!(there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap(), None);
+        assert_eq!(filler.begin_filling().await.unwrap(), Ground::New);
+        filler.put(&page, b"brought in").await.unwrap();
+        // Nor does a second one fill it.
+        let second = there.to_fill("ann", CONFIG).await.unwrap();
+        refused("begin_filling", second.begin_filling().await.map(|_| ()));
+        refused("put", second.put(&page, b"another's").await);
+        // One that was cut short is begun anew by whoever comes when its time is over, and the first has no say any more.
+        all.must("UPDATE icecore.space SET filled_until = now() - interval '1 second'");
+        refused("space", there.space("ann").await.map(|_| ()));
+        assert_eq!(second.begin_filling().await.unwrap(), Ground::Unfinished);
+        refused("put", filler.put(&page, b"too late").await);
+        refused("end_filling", filler.end_filling().await);
+        second.put(&page, b"whole").await.unwrap();
+        second.end_filling().await.unwrap();
+        refused("put", filler.put(&page, b"much too late").await);
+        let space = here.space("ann").await.unwrap().unwrap();
+        assert_eq!(space.document(&page).await.unwrap().unwrap(), b"whole");
+        assert_eq!(there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap().unwrap().space, "ann");
+        // Nothing is brought in over a memory, and looking whether it could be keeps nobody out.
+        let ground = there.to_fill("ann", CONFIG).await.unwrap().begin_filling().await.unwrap();
+        assert_eq!(ground, Ground::Occupied { documents: 1, such_as: page.clone() });
+        space.put(&page, b"goes on").await.unwrap();
+        // One that is there and new is taken; whoever has it open is refused until it is whole.
+        let open = here.create("ben", CONFIG).await.unwrap();
+        let filler = there.to_fill("ben", CONFIG).await.unwrap();
+        assert_eq!(filler.begin_filling().await.unwrap(), Ground::New);
+        refused("put", open.put(&page, b"a chat").await);
+        filler.stop_filling().await.unwrap();
+        refused("put", open.put(&page, b"a chat").await);
+        // What was let go may be begun at once, or be taken away.
+        assert_eq!(filler.begin_filling().await.unwrap(), Ground::Unfinished);
+        assert!(here.erase("ben").await.unwrap());
+        assert!(matches!(filler.put(&page, b"x").await, Err(Error::Gone)));
+        assert!(here.space("ben").await.unwrap().is_none());
     });
 }

@@ -28,12 +28,15 @@ CREATE FUNCTION icecore.refuse() RETURNS trigger LANGUAGE plpgsql
     AS $$ BEGIN RAISE EXCEPTION 'what is in icecore.% is never changed', TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege'; END $$;
 
 -- The spaces there are. The id is made from the name, so that nobody has to look it up; one that is taken away and made again
--- has the same id and another life.
+-- has the same id and another life. One that a whole memory is being brought into is `filling`, and nobody but whoever does that
+-- uses it; `filled_until` it is waited for them.
 CREATE TABLE icecore.space (
-    space_id uuid        PRIMARY KEY,
-    name     text        NOT NULL,
-    life     uuid        NOT NULL DEFAULT gen_random_uuid(),
-    made     timestamptz NOT NULL DEFAULT now()
+    space_id     uuid        PRIMARY KEY,
+    name         text        NOT NULL,
+    life         uuid        NOT NULL DEFAULT gen_random_uuid(),
+    made         timestamptz NOT NULL DEFAULT now(),
+    filling      uuid,
+    filled_until timestamptz
 );
 
 -- Whoever writes says first in which life of the space, and holds that until the transaction ends: it is not taken away meanwhile, and
@@ -41,12 +44,14 @@ CREATE TABLE icecore.space (
 -- those who come later, which a lock of the row would not promise.
 CREATE FUNCTION icecore.door() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ SELECT hashtextextended(icecore.this_space()::text, 3) $$;
-CREATE FUNCTION icecore.enter(known uuid) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog
-    AS $$ BEGIN
+CREATE FUNCTION icecore.enter(known uuid, filler uuid) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog
+    AS $$ DECLARE found_filler uuid; BEGIN
         PERFORM pg_advisory_xact_lock_shared(icecore.door());
-        PERFORM FROM icecore.space WHERE space_id = icecore.this_space() AND life = known;
+        SELECT filling INTO found_filler FROM icecore.space WHERE space_id = icecore.this_space() AND life = known;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'this space is not there any more' USING ERRCODE = 'foreign_key_violation';
+        ELSIF found_filler IS DISTINCT FROM filler THEN
+            RAISE EXCEPTION 'this space is being filled' USING ERRCODE = 'object_in_use';
         END IF;
     END $$;
 
@@ -195,5 +200,6 @@ CREATE POLICY listed ON icecore.space FOR SELECT TO CURRENT_USER USING (true);
 GRANT USAGE ON SCHEMA icecore TO icecore_app;
 GRANT SELECT ON icecore.migration TO icecore_app;
 GRANT SELECT, INSERT ON icecore.space, icecore.chunk TO icecore_app;
+GRANT UPDATE (filling, filled_until) ON icecore.space TO icecore_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON icecore.document, icecore.note, icecore.answer, icecore.seen, icecore.aside, icecore.record, icecore.session
     TO icecore_app;

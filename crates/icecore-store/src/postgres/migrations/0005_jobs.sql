@@ -24,13 +24,14 @@ CREATE POLICY worked ON icecore.job TO CURRENT_USER USING (true) WITH CHECK (tru
 GRANT SELECT, INSERT, UPDATE ON icecore.job TO icecore_app;
 
 -- Takes the work that has waited longest since its space was last served: no space comes twice before every other that waits
--- has come once. Rows that somebody else is just taking are passed over.
+-- has come once. Rows that somebody else is just taking are passed over, and spaces that are not whole yet.
 CREATE FUNCTION icecore.take_job(which text[], who text, lease interval) RETURNS TABLE (space text, kind text, epoch bigint, failures integer)
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
     AS $$
         WITH free AS (
             SELECT job.space_id, job.kind FROM icecore.job
             WHERE job.due <= now() AND (job.until IS NULL OR job.until < now()) AND job.kind = ANY (which)
+                AND NOT EXISTS (SELECT FROM icecore.space WHERE space.space_id = job.space_id AND space.filling IS NOT NULL)
             ORDER BY job.served, job.due LIMIT 1 FOR UPDATE SKIP LOCKED
         ), taken AS (
             UPDATE icecore.job SET worker = who, until = now() + lease, served = now(), asked = NULL, epoch = icecore.version_after(job.epoch)
@@ -47,7 +48,7 @@ CREATE FUNCTION icecore.job_counts() RETURNS TABLE (kind text, waiting bigint, a
         SELECT job.kind, count(*) FILTER (WHERE job.due <= now() AND (job.until IS NULL OR job.until < now())),
             count(*) FILTER (WHERE job.until >= now()), count(*) FILTER (WHERE job.failures > 0),
             coalesce(extract(epoch FROM now() - min(job.due) FILTER (WHERE job.due <= now() AND (job.until IS NULL OR job.until < now()))), 0)::double precision
-        FROM icecore.job GROUP BY job.kind ORDER BY job.kind
+        FROM icecore.job JOIN icecore.space USING (space_id) WHERE space.filling IS NULL GROUP BY job.kind ORDER BY job.kind
     $$;
 
 -- A space that sleeps, because nothing was written since it was last tended, wakes when something is.
