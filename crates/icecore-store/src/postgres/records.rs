@@ -304,11 +304,22 @@ impl Space {
         if self.write(&tx, &writing).await? < writing.rows.len() {
             return Ok(None);
         }
+        self.count(&tx, added.new).await?;
         if let Some(lease) = awaited {
             self.announce(&tx, &records.iter().map(|record| record.conversation.as_str()).collect(), lease).await?;
         }
         tx.commit().await?;
         Ok(Some(added))
+    }
+
+    /// Counts messages that are kept for the first time, against what a space may keep in a day.
+    async fn count(&self, tx: &Tx, new: usize) -> Result<()> {
+        const SQL: &str = "INSERT INTO icecore.used AS kept (space_id, messages) VALUES ($1, $2) \
+            ON CONFLICT (space_id, day) DO UPDATE SET messages = kept.messages + excluded.messages";
+        if new > 0 {
+            tx.run(SQL, &[&self.id, &i64::try_from(new).unwrap_or(i64::MAX)]).await?;
+        }
+        Ok(())
     }
 
     /// What is known of each record, and what the sessions come to that they would be in.

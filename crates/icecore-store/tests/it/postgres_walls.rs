@@ -112,7 +112,7 @@ fn path(text: &str) -> DocPath {
     text.parse().unwrap()
 }
 
-fn said(id: &str, text: &str) -> Record {
+pub fn said(id: &str, text: &str) -> Record {
     let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
     Record {
         ts,

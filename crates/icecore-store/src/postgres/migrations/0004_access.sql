@@ -50,7 +50,8 @@ CREATE TABLE icecore.quota (
     bytes                bigint,
     model_tokens_per_day bigint
 );
--- What it has done, day by day in UTC.
+-- What it has done, day by day in UTC. Messages are counted where they are kept, in the same transaction and once each: what is derived
+-- anew, brought in whole or forgotten counts for nothing.
 CREATE TABLE icecore.used (
     space_id     uuid   NOT NULL,
     day          date   NOT NULL DEFAULT current_date,
@@ -58,24 +59,6 @@ CREATE TABLE icecore.used (
     model_tokens bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (space_id, day)
 );
-
--- Counts messages where they are kept, whichever door they came through. What is derived anew is taken away and put back, which
--- comes to nothing.
-CREATE FUNCTION icecore.count_kept() RETURNS trigger LANGUAGE plpgsql
-    AS $$ BEGIN
-        INSERT INTO icecore.used AS kept (space_id, messages) SELECT space_id, count(*) FROM fresh GROUP BY space_id
-            ON CONFLICT (space_id, day) DO UPDATE SET messages = kept.messages + excluded.messages;
-        RETURN NULL;
-    END $$;
-CREATE FUNCTION icecore.count_gone() RETURNS trigger LANGUAGE plpgsql
-    AS $$ BEGIN
-        UPDATE icecore.used SET messages = messages - gone.many
-            FROM (SELECT space_id, count(*) AS many FROM stale GROUP BY space_id) AS gone
-            WHERE used.space_id = gone.space_id AND used.day = current_date;
-        RETURN NULL;
-    END $$;
-CREATE TRIGGER counted AFTER INSERT ON icecore.record REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION icecore.count_kept();
-CREATE TRIGGER uncounted AFTER DELETE ON icecore.record REFERENCING OLD TABLE AS stale FOR EACH STATEMENT EXECUTE FUNCTION icecore.count_gone();
 
 SELECT icecore.guard(name) FROM unnest(ARRAY['token', 'audit', 'quota', 'used']) AS name;
 -- Tokens and limits may be there before the space is; they are taken away with it all the same.
