@@ -240,7 +240,7 @@ impl Postgres {
     /// What was done since then, the newest first: in one space of a home, or in all of them.
     pub async fn deeds(self: &Arc<Self>, home: &str, space: Option<&str>, since: Option<Timestamp>, most: i64) -> Result<Vec<Noted>> {
         self.check().await?;
-        let place = space.map(|name| id_of(name)).transpose()?;
+        let place = space.map(id_of).transpose()?;
         let tx = self.begin(None).await?;
         let sql = "SELECT number, at, space, token, door, who, verb, what, status FROM icecore.deeds($1, $2, $3, $4)";
         let rows = tx.rows(sql, &[&home, &place, &since, &most]).await?;

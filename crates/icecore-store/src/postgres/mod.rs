@@ -113,7 +113,7 @@ pub struct Figures {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glance {
     life: Uuid,
-    /// The last change of its policy and its prompts.
+    /// What its policy and its prompts look like, in a number: another one if any is changed, added or taken away.
     settings: Option<i64>,
 }
 
@@ -345,7 +345,7 @@ impl Postgres {
 
     /// A space at a glance, to know cheaply whether it is still the same; `None` if there is none.
     pub async fn glance(self: &Arc<Self>, name: &str) -> Result<Option<Glance>> {
-        const SQL: &str = "SELECT life, (SELECT max(version) FROM icecore.document WHERE space_id = $1 \
+        const SQL: &str = "SELECT life, (SELECT bit_xor(hashtextextended(path, version)) FROM icecore.document WHERE space_id = $1 \
             AND (path = $2 OR (path >= 'prompts/' AND path < 'prompts0'))), filling IS NOT NULL FROM icecore.space WHERE space_id = $1";
         self.check().await?;
         let id = id_of(name)?;

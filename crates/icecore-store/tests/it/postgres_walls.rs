@@ -30,7 +30,7 @@ const OUTLIVES: [&str; 2] = ["audit", "job_run"];
 const PRECEDES: [&str; 2] = ["token", "quota"];
 
 /// A connection without anything of ours in between.
-struct Raw {
+pub struct Raw {
     threads: tokio::runtime::Runtime,
     client: Client,
 }
@@ -38,7 +38,7 @@ struct Raw {
 type Said = Result<Vec<String>, String>;
 
 impl Raw {
-    fn to(url: &str) -> Self {
+    pub fn to(url: &str) -> Self {
         let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (client, connection) = threads.block_on(tokio_postgres::connect(url, NoTls)).unwrap();
         threads.spawn(connection);
@@ -58,7 +58,7 @@ impl Raw {
         }
     }
 
-    fn must(&self, sql: &str) -> Vec<String> {
+    pub fn must(&self, sql: &str) -> Vec<String> {
         self.ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
