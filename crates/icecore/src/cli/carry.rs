@@ -67,7 +67,7 @@ async fn policy_of(home: &Home) -> Result<String> {
 /// A home where none is, to be filled; one that was left half filled is taken up again.
 async fn to_fill(place: &Place, policy: &str) -> Result<Home> {
     if let Place::Space { database, name } = place {
-        database.migrate().await?;
+        database.prepare().await?;
         return Ok(place::at_home(database.to_fill(name, policy).await?));
     }
     if place.look().await?.is_some() { place.open().await } else { place.create(policy).await }

@@ -7,11 +7,12 @@
 
 CREATE SCHEMA icecore;
 
--- The steps that were taken.
+-- The steps that were taken. A program that knows fewer than `least` of them cannot work with the tables any more; one that does goes on.
 CREATE TABLE icecore.migration (
     number      integer     PRIMARY KEY,
     name        text        NOT NULL,
     fingerprint text        NOT NULL,
+    least       integer     NOT NULL,
     at          timestamptz NOT NULL DEFAULT now()
 );
 
