@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use icecore_domain::hash::{Hash, Hashing};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
-use icecore_store::{Error as StoreError, Looked, Progress, Stamp, Store};
+use icecore_store::{Error as StoreError, Ground, Progress, Stamp, Store};
 use serde::{Deserialize, Serialize};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -21,8 +21,6 @@ use crate::{Error, Result};
 const ROUNDS: usize = 20;
 /// So many bytes are written to a home at once.
 const BATCH_BYTES: usize = 8 << 20;
-/// Noted in a home while it is being filled.
-const FILLING: &str = "filling";
 /// What says what a backup holds, the last entry of it.
 const MANIFEST: &str = "manifest.json";
 const FORMAT: &str = "icecore-backup";
@@ -93,10 +91,6 @@ pub struct Checked {
     pub odd_lines: usize,
 }
 
-fn filling() -> Result<DocPath> {
-    Ok(FILLING.parse().map_err(StoreError::Path)?)
-}
-
 async fn bytes_of(store: &dyn Store, path: &DocPath) -> Result<Option<Vec<u8>>> {
     if path.as_str() == layout::LEDGER {
         return Ok(Some(store.ledger().await?.bytes));
@@ -147,25 +141,22 @@ struct Filling<'a> {
 impl<'a> Filling<'a> {
     /// Begins; what an earlier attempt left in the middle is taken away first.
     async fn begin(to: &'a dyn Store) -> Result<Self> {
-        let unfinished = to.note(&filling()?).await?.is_some();
-        let own = [layout::CONFIG, ".gitignore", ".gitattributes"];
-        let mut others = to.looks("").await?;
-        let is_new = |look: &Looked| own.contains(&look.path.as_str()) || look.path.as_str() == layout::LEDGER && look.bytes == 0;
-        others.retain(|look| !is_new(look));
-        if let (Some(look), false) = (others.first(), unfinished) {
-            return Err(Error::Unclear(format!(
-                "there is a memory already ({} documents, such as {}); a whole memory goes only where none is. Name another place",
-                others.len(),
-                look.path
-            )));
-        }
-        to.put_note(&filling()?, b"begun\n").await?;
-        for look in others {
-            if look.path.as_str() == layout::LEDGER {
-                let known = to.ledger().await?;
-                to.replace_ledger(b"", known.position).await?;
-            } else {
-                to.remove(&look.path).await?;
+        match to.begin_filling().await? {
+            Ground::New => {}
+            Ground::Unfinished => {
+                for look in to.looks("").await?.iter().filter(|look| !look.is_from_the_start()) {
+                    if look.path.as_str() == layout::LEDGER {
+                        let known = to.ledger().await?;
+                        to.replace_ledger(b"", known.position).await?;
+                    } else {
+                        to.remove(&look.path).await?;
+                    }
+                }
+            }
+            Ground::Occupied { documents, such_as } => {
+                return Err(Error::Unclear(format!(
+                    "there is a memory already ({documents} documents, such as {such_as}); a whole memory goes only where none is. Name another place"
+                )));
             }
         }
         Ok(Self { to, batch: Vec::new(), bytes: 0, hashes: BTreeMap::new() })
@@ -216,16 +207,28 @@ impl<'a> Filling<'a> {
                 self.to.remove(&path).await?;
             }
         }
-        self.to.remove_note(&filling()?).await?;
+        self.to.end_filling().await?;
         Ok(carried)
     }
 }
 
 /// Copies a whole memory into an empty home. Cut short, the same call begins anew and finishes it.
 pub async fn carry(from: &dyn Store, to: &dyn Store, progress: Progress<'_>) -> Result<Carried> {
-    let mut filling = Filling::begin(to).await?;
-    each(from, progress, async |path, bytes| filling.take(path, bytes).await).await?;
-    filling.end().await
+    let filled = async {
+        let mut filling = Filling::begin(to).await?;
+        each(from, progress, async |path, bytes| filling.take(path, bytes).await).await?;
+        filling.end().await
+    };
+    or_stop(to, filled.await).await
+}
+
+/// What came of filling a home. If it failed, whoever tries again need not wait.
+async fn or_stop(to: &dyn Store, filled: Result<Carried>) -> Result<Carried> {
+    if filled.is_err() {
+        // What went wrong is told, not that this did as well.
+        let _ = to.stop_filling().await;
+    }
+    filled
 }
 
 fn unwritable(error: impl std::fmt::Display) -> Error {
@@ -375,12 +378,15 @@ pub async fn restore(mut file: impl Read + Seek, to: &dyn Store, progress: Progr
     check_backup(&mut file, &|_, _| {})?;
     file.rewind().map_err(unreadable)?;
     let mut backup = Backup::open(file)?;
-    let mut filling = Filling::begin(to).await?;
     let documents = std::mem::take(&mut backup.manifest.documents);
-    for (nth, kept) in documents.iter().enumerate() {
-        let (path, bytes) = backup.document(kept)?;
-        filling.take(&path, Some(bytes)).await?;
-        progress(nth as u64 + 1, documents.len() as u64);
-    }
-    filling.end().await
+    let filled = async {
+        let mut filling = Filling::begin(to).await?;
+        for (nth, kept) in documents.iter().enumerate() {
+            let (path, bytes) = backup.document(kept)?;
+            filling.take(&path, Some(bytes)).await?;
+            progress(nth as u64 + 1, documents.len() as u64);
+        }
+        filling.end().await
+    };
+    or_stop(to, filled.await).await
 }

@@ -26,7 +26,7 @@ use icecore_domain::event::{Draft, Event, Kind, Priority};
 use icecore_domain::forget::Scrub;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
-use icecore_domain::layout::{DocPath, NotAPath};
+use icecore_domain::layout::{self, DocPath, NotAPath};
 use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
@@ -151,6 +151,11 @@ pub enum Error {
     /// It was taken away while somebody was writing.
     #[error("the space was taken away meanwhile, so nothing was kept in it")]
     Gone,
+    /// It is not whole yet.
+    #[error(
+        "a memory is being brought in here and is not whole yet; try again in a minute. If that was cut short, bring it in again, or take away what there is of it with `icecore space erase`"
+    )]
+    Filling,
     /// There is one already.
     #[error("there is a space `{0}` already; `icecore status` shows it")]
     AlreadyASpace(String),
@@ -160,6 +165,33 @@ pub enum Error {
     /// A test stopped the store here.
     #[error("stopped before write {0}, as the test asked")]
     Stopped(usize),
+}
+
+/// What is found where a whole memory is to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ground {
+    /// Nothing but what a home has from the start.
+    New,
+    /// What an earlier attempt left in the middle.
+    Unfinished,
+    /// A memory.
+    Occupied {
+        /// So many documents.
+        documents: usize,
+        /// One of them.
+        such_as: DocPath,
+    },
+}
+
+impl Ground {
+    /// What these documents come to, if nobody was in the middle of bringing something in.
+    fn of(looks: &[Looked]) -> Self {
+        let mut others = looks.iter().filter(|look| !look.is_from_the_start());
+        match others.next() {
+            None => Self::New,
+            Some(look) => Self::Occupied { documents: 1 + others.count(), such_as: look.path.clone() },
+        }
+    }
 }
 
 /// What went right or wrong.
@@ -215,6 +247,14 @@ pub struct Looked {
     pub changed: jiff::Timestamp,
     /// Changes whenever it does.
     pub stamp: Stamp,
+}
+
+impl Looked {
+    /// Whether every home has it, also one in which nothing was ever kept.
+    pub fn is_from_the_start(&self) -> bool {
+        let path = self.path.as_str();
+        [layout::CONFIG, ".gitignore", ".gitattributes"].contains(&path) || path == layout::LEDGER && self.bytes == 0
+    }
 }
 
 /// How much room a part of a home takes.
@@ -439,6 +479,16 @@ pub trait Store: passages::Passages {
 
     /// Takes a note away. One that is not there is no error.
     async fn remove_note(&self, name: &DocPath) -> Result<()>;
+
+    /// Takes this home to bring a whole memory in, and says what is there. Where something is there, nothing is changed; else nobody
+    /// uses it until it is whole, where a home can keep others out.
+    async fn begin_filling(&self) -> Result<Ground>;
+
+    /// The memory that was brought in is whole.
+    async fn end_filling(&self) -> Result<()>;
+
+    /// It is not, and nobody is at it any more: whoever begins anew need not wait.
+    async fn stop_filling(&self) -> Result<()>;
 
     /// The right to be the only one at some long work, until it is dropped or the process dies; `None` if somebody has it.
     async fn claim(&self, work: &str) -> Result<Option<Claimed>>;

@@ -96,6 +96,7 @@ fn of_store(error: &StoreError) -> Exit {
         | StoreError::Busy { .. }
         | StoreError::Full { .. }
         | StoreError::Unreachable { .. }
+        | StoreError::Filling
         | StoreError::Overrun(_) => Exit::TryLater,
         StoreError::NotAVault(_) | StoreError::NotASpace(_) | StoreError::Gone | StoreError::NoHistory(_) => Exit::NotFound,
         StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_) | StoreError::NoIdLeft(_) | StoreError::Unsettled(_) => Exit::Conflict,

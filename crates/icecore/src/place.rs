@@ -269,7 +269,8 @@ impl Place {
     }
 }
 
-fn at_home<T: Store + History + 'static>(home: Arc<T>) -> Home {
+/// A home and its safety net, where one thing is both.
+pub fn at_home<T: Store + History + 'static>(home: Arc<T>) -> Home {
     (home.clone(), home)
 }
 

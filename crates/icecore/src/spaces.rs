@@ -16,6 +16,7 @@ use icecore_domain::plain;
 use icecore_engine::converse::{self, Chats};
 use icecore_store::Error as StoreError;
 use icecore_store::postgres::Figures;
+use icecore_store::postgres::jobs::Backlog;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore, watch};
 
@@ -44,6 +45,9 @@ pub const MAX_USER_BYTES: usize = 256;
 const TAKEN_UP: i64 = 64;
 /// So long a database is waited for by whoever only wants to know whether it answers.
 const ANSWERING: Duration = Duration::from_secs(3);
+/// How much there is to do is looked up so often at most, and holds up whoever asks for so long at most.
+const LOOKED_UP: Duration = Duration::from_secs(5);
+const HELD_UP: Duration = Duration::from_secs(1);
 
 /// The memories behind one server.
 pub struct Spaces {
@@ -60,6 +64,9 @@ pub struct Spaces {
     turning: Hands,
     /// Those that remember them afterwards, apart: however much there is to remember, no turn waits for it.
     reflecting: Hands,
+    /// When it was last looked how much there is to do, and what was found.
+    backlog: tokio::sync::Mutex<Option<tokio::time::Instant>>,
+    known_backlog: Mutex<Vec<Backlog>>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -164,6 +171,8 @@ impl Spaces {
             runtime: Runtime::current(),
             turning: Hands::new(hands, "turns", 0)?,
             reflecting: Hands::new(REMEMBERING_HANDS, "remembering", STANDING_BACK)?,
+            backlog: tokio::sync::Mutex::default(),
+            known_backlog: Mutex::default(),
             log,
         }))
     }
@@ -182,6 +191,10 @@ impl Spaces {
     pub async fn of(&self, user: Option<&str>) -> Result<Arc<Chats>> {
         let user = known_as(user)?;
         Ok(self.at(&self.place(user.as_deref()), user.as_deref()).await?.chats)
+    }
+
+    fn known_backlog(&self) -> Vec<Backlog> {
+        self.known_backlog.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Place, Known>> {
@@ -456,6 +469,19 @@ impl Ready for Spaces {
 
     fn figures(&self) -> Option<Figures> {
         self.home.database().map(|database| database.figures())
+    }
+
+    async fn backlog(&self) -> Vec<Backlog> {
+        let Some(database) = self.home.database() else { return Vec::new() };
+        // Whoever comes while somebody looks has what was known before.
+        let Ok(mut looked) = self.backlog.try_lock() else { return self.known_backlog() };
+        if looked.is_none_or(|then| then.elapsed() >= LOOKED_UP) {
+            *looked = Some(tokio::time::Instant::now());
+            let found = tokio::time::timeout(HELD_UP, database.backlog()).await;
+            // What was known while the database answered is nothing to go by when it does not.
+            *self.known_backlog.lock().unwrap_or_else(PoisonError::into_inner) = found.ok().and_then(Result::ok).unwrap_or_default();
+        }
+        self.known_backlog()
     }
 }
 

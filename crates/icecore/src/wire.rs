@@ -280,7 +280,7 @@ pub fn utc() -> Result<Zone> {
     Ok(Zone::named("UTC")?)
 }
 
-/// Makes a memory and opens it. A database gets its tables first, if it lacks any.
+/// Makes a memory and opens it. A database that has no tables gets them first.
 pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<(Open, Option<String>)> {
     let place = to_make(global, folder)?;
     let (zone, guessed) = match zone {
@@ -297,7 +297,7 @@ pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) 
         },
     };
     if let Some(database) = place.database() {
-        database.migrate().await?;
+        database.prepare().await?;
     }
     let home = place.create(&icecore_engine::config::first(&zone)).await?;
     Ok((Open::of(place, home, clock(global)?).await?, guessed))

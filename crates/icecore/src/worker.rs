@@ -128,7 +128,7 @@ impl Worker {
     async fn turn(&self) -> Result<bool> {
         let Some(work) = self.home.take(&[TEND], &self.name, LEASE).await? else { return Ok(false) };
         let Some(space) = self.home.space(&work.space).await? else { return Ok(true) };
-        let seen = space.newest().await?;
+        let seen = space.outline().await?;
         let outcome = tokio::select! {
             outcome = unbroken(self.tended(&space)) => Some(outcome),
             () = self.until_lost(&work) => None,

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use icecore_domain::layout::{self, DocPath};
 use icecore_engine::{Error, back_up, carry, check_backup, restore};
+use icecore_store::postgres::{Options, Postgres};
+use icecore_store::testing::cluster::{Cluster, Flush};
 use icecore_store::vault::Vault;
-use icecore_store::{Progress, Store};
+use icecore_store::{Error as StoreError, Ground, Progress, Store};
 use pollster::block_on;
 use tempfile::TempDir;
 
@@ -196,4 +198,49 @@ fn what_a_backup_says_of_itself_is_not_believed_without_end() {
         let other = said(&|documents| documents[0]["bytes"] = bytes.into());
         assert!(other.contains("is not what it was"), "{other}");
     }
+}
+
+// P8
+#[test]
+fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
+    let folder = TempDir::new().unwrap();
+    let from = furnished(&folder);
+    let cluster = Cluster::start(Flush::No);
+    let [here, there] = [(); 2].map(|()| Postgres::at(&cluster.url(), Options::default()).unwrap());
+    block_on(async {
+        here.migrate().await.unwrap();
+        let policy = "zone = \"UTC\"\n";
+        let to = here.to_fill("ann", policy).await.unwrap();
+        let tried = AtomicBool::new(false);
+        let meanwhile = |_, _| {
+            block_on(async {
+                // A server that has a chat to keep, and somebody who brings it in a second time.
+                assert!(matches!(there.space("ann").await, Err(StoreError::Filling)));
+                let second = there.to_fill("ann", policy).await.unwrap();
+                let put = second.put(&path("memory/messages/2026-02-13.jsonl"), b"a chat\n").await;
+                assert!(matches!(put, Err(StoreError::Filling)), "{put:?}");
+                assert!(matches!(carry(&from, second.as_ref(), QUIET).await, Err(Error::Store(StoreError::Filling))));
+            });
+            tried.store(true, Ordering::Relaxed);
+        };
+        carry(&from, to.as_ref(), &meanwhile).await.unwrap();
+        assert!(tried.load(Ordering::Relaxed));
+        let space = there.space("ann").await.unwrap().unwrap();
+        assert_eq!(everything(&from), everything(space.as_ref()));
+        // What is acknowledged from now on stays, whoever tries again.
+        space.put(&path("knowledge/new.md"), b"kept").await.unwrap();
+        let again = here.to_fill("ann", policy).await.unwrap();
+        assert!(matches!(carry(&from, again.as_ref(), QUIET).await, Err(Error::Unclear(_))));
+        assert_eq!(space.document(&path("knowledge/new.md")).await.unwrap().unwrap(), b"kept");
+        // A backup that turns out to be broken halfway leaves nothing that has to be waited for.
+        let mut file = Cursor::new(Vec::new());
+        back_up(&from, "a vault", "now", &mut file, QUIET).await.unwrap();
+        let ben = here.to_fill("ben", policy).await.unwrap();
+        assert_eq!(ben.begin_filling().await.unwrap(), Ground::New);
+        ben.put(&path("knowledge/half.md"), b"half").await.unwrap();
+        ben.stop_filling().await.unwrap();
+        let again = there.to_fill("ben", policy).await.unwrap();
+        restore(&mut file, again.as_ref(), QUIET).await.unwrap();
+        assert_eq!(everything(&from), everything(here.space("ben").await.unwrap().unwrap().as_ref()));
+    });
 }

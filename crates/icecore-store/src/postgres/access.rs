@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{Postgres, Space, Tx};
+use super::{Postgres, Tx, id_of};
 use crate::Result;
 
 /// What is known of a token; never the token itself.
@@ -137,10 +137,6 @@ fn count(row: &Row, at: usize) -> u64 {
 }
 
 impl Postgres {
-    fn id_of(self: &Arc<Self>, name: &str) -> Result<Uuid> {
-        Ok(Space::of(self, name)?.id)
-    }
-
     /// What the token with this hash is good for; `None` if there is none, or not any more. That it was used is noted, once a minute.
     pub async fn token_shown(&self, hash: Hash) -> Result<Option<Shown>> {
         self.check().await?;
@@ -154,7 +150,7 @@ impl Postgres {
     /// Keeps a token, of which only the hash is given, and notes who made it.
     pub async fn add_token(self: &Arc<Self>, token: &Token, hash: Hash, deed: &Deed) -> Result<()> {
         self.check().await?;
-        let place = self.id_of(&token.space)?;
+        let place = id_of(&token.space)?;
         let tx = self.begin(Some(place)).await?;
         keep_token(&tx, place, token, hash).await?;
         self.keep_deed(&tx, deed).await?;
@@ -192,7 +188,7 @@ impl Postgres {
 
     /// Lets a token be good no longer, and notes who did; false if it was not.
     pub async fn revoke_token(self: &Arc<Self>, token: &Token, deed: &Deed) -> Result<bool> {
-        let place = self.id_of(&token.space)?;
+        let place = id_of(&token.space)?;
         let tx = self.begin(Some(place)).await?;
         let ended = end_token(&tx, place, &token.id, None).await?;
         self.keep_deed(&tx, deed).await?;
@@ -210,7 +206,7 @@ impl Postgres {
         hash: Hash,
         deed: &Deed,
     ) -> Result<bool> {
-        let place = self.id_of(&old.space)?;
+        let place = id_of(&old.space)?;
         let tx = self.begin(Some(place)).await?;
         if !end_token(&tx, place, &old.id, until).await? {
             return Ok(false);
@@ -230,7 +226,7 @@ impl Postgres {
     /// because of what it says itself keeps nothing else from being noted: so many of them there were.
     pub async fn note_deeds(self: &Arc<Self>, deeds: &[Deed]) -> Result<usize> {
         let is_text = |deed: &&Deed| ![&deed.token, &deed.door, &deed.who, &deed.verb, &deed.what].iter().any(|text| text.contains('\0'));
-        let fit = deeds.iter().filter(is_text).filter_map(|deed| Some((self.id_of(&deed.space).ok()?, deed)));
+        let fit = deeds.iter().filter(is_text).filter_map(|deed| Some((id_of(&deed.space).ok()?, deed)));
         let (places, fit): (Vec<Uuid>, Vec<&Deed>) = fit.unzip();
         let unfit = deeds.len() - fit.len();
         if fit.is_empty() {
@@ -252,7 +248,7 @@ impl Postgres {
     /// What was done since then, the newest first: in one space of a home, or in all of them.
     pub async fn deeds(self: &Arc<Self>, home: &str, space: Option<&str>, since: Option<Timestamp>, most: i64) -> Result<Vec<Noted>> {
         self.check().await?;
-        let place = space.map(|name| self.id_of(name)).transpose()?;
+        let place = space.map(id_of).transpose()?;
         let tx = self.begin(None).await?;
         let sql = "SELECT number, at, space, token, door, who, verb, what, status FROM icecore.deeds($1, $2, $3, $4)";
         let rows = tx.rows(sql, &[&home, &place, &since, &most]).await?;
@@ -276,7 +272,7 @@ impl Postgres {
     /// How much a space of a home may do and has done.
     pub async fn standing(self: &Arc<Self>, home: &str, space: &str) -> Result<Standing> {
         self.check().await?;
-        let (place, all) = (self.id_of(space)?, self.id_of(&all_of(home))?);
+        let (place, all) = (id_of(space)?, id_of(&all_of(home))?);
         let tx = self.begin(None).await?;
         let row = tx.one("SELECT * FROM icecore.standing($1, $2)", &[&place, &all]).await?;
         tx.commit().await?;
@@ -292,7 +288,7 @@ impl Postgres {
     /// What is set for a space itself; for all of a home, see [`all_of`].
     pub async fn quota(self: &Arc<Self>, space: &str) -> Result<Quota> {
         self.check().await?;
-        let place = self.id_of(space)?;
+        let place = id_of(space)?;
         let tx = self.begin(Some(place)).await?;
         let sql = "SELECT requests_per_minute, messages_per_day, bytes, model_tokens_per_day FROM icecore.quota WHERE space_id = $1";
         let found = tx.maybe(sql, &[&place]).await?;
@@ -308,7 +304,7 @@ impl Postgres {
     /// Likewise, to set it, and notes who did.
     pub async fn set_quota(self: &Arc<Self>, space: &str, quota: &Quota, deed: &Deed) -> Result<()> {
         self.check().await?;
-        let place = self.id_of(space)?;
+        let place = id_of(space)?;
         let tx = self.begin(Some(place)).await?;
         let sql = "INSERT INTO icecore.quota (space_id, requests_per_minute, messages_per_day, bytes, model_tokens_per_day) \
             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (space_id) DO UPDATE SET requests_per_minute = excluded.requests_per_minute, \
@@ -323,7 +319,7 @@ impl Postgres {
     /// being counted: so many of them there were.
     pub async fn spend(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<usize> {
         let most = |many: u64| i64::try_from(many.min(MOST_SPENT)).unwrap_or(i64::MAX);
-        let fit = spent.iter().filter_map(|(name, many)| Some((self.id_of(name).ok()?, most(*many))));
+        let fit = spent.iter().filter_map(|(name, many)| Some((id_of(name).ok()?, most(*many))));
         let (places, tokens): (Vec<Uuid>, Vec<i64>) = fit.unzip();
         let unfit = spent.len() - places.len();
         if places.is_empty() {
@@ -337,7 +333,7 @@ impl Postgres {
 
     /// Notes a deed together with what was done: in the log of the space that the transaction has named.
     pub(super) async fn keep_deed(self: &Arc<Self>, tx: &Tx, deed: &Deed) -> Result<()> {
-        let place = self.id_of(&deed.space)?;
+        let place = id_of(&deed.space)?;
         let sql = "INSERT INTO icecore.audit (space_id, at, space, token, door, who, verb, what, status) \
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let status = i32::from(deed.status);

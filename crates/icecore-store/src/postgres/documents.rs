@@ -257,11 +257,15 @@ impl Space {
     }
 
     pub(super) async fn looks_below(&self, under: &str) -> Result<Vec<Looked>> {
-        let tx = self.begin().await?;
-        let found = self.list(&tx, under).await?;
+        let tx = self.begin_reading().await?;
+        let found = self.looks_of(&tx, under).await?;
         tx.commit().await?;
+        Ok(found)
+    }
+
+    pub(super) async fn looks_of(&self, tx: &Tx, under: &str) -> Result<Vec<Looked>> {
         let told = |(path, look): (DocPath, Look)| Looked { bytes: look.length, changed: look.changed, stamp: look.stamp(), path };
-        Ok(found.into_iter().map(told).collect())
+        Ok(self.list(tx, under).await?.into_iter().map(told).collect())
     }
 
     pub(super) async fn documents_below(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {

@@ -204,7 +204,7 @@ impl History for Space {
     }
 
     async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = "SELECT id, at, note FROM icecore.snapshot WHERE space_id = $1 ORDER BY number DESC LIMIT $2";
         let rows = tx.rows(sql, &[&self.id, &i64::try_from(most).unwrap_or(i64::MAX)]).await?;
         tx.commit().await?;
@@ -222,7 +222,7 @@ impl History for Space {
                 LEFT JOIN icecore.blob ON blob.space_id = $1 AND blob.hash = there.hash \
             WHERE here.hash IS DISTINCT FROM there.hash ORDER BY 1"
         );
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let number = self.snapshot_named(&tx, id).await?;
         let rows = tx.rows(&sql, &[&self.id, &layout::KEPT, &left_out(), &number]).await?;
         tx.commit().await?;
@@ -230,7 +230,7 @@ impl History for Space {
     }
 
     async fn versions(&self, path: &DocPath, most: usize) -> Result<Vec<Snapshot>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = "SELECT id, at, note FROM icecore.kept JOIN icecore.snapshot USING (space_id, number) \
             WHERE space_id = $1 AND path = $2 ORDER BY number DESC LIMIT $3";
         let rows = tx.rows(sql, &[&self.id, &path.as_str(), &i64::try_from(most).unwrap_or(i64::MAX)]).await?;
@@ -239,7 +239,7 @@ impl History for Space {
     }
 
     async fn version(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let number = self.snapshot_named(&tx, id).await?;
         let sql = "SELECT bytes FROM (SELECT hash FROM icecore.kept WHERE space_id = $1 AND path = $2 AND number <= $3 \
             ORDER BY number DESC LIMIT 1) AS last JOIN icecore.blob ON blob.space_id = $1 AND blob.hash = last.hash";
@@ -249,7 +249,7 @@ impl History for Space {
     }
 
     async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         self.hold_snapshots(&tx).await?;
         let past = self.whole_past(&tx).await?;
         let paths = past.paths();

@@ -10,15 +10,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
-use super::{Postgres, Space, said};
+use super::{Postgres, Space, id_of, said};
 use crate::{Error, Result};
 
 /// Everything that a space's timetable asks for.
 pub const TEND: &str = "tend";
 
-/// How long it waits before what failed is tried again: longer each time.
-const FIRST_AGAIN_SECONDS: f64 = 15.0;
-const LAST_AGAIN_SECONDS: f64 = 3_600.0;
+/// What all documents of a space look like, in a number. By every one of them: the greatest version does not tell that a smaller one,
+/// given out before, is written after.
+const LOOK: &str = "SELECT coalesce(bit_xor(hashtextextended(path, version)), 0) FROM icecore.document WHERE space_id = $1";
 /// So much is kept of what went wrong.
 const TROUBLE_BYTES: usize = 500;
 
@@ -29,7 +29,7 @@ pub struct Work {
     pub space: String,
     /// What kind of work, such as [`TEND`].
     pub kind: String,
-    /// How often it was taken so far.
+    /// Another number whenever it is taken, greater than those before.
     pub epoch: i64,
     /// How often it failed since it last went well.
     pub failures: i32,
@@ -72,29 +72,34 @@ impl Postgres {
     /// Says that somebody is still at it; false if it was taken by somebody else meanwhile.
     pub async fn keep(self: &Arc<Self>, work: &Work, lease: Duration) -> Result<bool> {
         let sql = "UPDATE icecore.job SET until = now() + $4 * interval '1 second' WHERE space_id = $1 AND kind = $2 AND epoch = $3";
-        let space = Space::of(self, &work.space)?;
-        let tx = space.begin().await?;
-        let kept = tx.run(sql, &[&space.id, &work.kind, &work.epoch, &lease.as_secs_f64()]).await?;
+        let space = id_of(&work.space)?;
+        let tx = self.begin(Some(space)).await?;
+        let kept = tx.run(sql, &[&space, &work.kind, &work.epoch, &lease.as_secs_f64()]).await?;
         tx.commit().await?;
         Ok(kept == 1)
     }
 
     /// It is done. False if it was taken by somebody else meanwhile, whose word counts then.
     ///
-    /// A space falls asleep only if nothing was written since `seen`; else it is due again at once.
+    /// A space falls asleep only if its documents are what they were when they were `seen`; else it is due again at once.
     pub async fn done(self: &Arc<Self>, work: &Work, next: Next, seen: i64) -> Result<bool> {
-        let sql = "UPDATE icecore.job SET worker = NULL, until = NULL, failures = 0, trouble = NULL, \
-            due = least(asked, CASE WHEN $4::timestamptz IS NOT NULL THEN $4 \
-                WHEN EXISTS (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.version > $5) THEN now() \
-                ELSE 'infinity' END) \
-            WHERE space_id = $1 AND kind = $2 AND epoch = $3";
+        let sql = format!(
+            "UPDATE icecore.job SET worker = NULL, until = NULL, failures = 0, trouble = NULL, \
+            due = least(asked, CASE WHEN $4::timestamptz IS NOT NULL THEN $4 WHEN ({LOOK}) <> $5 THEN now() ELSE 'infinity' END) \
+            WHERE space_id = $1 AND kind = $2 AND epoch = $3"
+        );
         let at = match next {
             Next::At(at) => Some(at),
             Next::Asleep => None,
         };
-        let space = Space::of(self, &work.space)?;
-        let tx = space.begin().await?;
-        let kept = tx.run(sql, &[&space.id, &work.kind, &work.epoch, &at, &seen]).await?;
+        let space = id_of(&work.space)?;
+        let tx = self.begin(Some(space)).await?;
+        if at.is_none() {
+            // Somebody who is in the middle of writing has found it awake and will not wake it: what they write is waited for. Whoever
+            // comes later finds it asleep.
+            tx.run("SELECT icecore.enter_alone()", &[]).await?;
+        }
+        let kept = tx.run(&sql, &[&space, &work.kind, &work.epoch, &at, &seen]).await?;
         tx.commit().await?;
         Ok(kept == 1)
     }
@@ -102,12 +107,12 @@ impl Postgres {
     /// It failed, and is tried again later, each time later.
     pub async fn failed(self: &Arc<Self>, work: &Work, why: &str) -> Result<bool> {
         let sql = "UPDATE icecore.job SET worker = NULL, until = NULL, failures = failures + 1, trouble = $4, \
-            due = now() + least($5 * power(2, least(failures, 20)), $6) * interval '1 second' \
+            due = now() + icecore.again_after(failures) \
             WHERE space_id = $1 AND kind = $2 AND epoch = $3";
         let why = &why[..why.floor_char_boundary(TROUBLE_BYTES)];
-        let space = Space::of(self, &work.space)?;
-        let tx = space.begin().await?;
-        let kept = tx.run(sql, &[&space.id, &work.kind, &work.epoch, &why, &FIRST_AGAIN_SECONDS, &LAST_AGAIN_SECONDS]).await?;
+        let space = id_of(&work.space)?;
+        let tx = self.begin(Some(space)).await?;
+        let kept = tx.run(sql, &[&space, &work.kind, &work.epoch, &why]).await?;
         tx.commit().await?;
         Ok(kept == 1)
     }
@@ -207,16 +212,16 @@ impl Space {
     pub async fn last_heard(&self) -> Result<Option<jiff::Timestamp>> {
         let sql = "SELECT max(changed) FROM icecore.document WHERE space_id = $1 AND length > 0 AND (path = 'memory/ledger.jsonl' \
             OR path >= 'memory/messages/' AND path < 'memory/messages0' OR path >= 'memory/snapshots/' AND path < 'memory/snapshots0')";
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let row = tx.one(sql, &[&self.id]).await?;
         tx.commit().await?;
         Ok(row.get(0))
     }
 
-    /// How far its documents are: a number that grows with every write to any of them.
-    pub async fn newest(&self) -> Result<i64> {
-        let tx = self.begin().await?;
-        let row = tx.one("SELECT coalesce(max(version), 0) FROM icecore.document WHERE space_id = $1", &[&self.id]).await?;
+    /// What its documents look like: another number after every write to any of them.
+    pub async fn outline(&self) -> Result<i64> {
+        let tx = self.begin_reading().await?;
+        let row = tx.one(LOOK, &[&self.id]).await?;
         tx.commit().await?;
         Ok(row.get(0))
     }

@@ -147,7 +147,7 @@ impl Space {
     }
 
     async fn fold(&self) -> Result<(Arc<Folded>, Position)> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let folded = self.folded(&tx).await?;
         tx.commit().await?;
         Ok(folded)
@@ -172,7 +172,7 @@ impl Space {
 
     /// The ledger, and what has left it.
     async fn fold_all(&self) -> Result<(Arc<Folded>, Vec<Arc<Archive>>)> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let (ledger, _) = self.folded(&tx).await?;
         let archives = self.archives(&tx, &self.beside(&tx).await?).await?;
         tx.commit().await?;
@@ -221,7 +221,7 @@ impl Space {
     }
 
     pub(super) async fn ledger_text(&self) -> Result<LedgerText> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let found = self.read(&tx, &Self::ledger_path()?).await?;
         tx.commit().await?;
         let (bytes, look) = found.map_or((Vec::new(), None), |(bytes, look)| (bytes, Some(look)));
@@ -253,7 +253,7 @@ impl Space {
     }
 
     pub(super) async fn archived_events(&self, which: &EventQuery) -> Result<Vec<Event>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let archives = self.archives(&tx, &self.beside(&tx).await?).await?;
         tx.commit().await?;
         Ok(folded::archived(entries(&archives), which))
@@ -275,7 +275,7 @@ impl Space {
     }
 
     pub(super) async fn ledger_position(&self) -> Result<Position> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let look = self.look(&tx, &Self::ledger_path()?).await?;
         tx.commit().await?;
         Ok(position(look))

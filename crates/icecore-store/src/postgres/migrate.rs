@@ -2,17 +2,18 @@
 
 use icecore_domain::hash::Hash;
 
-use super::{Postgres, broke};
+use super::{Postgres, broke, judge};
 use crate::{Error, Result};
 
-/// Every step there is. One that was released is never changed.
-const STEPS: &[(&str, &str)] = &[
-    ("home", include_str!("migrations/0001_home.sql")),
-    ("history", include_str!("migrations/0002_history.sql")),
-    ("search", include_str!("migrations/0003_search.sql")),
-    ("access", include_str!("migrations/0004_access.sql")),
-    ("jobs", include_str!("migrations/0005_jobs.sql")),
-    ("order", include_str!("migrations/0006_order.sql")),
+/// Every step there is, with how many of them a program has to know at least to work with the tables afterwards. One that was released is
+/// never changed, and one that comes after a release leaves the programs of that release at work.
+const STEPS: &[(&str, i32, &str)] = &[
+    ("home", 6, include_str!("migrations/0001_home.sql")),
+    ("history", 6, include_str!("migrations/0002_history.sql")),
+    ("search", 6, include_str!("migrations/0003_search.sql")),
+    ("access", 6, include_str!("migrations/0004_access.sql")),
+    ("jobs", 6, include_str!("migrations/0005_jobs.sql")),
+    ("order", 6, include_str!("migrations/0006_order.sql")),
 ];
 
 /// Whoever takes steps holds this lock, so that several processes may start at once.
@@ -41,7 +42,7 @@ fn fingerprint(sql: &str) -> String {
 }
 
 fn steps_after(taken: i32) -> Vec<Step> {
-    let all = STEPS.iter().zip(1..).map(|((name, _), number)| Step { number, name });
+    let all = STEPS.iter().zip(1..).map(|((name, ..), number)| Step { number, name });
     all.filter(|step| step.number > taken).collect()
 }
 
@@ -57,34 +58,51 @@ impl Postgres {
             return Ok(Plan { taken: 0, due: steps_after(0) });
         }
         let rows = client.query("SELECT number, fingerprint FROM icecore.migration ORDER BY number", &[]).await.map_err(broke)?;
-        for (row, (name, sql)) in rows.iter().zip(STEPS) {
+        for (row, (name, _, sql)) in rows.iter().zip(STEPS) {
             if row.get::<_, String>(1) != fingerprint(sql) {
                 return Err(Error::Schema(format!("step `{name}` of its tables was taken by another version of this program")));
             }
         }
         let taken = i32::try_from(rows.len()).unwrap_or(i32::MAX);
         if rows.len() > STEPS.len() {
-            return Err(Error::Schema(format!(
-                "its tables are newer ({taken} steps) than this program knows ({}); use the newer program",
-                STEPS.len()
-            )));
+            let row = client.query_one("SELECT max(least) FROM icecore.migration", &[]).await.map_err(broke)?;
+            if usize::try_from(row.get::<_, i32>(0)).is_ok_and(|least| least > STEPS.len()) {
+                return Err(Error::Schema(format!(
+                    "its tables are newer ({taken} steps) than this program knows ({}); use the newer program",
+                    STEPS.len()
+                )));
+            }
         }
         Ok(Plan { taken, due: steps_after(taken) })
     }
 
     /// Takes the steps that are due, each whole or not at all, and says which.
     pub async fn migrate(&self) -> Result<Vec<Step>> {
+        self.take_steps_if(|_| true).await
+    }
+
+    /// Makes the tables where there are none. Those of an older program stay as they are: changing them is asked for by itself.
+    pub async fn prepare(&self) -> Result<()> {
+        self.take_steps_if(|plan| plan.taken == 0).await?;
+        judge(&self.plan().await?)
+    }
+
+    /// Takes the steps that are due, if they are to be taken where that was found.
+    async fn take_steps_if(&self, wanted: impl Fn(&Plan) -> bool + Send) -> Result<Vec<Step>> {
         let client = self.client().await?;
         client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(broke)?;
-        let taken = self.take_steps(&client).await;
+        let taken = async {
+            // By the same connection: there may be no other.
+            let plan = self.plan_by(&client).await?;
+            if wanted(&plan) { self.take_steps(&client, plan).await } else { Ok(Vec::new()) }
+        };
+        let taken = taken.await;
         // If it cannot be given back, the connection is lost, and the lock with it.
         let _ = client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
         taken
     }
 
-    async fn take_steps(&self, client: &deadpool_postgres::Object) -> Result<Vec<Step>> {
-        // By the same connection: there may be no other.
-        let plan = self.plan_by(client).await?;
+    async fn take_steps(&self, client: &deadpool_postgres::Object, plan: Plan) -> Result<Vec<Step>> {
         if plan.taken == 0 {
             client.batch_execute(PREPARED).await.map_err(|error| match error.code().map(|code| code.code()) {
                 Some("42501") => Error::Schema(format!(
@@ -95,14 +113,14 @@ impl Postgres {
             })?;
         }
         for step in &plan.due {
-            let Some((name, sql)) = usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at)) else { continue };
+            let Some((name, least, sql)) = usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at)) else { continue };
             let taken = async {
                 client.batch_execute("BEGIN").await?;
                 client.batch_execute(sql).await?;
                 client
                     .execute(
-                        "INSERT INTO icecore.migration (number, name, fingerprint) VALUES ($1, $2, $3)",
-                        &[&step.number, name, &fingerprint(sql)],
+                        "INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES ($1, $2, $3, $4)",
+                        &[&step.number, name, &fingerprint(sql), least],
                     )
                     .await?;
                 client.batch_execute("COMMIT").await

@@ -6,6 +6,7 @@
 mod access;
 mod cache;
 mod documents;
+mod fill;
 mod history;
 pub mod jobs;
 mod ledger;
@@ -27,7 +28,6 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Timeouts};
 use icecore_domain::hash::Hash;
-use jiff::Timestamp;
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
@@ -112,15 +112,15 @@ pub struct Figures {
 /// A space at a glance: other if it was made anew or is to be opened anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glance {
-    made: Timestamp,
-    /// The last change of its policy and its prompts.
+    life: Uuid,
+    /// What its policy and its prompts look like, in a number: another one if any is changed, added or taken away.
     settings: Option<i64>,
 }
 
 impl Glance {
     /// Whether it is the same space, whatever was changed in it.
     pub fn is_same_life(&self, other: &Self) -> bool {
-        self.made == other.made
+        self.life == other.life
     }
 }
 
@@ -257,16 +257,23 @@ impl Postgres {
         Ok(())
     }
 
-    /// Begins a transaction that sees one space, or none.
+    /// Begins a transaction that sees one space, or none. Whoever writes into a space begins with [`Space::begin`].
     async fn begin(&self, space: Option<Uuid>) -> Result<Tx> {
+        self.begin_with(space, "", "").await
+    }
+
+    /// Likewise, of that mode, and with something more to be done first.
+    async fn begin_with(&self, space: Option<Uuid>, mode: &str, first: &str) -> Result<Tx> {
         let threads = self.threads()?.clone();
         let named = space.map(|space| space.to_string()).unwrap_or_default();
-        let begin = format!("BEGIN; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{named}'");
+        let begin = format!("BEGIN {mode}; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{named}'; {first}");
         loop {
             // Whoever drops this while it begins has a transaction to be taken back.
             let mut tx = Tx { client: Some(self.client().await?), threads: threads.clone() };
             match tx.batch_execute(&begin).await {
                 Ok(()) => return Ok(tx),
+                // Refused, and taken back like any other.
+                Err(error) if error.as_db_error().is_some() => return Err(broke(error)),
                 Err(error) => {
                     // Perhaps within a transaction: it is not given to anybody else.
                     drop(tx.client.take().map(Object::take));
@@ -282,23 +289,30 @@ impl Postgres {
     /// The space of that name; `None` if there is none.
     pub async fn space(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Space>>> {
         self.check().await?;
-        let space = Space::of(self, name)?;
-        let tx = self.begin(Some(space.id)).await?;
-        let found = tx.maybe("SELECT name FROM icecore.space WHERE space_id = $1", &[&space.id]).await?;
+        let id = id_of(name)?;
+        let tx = self.begin(Some(id)).await?;
+        let found = tx.maybe("SELECT life, filling IS NOT NULL FROM icecore.space WHERE space_id = $1", &[&id]).await?;
         tx.commit().await?;
-        Ok(found.map(|_| Arc::new(space)))
+        match found {
+            Some(row) if row.get(1) => Err(Error::Filling),
+            found => Ok(found.map(|row| Arc::new(self.known(name, id, row.get(0))))),
+        }
+    }
+
+    fn known(self: &Arc<Self>, name: &str, id: Uuid, life: Uuid) -> Space {
+        Space { home: self.clone(), id, life, name: name.to_owned(), filling: fill::Filling::default() }
     }
 
     /// Makes a space, with `config` as its policy.
     pub async fn create(self: &Arc<Self>, name: &str, config: &str) -> Result<Arc<Space>> {
         self.check().await?;
-        let space = Space::of(self, name)?;
-        let tx = self.begin(Some(space.id)).await?;
-        let made =
-            tx.run("INSERT INTO icecore.space (space_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING", &[&space.id, &space.name]).await?;
-        if made == 0 {
+        let id = id_of(name)?;
+        let tx = self.begin(Some(id)).await?;
+        let sql = "INSERT INTO icecore.space (space_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING life";
+        let Some(made) = tx.maybe(sql, &[&id, &name]).await? else {
             return Err(Error::AlreadyASpace(name.to_owned()));
-        }
+        };
+        let space = self.known(name, id, made.get(0));
         space.furnish(&tx, config).await?;
         tx.commit().await?;
         Ok(Arc::new(space))
@@ -331,14 +345,17 @@ impl Postgres {
 
     /// A space at a glance, to know cheaply whether it is still the same; `None` if there is none.
     pub async fn glance(self: &Arc<Self>, name: &str) -> Result<Option<Glance>> {
-        const SQL: &str = "SELECT made, (SELECT max(version) FROM icecore.document WHERE space_id = $1 \
-            AND (path = $2 OR (path >= 'prompts/' AND path < 'prompts0'))) FROM icecore.space WHERE space_id = $1";
+        const SQL: &str = "SELECT life, (SELECT bit_xor(hashtextextended(path, version)) FROM icecore.document WHERE space_id = $1 \
+            AND (path = $2 OR (path >= 'prompts/' AND path < 'prompts0'))), filling IS NOT NULL FROM icecore.space WHERE space_id = $1";
         self.check().await?;
-        let space = Space::of(self, name)?;
-        let tx = self.begin(Some(space.id)).await?;
-        let found = tx.maybe(SQL, &[&space.id, &icecore_domain::layout::CONFIG]).await?;
+        let id = id_of(name)?;
+        let tx = self.begin(Some(id)).await?;
+        let found = tx.maybe(SQL, &[&id, &icecore_domain::layout::CONFIG]).await?;
         tx.commit().await?;
-        Ok(found.map(|row| Glance { made: row.get(0), settings: row.get(1) }))
+        match found {
+            Some(row) if row.get(2) => Err(Error::Filling),
+            found => Ok(found.map(|row| Glance { life: row.get(0), settings: row.get(1) })),
+        }
     }
 
     /// How the connections are used.
@@ -366,10 +383,14 @@ impl Postgres {
 
     /// Likewise; what it says is noted with it.
     async fn erase_noting(self: &Arc<Self>, name: &str, deed: Option<&Deed>) -> Result<bool> {
-        let mut tries = 0;
+        self.check().await?;
+        let (id, mut tries) = (id_of(name)?, 0);
         loop {
-            let Some(space) = self.space(name).await? else { return Ok(false) };
-            let tx = self.begin(Some(space.id)).await?;
+            let tx = self.begin(Some(id)).await?;
+            // One that is only half brought in goes as well.
+            if tx.maybe("SELECT FROM icecore.space WHERE space_id = $1", &[&id]).await?.is_none() {
+                return Ok(false);
+            }
             let taken = async {
                 tx.rows("SELECT icecore.erase()", &[]).await?;
                 match deed {
@@ -411,26 +432,28 @@ fn judge(plan: &Plan) -> Result<()> {
     }
 }
 
-/// One person's memory in a database.
+/// The id of the space of that name, whether there is one or not: the first half of the hash of its name.
+fn id_of(name: &str) -> Result<Uuid> {
+    let is_plain = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.trim() == name && !name.chars().any(char::is_control);
+    if !is_plain {
+        return Err(Error::NotAName(name.chars().take(40).collect()));
+    }
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&Hash::of(name.as_bytes()).bytes()[..16]);
+    Ok(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+/// One person's memory in a database, in one life of it: what is taken away and made again is another, under the same name.
 #[derive(Debug)]
 pub struct Space {
     home: Arc<Postgres>,
     id: Uuid,
+    life: Uuid,
     name: String,
+    filling: fill::Filling,
 }
 
 impl Space {
-    fn of(home: &Arc<Postgres>, name: &str) -> Result<Self> {
-        let is_plain = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.trim() == name && !name.chars().any(char::is_control);
-        if !is_plain {
-            return Err(Error::NotAName(name.chars().take(40).collect()));
-        }
-        // The first half of the hash of its name.
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&Hash::of(name.as_bytes()).bytes()[..16]);
-        Ok(Self { home: home.clone(), id: uuid::Builder::from_custom_bytes(bytes).into_uuid(), name: name.to_owned() })
-    }
-
     /// What it is called.
     pub fn name(&self) -> &str {
         &self.name
@@ -441,8 +464,16 @@ impl Space {
         &self.home
     }
 
+    /// Begins a transaction that writes: the space is not taken away before it has ended, and it is an error if it was already, or
+    /// if somebody else fills it.
     async fn begin(&self) -> Result<Tx> {
-        self.home.begin(Some(self.id)).await
+        let filler = self.filling.by().map_or("NULL".to_owned(), |filler| format!("'{filler}'"));
+        self.home.begin_with(Some(self.id), "", &format!("SELECT icecore.enter('{}', {filler})", self.life)).await
+    }
+
+    /// Begins one that only reads, and holds nothing.
+    async fn begin_reading(&self) -> Result<Tx> {
+        self.home.begin_with(Some(self.id), "READ ONLY", "").await
     }
 }
 
@@ -559,6 +590,7 @@ fn broke(error: tokio_postgres::Error) -> Error {
     match code.as_str() {
         // What is written belongs to a space that is there.
         "23503" => Error::Gone,
+        "55006" => Error::Filling,
         // Somebody else was there first.
         "40001" | "40P01" => Error::Moved { what: "the memory".into() },
         "55P03" => Error::Overrun("somebody else holds a lock for too long".into()),

@@ -21,7 +21,7 @@ impl Order for Space {
 
     async fn is_awaited(&self, conversation: &str) -> Result<bool> {
         const SQL: &str = "SELECT FROM icecore.waiting WHERE space_id = $1 AND conversation = $2 AND awaited AND until > now()";
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let found = tx.maybe(SQL, &[&self.id, &conversation]).await?;
         tx.commit().await?;
         Ok(found.is_some())

@@ -43,7 +43,7 @@ const ANSWERS: i64 = 512;
 
 impl Space {
     pub(super) async fn kept_answer(&self, question: Hash) -> Result<Option<Vec<u8>>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = "SELECT answer FROM icecore.answer WHERE space_id = $1 AND question = $2";
         let found = tx.maybe(sql, &[&self.id, &question.bytes().as_slice()]).await?;
         tx.commit().await?;
@@ -62,7 +62,7 @@ impl Space {
     }
 
     pub(super) async fn kept_note(&self, name: &DocPath) -> Result<Option<Vec<u8>>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let found = tx.maybe("SELECT bytes FROM icecore.note WHERE space_id = $1 AND name = $2", &[&self.id, &name.as_str()]).await?;
         tx.commit().await?;
         Ok(found.map(|row| row.get(0)))
@@ -94,7 +94,7 @@ impl Space {
     }
 
     pub(super) async fn notes_in(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = "SELECT name, extract(epoch FROM changed)::bigint FROM icecore.note WHERE space_id = $1 AND starts_with(name, $2) ORDER BY name";
         let beginning = format!("{folder}/");
         let rows = tx.rows(sql, &[&self.id, &beginning]).await?;
@@ -141,7 +141,7 @@ impl Space {
     }
 
     pub(super) async fn unseen_of(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = "SELECT path, version::text FROM icecore.document LEFT JOIN icecore.seen USING (space_id, path) \
             WHERE space_id = $1 AND path = ANY($2) AND stamp IS DISTINCT FROM version::text";
         let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
@@ -153,7 +153,7 @@ impl Space {
     }
 
     pub(super) async fn stamps_of(&self, paths: &[DocPath]) -> Result<Vec<Option<Stamp>>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
         let sql = "SELECT path, version::text FROM icecore.document WHERE space_id = $1 AND path = ANY($2)";
         let rows = tx.rows(sql, &[&self.id, &names]).await?;

@@ -98,7 +98,7 @@ type Known = Option<(DocPath, Key)>;
 impl Space {
     /// A transaction that sees one state from its beginning to its end, and changes nothing.
     pub(super) async fn begin_steady(&self) -> Result<Tx> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         tx.batch_execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").await.map_err(broke)?;
         Ok(tx)
     }
@@ -304,11 +304,22 @@ impl Space {
         if self.write(&tx, &writing).await? < writing.rows.len() {
             return Ok(None);
         }
+        self.count(&tx, added.new).await?;
         if let Some(lease) = awaited {
             self.announce(&tx, &records.iter().map(|record| record.conversation.as_str()).collect(), lease).await?;
         }
         tx.commit().await?;
         Ok(Some(added))
+    }
+
+    /// Counts messages that are kept for the first time, against what a space may keep in a day.
+    async fn count(&self, tx: &Tx, new: usize) -> Result<()> {
+        const SQL: &str = "INSERT INTO icecore.used AS kept (space_id, messages) VALUES ($1, $2) \
+            ON CONFLICT (space_id, day) DO UPDATE SET messages = kept.messages + excluded.messages";
+        if new > 0 {
+            tx.run(SQL, &[&self.id, &i64::try_from(new).unwrap_or(i64::MAX)]).await?;
+        }
+        Ok(())
     }
 
     /// What is known of each record, and what the sessions come to that they would be in.
@@ -353,7 +364,7 @@ impl Space {
     }
 
     pub(super) async fn known_records(&self, keys: &[Key]) -> Result<Vec<bool>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let names: Vec<&[u8]> = keys.iter().map(Key::as_slice).collect();
         let rows = tx.rows("SELECT key FROM icecore.record WHERE space_id = $1 AND key = ANY($2)", &[&self.id, &names]).await?;
         let known: HashSet<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
@@ -384,7 +395,7 @@ impl Space {
     }
 
     pub(super) async fn records_of(&self, days: Days) -> Result<Vec<Record>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let paths: Vec<DocPath> = match days.len() {
             0..=NAMED_DAYS => days.iter().flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day))).collect(),
             _ => {
@@ -401,7 +412,7 @@ impl Space {
     }
 
     pub(super) async fn last_records_of(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = "SELECT path, sum(records)::bigint FROM icecore.session WHERE space_id = $1 AND conversation = $2 GROUP BY path";
         let mut days: BTreeMap<Option<Date>, (u64, Vec<DocPath>)> = BTreeMap::new();
         for row in tx.rows(sql, &[&self.id, &conversation.as_bytes()]).await? {
@@ -430,7 +441,7 @@ impl Space {
     }
 
     pub(super) async fn digest_of(&self, conversation: &str, days: Days) -> Result<Digest> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = "SELECT records, sum FROM icecore.session WHERE space_id = $1 AND conversation = $2 AND day BETWEEN $3 AND $4";
         let params = (days.first.to_string(), days.last.to_string());
         let rows = tx.rows(sql, &[&self.id, &conversation.as_bytes(), &params.0, &params.1]).await?;
@@ -475,7 +486,7 @@ impl Space {
 
     pub(super) async fn sessions_of(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
         let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| (days.first.to_string(), days.last.to_string()));
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let sql = format!("SELECT {SESSION} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3");
         let rows = tx.rows(&sql, &[&self.id, &first, &last]).await?;
         tx.commit().await?;
@@ -493,7 +504,7 @@ impl Space {
 
     /// By the names of the documents: a day that has one has records.
     pub(super) async fn days_with_records(&self) -> Result<Vec<Date>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let paths = self.record_documents(&tx).await?;
         tx.commit().await?;
         let days: BTreeSet<Date> = paths.iter().filter_map(DocPath::record_day).collect();
@@ -501,7 +512,7 @@ impl Space {
     }
 
     pub(super) async fn lines_that_are_no_records(&self) -> Result<Vec<(DocPath, BadLine)>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let mut found = Vec::new();
         for path in self.record_documents(&tx).await? {
             let text = self.read_from(&tx, &path, 0).await?;

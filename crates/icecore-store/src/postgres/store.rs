@@ -17,7 +17,7 @@ use jiff::civil::Date;
 
 use super::Space;
 use super::documents::moved;
-use crate::{Added, Claimed, Count, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
+use crate::{Added, Claimed, Count, Found, Ground, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 #[async_trait]
 impl Store for Space {
@@ -83,14 +83,14 @@ impl Store for Space {
     }
 
     async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let found = self.read(&tx, path).await?;
         tx.commit().await?;
         Ok(found.map(|(bytes, _)| bytes))
     }
 
     async fn length(&self, path: &DocPath) -> Result<u64> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let found = self.look(&tx, path).await?;
         tx.commit().await?;
         Ok(found.map_or(0, |look| look.length))
@@ -169,7 +169,7 @@ impl Store for Space {
     }
 
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         // Held against writers, so that both answers are of one state.
         let length = match self.look(&tx, path).await? {
             Some(look) => look.length,
@@ -267,6 +267,18 @@ impl Store for Space {
 
     async fn remove_note(&self, name: &DocPath) -> Result<()> {
         self.drop_note(name).await
+    }
+
+    async fn begin_filling(&self) -> Result<Ground> {
+        self.take_to_fill().await
+    }
+
+    async fn end_filling(&self) -> Result<()> {
+        self.filled().await
+    }
+
+    async fn stop_filling(&self) -> Result<()> {
+        self.let_go_of_filling().await
     }
 
     async fn claim(&self, work: &str) -> Result<Option<Claimed>> {

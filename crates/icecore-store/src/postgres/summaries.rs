@@ -37,7 +37,7 @@ impl Space {
     }
 
     async fn versions_of_summaries(&self) -> Result<(Arc<Versions>, Position)> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let (versions, look) = self.reading::<Versions>(&tx, &Self::summaries_path()?).await?;
         tx.commit().await?;
         Ok((versions, position(look)))

@@ -22,7 +22,7 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
 use crate::passages::{Embedded, Passages, Placed, TakenIn};
-use crate::{Added, Claimed, Count, Error, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
+use crate::{Added, Claimed, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 /// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes
 /// in turn and run again must come to the same end as one that was never stopped.
@@ -324,6 +324,20 @@ impl<S: Store> Store for StopAfter<S> {
     async fn remove_note(&self, name: &DocPath) -> Result<()> {
         self.write()?;
         self.inner.remove_note(name).await
+    }
+
+    async fn begin_filling(&self) -> Result<Ground> {
+        self.write()?;
+        self.inner.begin_filling().await
+    }
+
+    async fn end_filling(&self) -> Result<()> {
+        self.write()?;
+        self.inner.end_filling().await
+    }
+
+    async fn stop_filling(&self) -> Result<()> {
+        self.inner.stop_filling().await
     }
 
     async fn claim(&self, work: &str) -> Result<Option<Claimed>> {

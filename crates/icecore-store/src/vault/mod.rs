@@ -32,10 +32,12 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use self::door::{Door, Held};
 use self::index::{Current, Index, Outcome, Row};
 use crate::folded;
-use crate::{Added, Claimed, Count, Error, Found, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
+use crate::{Added, Claimed, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
 
 /// How many rows a page has when only the newest are wanted.
 const PIECES: usize = 200;
+/// The note that says that a whole memory is being brought in.
+const FILLING: &str = "filling";
 /// So many locks the conversations have between them.
 const CONVERSATION_LOCKS: u8 = 16;
 /// How many bytes of a file are read in the time that one more call takes.
@@ -677,6 +679,27 @@ impl Store for Vault {
 
     async fn remove_note(&self, name: &DocPath) -> Result<()> {
         self.door.remove_note(name)
+    }
+
+    async fn begin_filling(&self) -> Result<Ground> {
+        let note: DocPath = FILLING.parse()?;
+        let ground = match self.note(&note).await? {
+            Some(_) => Ground::Unfinished,
+            None => Ground::of(&self.looks("").await?),
+        };
+        if ground == Ground::New {
+            self.put_note(&note, b"begun\n").await?;
+        }
+        Ok(ground)
+    }
+
+    async fn end_filling(&self) -> Result<()> {
+        self.remove_note(&FILLING.parse()?).await
+    }
+
+    async fn stop_filling(&self) -> Result<()> {
+        // The note stays: it says that what is there is not whole.
+        Ok(())
     }
 
     async fn claim(&self, work: &str) -> Result<Option<Claimed>> {

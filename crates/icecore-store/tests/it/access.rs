@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use icecore_domain::calendar::Days;
 use icecore_domain::hash::Hash;
+use icecore_store::Store as _;
 use icecore_store::postgres::{Deed, Limit, Options, Postgres, Quota, Token, all_of};
 use icecore_store::testing::cluster::{Cluster, Flush};
 use jiff::{SignedDuration, Timestamp};
 use pollster::block_on;
+
+use crate::postgres_walls::said;
 
 /// A database whose tables belong to somebody who is no superuser, so that every rule holds for them too.
 fn home(cluster: &Cluster) -> Arc<Postgres> {
@@ -220,15 +224,41 @@ fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
         home.spend(&[("h/ann".into(), 1)]).await.unwrap();
         assert_eq!(home.standing("h", "h/ann").await.unwrap().model_tokens, 13);
     });
-    // Messages are counted where they are kept.
-    let ann = cluster_id(&cluster, "h/ann");
-    let kept = format!(
-        "INSERT INTO icecore.record (space_id, key, wording, path) SELECT '{ann}', decode(lpad(n::text, 4, '0'), 'hex'), 'x', 'p' FROM generate_series(1, 3) AS n"
-    );
-    as_app(&cluster, &ann, &kept).unwrap();
-    as_app(&cluster, &ann, &format!("{kept} ON CONFLICT DO NOTHING")).unwrap();
-    assert_eq!(block_on(home.standing("h", "h/ann")).unwrap().messages, 3);
-    as_app(&cluster, &ann, "DELETE FROM icecore.record").unwrap();
-    as_app(&cluster, &ann, &kept).unwrap();
-    assert_eq!(block_on(home.standing("h", "h/ann")).unwrap().messages, 3);
+}
+
+/// Runs SQL as somebody who may do everything.
+fn cluster_sql(cluster: &Cluster, sql: &str) {
+    let out = std::process::Command::new("psql").args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", sql]).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+}
+
+#[test]
+fn messages_are_counted_once_when_they_are_kept_and_by_nothing_else() {
+    let cluster = Cluster::start(Flush::No);
+    let home = home(&cluster);
+    block_on(async {
+        let space = home.create("h/ann", "zone = \"UTC\"\n").await.unwrap();
+        let counted = async || home.standing("h", "h/ann").await.unwrap().messages;
+        let old: Vec<_> = (0..5).map(|n| said(&format!("old {n}"), "long ago")).collect();
+        space.add_records(old.clone()).await.unwrap();
+        assert_eq!(counted().await, 5);
+        // The next morning.
+        cluster_sql(&cluster, "UPDATE icecore.used SET day = day - 1");
+        space.add_records(old).await.unwrap();
+        assert_eq!(counted().await, 0, "what is known already");
+        space.add_records(vec![said("new", "hello"), said("old 1", "in other words")]).await.unwrap();
+        assert_eq!(counted().await, 1, "other words for what is known are no new message");
+        space.rebuild(&|_, _| {}).await.unwrap();
+        assert_eq!(counted().await, 1, "what is derived is made anew");
+        let path = "memory/messages/2026-02-13.jsonl".parse().unwrap();
+        let bytes = space.document(&path).await.unwrap().unwrap();
+        space.put(&path, &bytes).await.unwrap();
+        space.put(&"memory/messages/2026-02-14.jsonl".parse().unwrap(), &bytes).await.unwrap();
+        assert_eq!(counted().await, 1, "a document is put in place");
+        space.remove(&path).await.unwrap();
+        assert_eq!(counted().await, 1, "it is taken away");
+        let day = jiff::civil::date(2026, 2, 14);
+        space.forget_records(Days { first: day, last: day }, "work").await.unwrap();
+        assert_eq!(counted().await, 1, "it is forgotten, and was kept today all the same");
+    });
 }

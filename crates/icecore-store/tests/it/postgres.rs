@@ -14,6 +14,8 @@ use icecore_store::testing::conformance;
 use icecore_store::{Error, Store};
 use pollster::block_on;
 
+use crate::postgres_walls::Raw;
+
 // L2
 #[test]
 fn postgres_sits_the_exam() {
@@ -205,21 +207,34 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         let names: Vec<&str> = taken.iter().map(|work| work.space.as_str()).collect();
         assert_eq!(names, ["a", "b", "c"]);
         // One dies: its row is free when its time is over, and whoever was only slow has no say any more.
+        // Perhaps it was the work that killed it: that counts as a failure, and is tried again later, each time later.
         assert!(home.keep(&taken[0], Duration::ZERO).await.unwrap());
+        assert_eq!(take(LEASE).await, None);
+        assert_eq!(home.backlog().await.unwrap()[0].failing, 1);
+        let wait =
+            || cluster.sql("SELECT round(extract(epoch FROM due - now())) FROM icecore.job WHERE failures > 0").parse::<i64>().unwrap();
+        assert!((13..=15).contains(&wait()), "{}", wait());
+        cluster.sql("UPDATE icecore.job SET due = now() WHERE failures > 0");
+        let again = take(Duration::ZERO).await.unwrap();
+        assert_eq!(again.failures, 1);
+        assert_eq!(take(LEASE).await, None);
+        assert!((28..=30).contains(&wait()), "{}", wait());
+        cluster.sql("UPDATE icecore.job SET due = now() WHERE failures > 0");
         let again = take(LEASE).await.unwrap();
-        assert_eq!(again, Work { epoch: 2, ..taken[0].clone() });
+        assert_eq!(again, Work { epoch: again.epoch, failures: 2, ..taken[0].clone() });
+        assert!(again.epoch > taken[0].epoch);
         assert!(!home.keep(&taken[0], LEASE).await.unwrap());
         assert!(!home.done(&taken[0], Next::Asleep, i64::MAX).await.unwrap());
         assert!(!home.failed(&taken[0], "too late").await.unwrap());
         // What falls asleep wakes when something is written, and what was written meanwhile keeps it awake.
         let (a, b) = (home.space("a").await.unwrap().unwrap(), home.space("b").await.unwrap().unwrap());
-        let seen = a.newest().await.unwrap();
+        let seen = a.outline().await.unwrap();
         assert!(home.done(&again, Next::Asleep, seen).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         let line = b"{\"conversation\":\"c\"}\n";
         Store::grow(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line, 0).await.unwrap();
         assert_eq!(take(LEASE).await.unwrap().space, "a");
-        let seen = b.newest().await.unwrap();
+        let seen = b.outline().await.unwrap();
         Store::grow(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line, 0).await.unwrap();
         assert!(home.done(&taken[1], Next::Asleep, seen).await.unwrap());
         assert_eq!(take(LEASE).await.unwrap().space, "b");
@@ -234,6 +249,61 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         assert_eq!(home.take(&[PACK], "w", LEASE).await.unwrap(), None);
         let backlog = home.backlog().await.unwrap();
         assert_eq!(backlog.iter().find(|kind| kind.kind == PACK).unwrap().failing, 1);
+    });
+}
+
+// K3
+#[test]
+fn a_space_does_not_fall_asleep_over_what_is_being_written() {
+    use icecore_store::postgres::jobs::{Next, TEND};
+    use std::time::Duration;
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(async {
+        home.migrate().await.unwrap();
+        let space = home.create("a", "zone = \"UTC\"\n").await.unwrap();
+        let (said, held) = ("memory/messages/2026-02-13.jsonl".parse().unwrap(), "notes/held.md".parse().unwrap());
+        space.put(&held, b"held").await.unwrap();
+        let work = home.take(&[TEND], "w", LEASE).await.unwrap().unwrap();
+        let seen = space.outline().await.unwrap();
+        // Somebody writes, and is held up before it is written for good.
+        let other = Raw::to(&cluster.url());
+        other.must("BEGIN; SELECT 1 FROM icecore.document WHERE path = 'notes/held.md' FOR UPDATE");
+        let writing = {
+            let space = space.clone();
+            let documents: [(DocPath, Vec<u8>); 2] = [(said, b"{\"conversation\":\"c\"}\n".to_vec()), (held, b"x".to_vec())];
+            std::thread::spawn(move || block_on(space.put_many(&documents)))
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        let sleeping = {
+            let (home, work) = (home.clone(), work.clone());
+            std::thread::spawn(move || block_on(home.done(&work, Next::Asleep, seen)))
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        other.must("ROLLBACK");
+        writing.join().unwrap().unwrap();
+        assert!(sleeping.join().unwrap().unwrap());
+        assert_eq!(home.take(&[TEND], "w", LEASE).await.unwrap().unwrap().space, "a");
+    });
+}
+
+// Y1
+#[test]
+fn a_glance_shows_that_a_prompt_was_taken_away() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(async {
+        home.migrate().await.unwrap();
+        let space = home.create("a", "zone = \"UTC\"\n").await.unwrap();
+        let prompt = "prompts/week.yaml".parse().unwrap();
+        space.put(&prompt, b"old").await.unwrap();
+        space.put(&"icecore.toml".parse().unwrap(), b"zone = \"UTC\"\n").await.unwrap();
+        let before = home.glance("a").await.unwrap().unwrap();
+        space.put(&"knowledge/x.md".parse().unwrap(), b"x").await.unwrap();
+        assert_eq!(home.glance("a").await.unwrap().unwrap(), before);
+        space.remove(&prompt).await.unwrap();
+        let after = home.glance("a").await.unwrap().unwrap();
+        assert!(after != before && after.is_same_life(&before));
     });
 }
 

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use icecore_domain::calendar::Moment;
+use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::event::Origin;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
 use icecore_domain::rank::vector::{self, DIMENSIONS};
 use icecore_domain::record::{Captured, Record, Role};
 use icecore_store::passages::Passages as _;
+use icecore_store::postgres::jobs::{Next, TEND};
 use icecore_store::postgres::{Options, Postgres, Space};
 use icecore_store::testing::cluster::{Cluster, Flush};
-use icecore_store::{Error, Store};
+use icecore_store::{Error, Ground, History as _, Order, Store};
 use pollster::block_on;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -25,9 +26,11 @@ use crate::postgres::draft;
 const CONFIG: &str = "zone = \"UTC\"\n";
 /// What outlives a space on purpose: who did what, and what was paid.
 const OUTLIVES: [&str; 2] = ["audit", "job_run"];
+/// What may be there before the space is.
+const PRECEDES: [&str; 2] = ["token", "quota"];
 
 /// A connection without anything of ours in between.
-struct Raw {
+pub struct Raw {
     threads: tokio::runtime::Runtime,
     client: Client,
 }
@@ -35,7 +38,7 @@ struct Raw {
 type Said = Result<Vec<String>, String>;
 
 impl Raw {
-    fn to(url: &str) -> Self {
+    pub fn to(url: &str) -> Self {
         let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (client, connection) = threads.block_on(tokio_postgres::connect(url, NoTls)).unwrap();
         threads.spawn(connection);
@@ -55,7 +58,7 @@ impl Raw {
         }
     }
 
-    fn must(&self, sql: &str) -> Vec<String> {
+    pub fn must(&self, sql: &str) -> Vec<String> {
         self.ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
@@ -109,7 +112,7 @@ fn path(text: &str) -> DocPath {
     text.parse().unwrap()
 }
 
-fn said(id: &str, text: &str) -> Record {
+pub fn said(id: &str, text: &str) -> Record {
     let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
     Record {
         ts,
@@ -242,6 +245,13 @@ fn every_table_is_guarded_and_keyed_by_its_space() {
         format!("SELECT relname FROM ({spaced}) t WHERE NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = t.oid AND polroles = '{{0}}')"),
         "without a law",
     );
+    // Nothing is written into a space that is not there, whichever table it would be.
+    let loose = all.must(&format!(
+        "SELECT relname FROM ({spaced}) t WHERE relname <> 'space' AND NOT EXISTS (SELECT FROM pg_constraint c \
+         WHERE c.conrelid = t.oid AND c.contype = 'f' AND c.confrelid = 'icecore.space'::regclass) ORDER BY 1"
+    ));
+    let exempt = |table: &String| [OUTLIVES, PRECEDES].concat().contains(&table.as_str());
+    assert!(loose.iter().all(exempt), "{loose:?} may be written after the space was taken away");
     // Whatever works with its owner's rights looks for names nowhere but where it was told.
     none(
         "SELECT proname FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'icecore' AND prosecdef \
@@ -367,4 +377,176 @@ fn what_is_erased_leaves_not_one_row_and_touches_no_other() {
     // The name may be given again, to somebody who has nothing of it.
     let anew = block_on(home.create("B", CONFIG)).unwrap();
     assert!(block_on(anew.last_said("work", 9)).unwrap().is_empty());
+}
+
+// L2
+#[test]
+fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    let (here, there) = (home(&url, Options::default()), home(&url, Options::default()));
+    let old = furnished(&here, "ann");
+    let waiting = block_on(old.without_vector(9)).unwrap();
+    let position = block_on(old.position()).unwrap();
+    // Somebody else takes it away, and the next message makes it again.
+    assert!(block_on(there.erase("ann")).unwrap());
+    let new = block_on(there.create("ann", CONFIG)).unwrap();
+    block_on(new.add_records(vec![said("n", "hello")])).unwrap();
+    let before = all.everything_of(&all.id("ann"));
+    block_on(async {
+        let page = path("knowledge/late.md");
+        let at = Moment::read("2026-02-13T10:00:00+01:00").unwrap().moment.at();
+        let vectors = [(waiting.first().copied().unwrap_or(1), vector::pack(&[0.2; DIMENSIONS]))];
+        let day = jiff::civil::date(2026, 2, 13);
+        let days = Days { first: day, last: day };
+        for (what, outcome) in [
+            ("append", old.append(vec![draft("a fact of the erased exchange")], None).await.map(|_| ())),
+            ("append at", old.append(vec![draft("likewise")], Some(position)).await.map(|_| ())),
+            ("append_lines", old.append_lines(b"{}\n").await),
+            ("replace_ledger", old.replace_ledger(b"", new.position().await.unwrap()).await),
+            ("put", old.put(&page, b"x").await),
+            ("put_many", old.put_many(&[(page.clone(), b"x".to_vec())]).await),
+            ("grow", old.grow(&page, b"x", 0).await),
+            ("remove", old.remove(&path("icecore.toml")).await),
+            ("add_records", old.add_records(vec![said("o", "old")]).await.map(|_| ())),
+            ("add_awaited", old.add_awaited(vec![said("o", "old")], Duration::from_secs(9)).await.map(|_| ())),
+            ("take", Order::take(&*old, "work", "w", Duration::from_secs(9)).await.map(|_| ())),
+            ("forget_records", old.forget_records(days, "work").await.map(|_| ())),
+            ("add_summaries", old.add_summaries(&[], None).await.map(|_| ())),
+            ("put_note", old.put_note(&path("hooks/late.json"), b"x").await),
+            ("keep_answer", old.keep_answer(Hash::of(b"late"), b"x").await),
+            ("set_aside", old.set_aside(&page, 0, b"x").await.map(|_| ())),
+            ("see", old.see(&[(page.clone(), icecore_store::Stamp("1".into()))]).await),
+            ("take_in", old.take_in(true, &|_, _| {}).await.map(|_| ())),
+            ("keep_vectors", old.keep_vectors(&vectors).await),
+            ("rebuild", old.rebuild(&|_, _| {}).await.map(|_| ())),
+            ("snapshot", old.snapshot("late", at).await.map(|_| ())),
+            ("want", old.want("tend", Duration::ZERO).await),
+        ] {
+            assert!(matches!(outcome, Err(Error::Gone)), "{what}: {outcome:?}");
+        }
+    });
+    assert_eq!(all.everything_of(&all.id("ann")), before);
+    block_on(new.append(vec![draft("a fact of the new life")], None)).unwrap();
+    let (one, other) = (block_on(here.glance("ann")).unwrap().unwrap(), block_on(there.glance("ann")).unwrap().unwrap());
+    assert!(one.is_same_life(&other));
+}
+
+// L2
+#[test]
+fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    let home = home(&url, Options::default());
+    let space = furnished(&home, "ann");
+    let id = all.id("ann");
+    all.must(&format!("BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('{id}', 2))"));
+    let waits = |sql: &str| {
+        let raw = Raw::to(&cluster.url_of("kept"));
+        for _ in 0..500 {
+            if raw.must(&format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{sql}%'")) == ["1"]
+            {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let at = Moment::read("2026-02-13T10:00:00+01:00").unwrap().moment.at();
+    let making = std::thread::spawn(move || block_on(space.snapshot("night", at)));
+    waits("pg_advisory_xact_lock");
+    let erasing = {
+        let home = home.clone();
+        std::thread::spawn(move || block_on(home.erase("ann")))
+    };
+    // It waits for the snapshot, or is through before it.
+    std::thread::sleep(Duration::from_millis(300));
+    all.must("ROLLBACK");
+    let made = making.join().unwrap();
+    assert!(matches!(made, Ok(_) | Err(Error::Gone)), "{made:?}");
+    assert!(erasing.join().unwrap().unwrap());
+    for (table, told) in all.everything_of(&id) {
+        assert!(told == "0 " || OUTLIVES.contains(&table.as_str()), "{table}: {told}");
+    }
+}
+
+// L2
+#[test]
+fn work_of_an_earlier_life_is_nobodys_any_more() {
+    const LEASE: Duration = Duration::from_secs(60);
+    let cluster = Cluster::start(Flush::No);
+    let (url, _) = owned(&cluster);
+    let home = home(&url, Options::default());
+    block_on(async {
+        home.create("ann", CONFIG).await.unwrap();
+        home.create("ben", CONFIG).await.unwrap();
+        let old = home.take(&[TEND], "old", LEASE).await.unwrap().unwrap();
+        assert_eq!(old.space, "ann");
+        assert!(home.erase("ann").await.unwrap());
+        // Of what it has cost nothing is kept; what another has cost is.
+        home.spend(&[("ann".into(), 7), ("ben".into(), 9)]).await.unwrap();
+        assert_eq!(home.standing("ben", "ben").await.unwrap().model_tokens, 9);
+        home.create("ann", CONFIG).await.unwrap();
+        assert_eq!(home.standing("ann", "ann").await.unwrap().model_tokens, 0);
+        let mut new = Vec::new();
+        while let Some(work) = home.take(&[TEND], "new", LEASE).await.unwrap() {
+            new.push(work);
+        }
+        let new = new.into_iter().find(|work| work.space == "ann").unwrap();
+        assert_ne!(old.epoch, new.epoch);
+        assert!(!home.keep(&old, LEASE).await.unwrap());
+        assert!(!home.failed(&old, "late").await.unwrap());
+        assert!(!home.done(&old, Next::Asleep, 0).await.unwrap());
+        assert!(home.keep(&new, LEASE).await.unwrap());
+    });
+}
+
+// P8
+#[test]
+fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    let (here, there) = (home(&url, Options::default()), home(&url, Options::default()));
+    let page = path("knowledge/x.md");
+    let refused = |what: &str, outcome: Result<(), Error>| assert!(matches!(outcome, Err(Error::Filling)), "{what}: {outcome:?}");
+    block_on(async {
+        // From the moment on at which it is there nobody sees it, and no worker takes it.
+        let filler = here.to_fill("ann", CONFIG).await.unwrap();
+        refused("space", there.space("ann").await.map(|_| ()));
+        refused("glance", there.glance("ann").await.map(|_| ()));
+        assert_eq!(there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap(), None);
+        assert_eq!(filler.begin_filling().await.unwrap(), Ground::New);
+        filler.put(&page, b"brought in").await.unwrap();
+        // Nor does a second one fill it.
+        let second = there.to_fill("ann", CONFIG).await.unwrap();
+        refused("begin_filling", second.begin_filling().await.map(|_| ()));
+        refused("put", second.put(&page, b"another's").await);
+        // One that was cut short is begun anew by whoever comes when its time is over, and the first has no say any more.
+        all.must("UPDATE icecore.space SET filled_until = now() - interval '1 second'");
+        refused("space", there.space("ann").await.map(|_| ()));
+        assert_eq!(second.begin_filling().await.unwrap(), Ground::Unfinished);
+        refused("put", filler.put(&page, b"too late").await);
+        refused("end_filling", filler.end_filling().await);
+        second.put(&page, b"whole").await.unwrap();
+        second.end_filling().await.unwrap();
+        refused("put", filler.put(&page, b"much too late").await);
+        let space = here.space("ann").await.unwrap().unwrap();
+        assert_eq!(space.document(&page).await.unwrap().unwrap(), b"whole");
+        assert_eq!(there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap().unwrap().space, "ann");
+        // Nothing is brought in over a memory, and looking whether it could be keeps nobody out.
+        let ground = there.to_fill("ann", CONFIG).await.unwrap().begin_filling().await.unwrap();
+        assert_eq!(ground, Ground::Occupied { documents: 1, such_as: page.clone() });
+        space.put(&page, b"goes on").await.unwrap();
+        // One that is there and new is taken; whoever has it open is refused until it is whole.
+        let open = here.create("ben", CONFIG).await.unwrap();
+        let filler = there.to_fill("ben", CONFIG).await.unwrap();
+        assert_eq!(filler.begin_filling().await.unwrap(), Ground::New);
+        refused("put", open.put(&page, b"a chat").await);
+        filler.stop_filling().await.unwrap();
+        refused("put", open.put(&page, b"a chat").await);
+        // What was let go may be begun at once, or be taken away.
+        assert_eq!(filler.begin_filling().await.unwrap(), Ground::Unfinished);
+        assert!(here.erase("ben").await.unwrap());
+        assert!(matches!(filler.put(&page, b"x").await, Err(Error::Gone)));
+        assert!(here.space("ben").await.unwrap().is_none());
+    });
 }

@@ -13,7 +13,7 @@ use icecore_store::shelf::Stage;
 use super::Global;
 use super::out::{Out, moves};
 use crate::error::{Exit, Stop};
-use crate::place::{Home, Place};
+use crate::place::{self, Home, Place};
 use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
@@ -66,8 +66,9 @@ async fn policy_of(home: &Home) -> Result<String> {
 
 /// A home where none is, to be filled; one that was left half filled is taken up again.
 async fn to_fill(place: &Place, policy: &str) -> Result<Home> {
-    if let Some(database) = place.database() {
-        database.migrate().await?;
+    if let Place::Space { database, name } = place {
+        database.prepare().await?;
+        return Ok(place::at_home(database.to_fill(name, policy).await?));
     }
     if place.look().await?.is_some() { place.open().await } else { place.create(policy).await }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use icecore_store::postgres::Figures;
+use icecore_store::postgres::jobs::Backlog;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -28,10 +29,12 @@ pub struct Metrics {
     database: OnceLock<Database>,
 }
 
-/// What is counted of the connections to a database.
+/// What is counted of a database: the connections to it, and the work that waits there.
 struct Database {
     registry: Registry,
     connections: Family<Labels, Gauge>,
+    jobs: Family<Labels, Gauge>,
+    oldest: Family<Labels, Gauge>,
     /// As they were told last, so that each is counted once.
     waits: Mutex<Counter>,
     failures: Mutex<Counter>,
@@ -44,10 +47,24 @@ impl Database {
         registry.register("database_connections", "Connections to the database of memory, by state", connections.clone());
         registry.register("database_waits", "How often no connection was free", waits.clone());
         registry.register("database_failures", "How often no connection could be had", failures.clone());
-        Self { registry, connections, waits: Mutex::new(waits), failures: Mutex::new(failures) }
+        let (jobs, oldest) = (Family::default(), Family::default());
+        registry.register("jobs", "Work in the spaces of the database, by kind and state", jobs.clone());
+        registry.register("jobs_oldest_seconds", "How long the first of what waits has waited", oldest.clone());
+        Self { registry, connections, jobs, oldest, waits: Mutex::new(waits), failures: Mutex::new(failures) }
     }
 
-    fn tell(&self, figures: &Figures) {
+    fn tell(&self, figures: &Figures, backlog: &[Backlog]) {
+        // What is not known is not told.
+        self.jobs.clear();
+        self.oldest.clear();
+        for kind in backlog {
+            let label = |state: &str| vec![("kind", kind.kind.clone()), ("state", state.to_owned())];
+            for (state, many) in [("waiting", kind.waiting), ("at_work", kind.at_work), ("failing", kind.failing)] {
+                self.jobs.get_or_create(&label(state)).set(many);
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "nothing waits that long")]
+            self.oldest.get_or_create(&vec![("kind", kind.kind.clone())]).set(kind.oldest_seconds as i64);
+        }
         let states = [("most", figures.most), ("open", figures.open), ("in_use", figures.in_use), ("waited_for", figures.waiting)];
         for (state, many) in states {
             let many = i64::try_from(many).unwrap_or(i64::MAX);
@@ -117,13 +134,13 @@ impl Metrics {
     }
 
     /// Everything in the text form that collectors read.
-    pub fn text(&self, database: Option<Figures>) -> String {
+    pub fn text(&self, database: Option<Figures>, backlog: &[Backlog]) -> String {
         const END: &str = "# EOF\n";
         let mut text = String::new();
         // Writing to a string does not fail.
         if let Some(figures) = database {
             let database = self.database.get_or_init(Database::new);
-            database.tell(&figures);
+            database.tell(&figures, backlog);
             let _ = encode(&mut text, &database.registry);
             text.truncate(text.len() - if text.ends_with(END) { END.len() } else { 0 });
         }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use icecore_engine::config::{Mode, Placement};
 use icecore_store::postgres::Figures;
+use icecore_store::postgres::jobs::Backlog;
 
 /// Memory, as a chat sees it.
 #[async_trait]
@@ -54,6 +55,11 @@ pub trait Ready: Send + Sync {
     /// How the connections to a database are used, where memory is in one.
     fn figures(&self) -> Option<Figures> {
         None
+    }
+
+    /// How much there is to do in the database, as it was found a moment ago; nothing where that is not known.
+    async fn backlog(&self) -> Vec<Backlog> {
+        Vec::new()
     }
 }
 

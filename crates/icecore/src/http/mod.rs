@@ -285,7 +285,8 @@ async fn readyz(State(house): State<Arc<House>>) -> Response {
 }
 
 async fn counted(State(house): State<Arc<House>>) -> Response {
-    let mut response = plain(StatusCode::OK, house.metrics.text(house.ready.figures()));
+    let backlog = house.ready.backlog().await;
+    let mut response = plain(StatusCode::OK, house.metrics.text(house.ready.figures(), &backlog));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

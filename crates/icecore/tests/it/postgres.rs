@@ -595,15 +595,48 @@ fn a_server_says_whether_its_database_answers() {
     for line in ["icecore_database_connections{state=\"most\"} 16", "icecore_database_waits_total 0", "icecore_database_failures_total 0"] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+    // What waits to be done, known to every server, whoever does it.
+    let (waits, oldest) = ("icecore_jobs{kind=\"tend\",state=\"waiting\"} 1", "icecore_jobs_oldest_seconds{kind=\"tend\"}");
+    assert!(metrics.contains(waits) && metrics.contains(oldest), "{metrics}");
     assert_eq!(metrics.matches("# EOF").count(), 1);
     house.cluster.kill();
+    let metrics = server.get("/metrics");
+    assert!(metrics.status == 200 && metrics.text.contains("icecore_database_connections"), "{metrics:?}");
     let away = server.get("/readyz");
     assert_eq!((away.status, away.text.as_str()), (503, "not ready: the database does not answer\n"));
     assert_eq!(server.get("/livez").status, 200);
     house.cluster.up();
     within("ready again", || (server.get("/readyz").status == 200).then_some(()));
-    // Tables of another version.
-    house.cluster.sql("INSERT INTO icecore.migration (number, name, fingerprint) VALUES (99, 'later', 'x')");
+    // Tables of a later version that this one can go on with, and of one that it cannot.
+    house.cluster.sql("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (98, 'later', 'x', 6)");
+    assert_eq!(server.get("/readyz").status, 200);
+    house.ok(&["status"]);
+    house.cluster.sql("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (99, 'much later', 'x', 99)");
+    let said = house.run(&["status"]);
+    assert!(said.code == Some(1) && said.err.contains("its tables are newer"), "{said:?}");
     let other = server.get("/readyz");
     assert_eq!((other.status, other.text.as_str()), (503, "not ready: the database has other tables\n"));
+}
+
+// Tables change when that is asked for, not by the way
+#[test]
+fn older_tables_are_changed_by_migrate_alone() {
+    let house = House::with(Flush::No);
+    house.ok(&["init", "--tz", "UTC"]);
+    house.ok(&["backup", "create", "kept.zip"]);
+    house.ok(&["export", "vault"]);
+    // As if this program had one step more than the one that made the tables.
+    house.cluster.sql("CREATE TABLE taken AS SELECT * FROM icecore.migration WHERE number = 6");
+    house.cluster.sql("DELETE FROM icecore.migration WHERE number = 6");
+    for args in [
+        &["init", "--tz", "UTC", "--space", "another"] as &[&str],
+        &["import", "--whole", "vault", "--space", "another"],
+        &["backup", "restore", "kept.zip", "--space", "another"],
+    ] {
+        let said = house.run(args);
+        assert!(said.code == Some(1) && said.err.contains("icecore migrate"), "{args:?}: {said:?}");
+    }
+    assert_eq!(house.cluster.sql("SELECT max(number) FROM icecore.migration"), "5");
+    house.cluster.sql("INSERT INTO icecore.migration SELECT * FROM taken");
+    house.ok(&["import", "--whole", "vault", "--space", "another"]);
 }

@@ -7,11 +7,12 @@
 
 CREATE SCHEMA icecore;
 
--- The steps that were taken.
+-- The steps that were taken. A program that knows fewer than `least` of them cannot work with the tables any more; one that does goes on.
 CREATE TABLE icecore.migration (
     number      integer     PRIMARY KEY,
     name        text        NOT NULL,
     fingerprint text        NOT NULL,
+    least       integer     NOT NULL,
     at          timestamptz NOT NULL DEFAULT now()
 );
 
@@ -27,12 +28,42 @@ CREATE FUNCTION icecore.only_grows(path text) RETURNS boolean LANGUAGE sql IMMUT
 CREATE FUNCTION icecore.refuse() RETURNS trigger LANGUAGE plpgsql
     AS $$ BEGIN RAISE EXCEPTION 'what is in icecore.% is never changed', TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege'; END $$;
 
--- The spaces there are. The id is made from the name, so that nobody has to look it up.
+-- The spaces there are. The id is made from the name, so that nobody has to look it up; one that is taken away and made again
+-- has the same id and another life. One that a whole memory is being brought into is `filling`, and nobody but whoever does that
+-- uses it; `filled_until` it is waited for them.
 CREATE TABLE icecore.space (
-    space_id uuid        PRIMARY KEY,
-    name     text        NOT NULL,
-    made     timestamptz NOT NULL DEFAULT now()
+    space_id     uuid        PRIMARY KEY,
+    name         text        NOT NULL,
+    life         uuid        NOT NULL DEFAULT gen_random_uuid(),
+    made         timestamptz NOT NULL DEFAULT now(),
+    filling      uuid,
+    filled_until timestamptz
 );
+
+-- Whoever writes says first in which life of the space, and holds that until the transaction ends: it is not taken away meanwhile, and
+-- what was meant for an earlier life does not come into this one. Many may write at once; whoever wants to be alone is let in before
+-- those who come later, which a lock of the row would not promise.
+CREATE FUNCTION icecore.door() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT hashtextextended(icecore.this_space()::text, 3) $$;
+CREATE FUNCTION icecore.enter(known uuid, filler uuid) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog
+    AS $$ DECLARE found_filler uuid; BEGIN
+        PERFORM pg_advisory_xact_lock_shared(icecore.door());
+        SELECT filling INTO found_filler FROM icecore.space WHERE space_id = icecore.this_space() AND life = known;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'this space is not there any more' USING ERRCODE = 'foreign_key_violation';
+        ELSIF found_filler IS DISTINCT FROM filler THEN
+            RAISE EXCEPTION 'this space is being filled' USING ERRCODE = 'object_in_use';
+        END IF;
+    END $$;
+
+-- Waits until nobody writes, and lets nobody write until this transaction has ended.
+CREATE FUNCTION icecore.enter_alone() RETURNS void LANGUAGE sql
+    AS $$ SELECT pg_advisory_xact_lock(icecore.door()) $$;
+
+-- What is written belongs to a space that is there: of what is taken away nothing comes back, whoever was in the middle of writing it.
+CREATE FUNCTION icecore.belong(which text) RETURNS void LANGUAGE plpgsql
+    AS $$ BEGIN EXECUTE format('ALTER TABLE icecore.%I ADD FOREIGN KEY (space_id) REFERENCES icecore.space', which); END $$;
+REVOKE ALL ON FUNCTION icecore.belong(text) FROM PUBLIC;
 
 -- A version after that one: what a document's stamp and a ledger's position are. By the clock, so that a server that takes over
 -- from one whose last writes were lost does not give their versions again.
@@ -137,9 +168,8 @@ CREATE INDEX session_path ON icecore.session (space_id, path);
 -- Takes everything of this transaction's space away.
 CREATE FUNCTION icecore.erase() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog
     AS $$ DECLARE name text; BEGIN
-        -- Whoever is writing finishes first; whoever comes later finds nothing to write to. In the order in which writers hold things:
-        -- documents by their paths, then the space.
-        PERFORM FROM icecore.document WHERE space_id = icecore.this_space() ORDER BY path FOR UPDATE;
+        -- Whoever is writing finishes first; whoever comes later finds nothing to write to.
+        PERFORM icecore.enter_alone();
         PERFORM FROM icecore.space WHERE space_id = icecore.this_space() FOR UPDATE;
         FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'icecore' AND tablename NOT IN ('migration', 'space', 'audit', 'job_run')
             AND EXISTS (SELECT FROM information_schema.columns WHERE table_schema = 'icecore' AND table_name = tablename AND column_name = 'space_id')
@@ -163,6 +193,7 @@ CREATE FUNCTION icecore.guard(which text) RETURNS void LANGUAGE plpgsql
     END $$;
 REVOKE ALL ON FUNCTION icecore.guard(text) FROM PUBLIC;
 SELECT icecore.guard(name) FROM unnest(ARRAY['space', 'document', 'chunk', 'note', 'answer', 'seen', 'aside', 'record', 'session']) AS name;
+SELECT icecore.belong(name) FROM unnest(ARRAY['document', 'chunk', 'note', 'answer', 'seen', 'aside', 'record', 'session']) AS name;
 -- The owner's own functions may list the spaces; a transaction of a space does not work as the owner.
 CREATE INDEX space_name ON icecore.space (name COLLATE "C");
 CREATE POLICY listed ON icecore.space FOR SELECT TO CURRENT_USER USING (true);
@@ -170,5 +201,6 @@ CREATE POLICY listed ON icecore.space FOR SELECT TO CURRENT_USER USING (true);
 GRANT USAGE ON SCHEMA icecore TO icecore_app;
 GRANT SELECT ON icecore.migration TO icecore_app;
 GRANT SELECT, INSERT ON icecore.space, icecore.chunk TO icecore_app;
+GRANT UPDATE (filling, filled_until) ON icecore.space TO icecore_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON icecore.document, icecore.note, icecore.answer, icecore.seen, icecore.aside, icecore.record, icecore.session
     TO icecore_app;

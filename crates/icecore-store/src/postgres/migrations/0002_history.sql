@@ -59,5 +59,6 @@ CREATE TRIGGER never_changed BEFORE UPDATE ON icecore.blob FOR EACH ROW EXECUTE 
 CREATE TRIGGER never_emptied BEFORE TRUNCATE ON icecore.blob EXECUTE FUNCTION icecore.refuse();
 
 SELECT icecore.guard(name) FROM unnest(ARRAY['snapshot', 'kept', 'blob', 'newest']) AS name;
+SELECT icecore.belong(name) FROM unnest(ARRAY['snapshot', 'kept', 'blob', 'newest']) AS name;
 GRANT SELECT, INSERT ON icecore.snapshot, icecore.kept, icecore.blob TO icecore_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON icecore.newest TO icecore_app;

@@ -104,6 +104,7 @@ CREATE TABLE icecore.vector (
 );
 
 SELECT icecore.guard(name) FROM unnest(ARRAY['search_state', 'indexed', 'passage', 'passage_more', 'corpus', 'sign', 'grouping', 'voice', 'vector']) AS name;
+SELECT icecore.belong(name) FROM unnest(ARRAY['search_state', 'indexed', 'passage', 'passage_more', 'corpus', 'sign', 'grouping', 'voice', 'vector']) AS name;
 GRANT SELECT, INSERT, UPDATE, DELETE ON icecore.search_state, icecore.indexed, icecore.passage, icecore.passage_more, icecore.corpus, icecore.sign,
     icecore.grouping, icecore.voice, icecore.vector TO icecore_app;
 

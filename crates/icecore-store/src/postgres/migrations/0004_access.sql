@@ -50,7 +50,8 @@ CREATE TABLE icecore.quota (
     bytes                bigint,
     model_tokens_per_day bigint
 );
--- What it has done, day by day in UTC.
+-- What it has done, day by day in UTC. Messages are counted where they are kept, in the same transaction and once each: what is derived
+-- anew, brought in whole or forgotten counts for nothing.
 CREATE TABLE icecore.used (
     space_id     uuid   NOT NULL,
     day          date   NOT NULL DEFAULT current_date,
@@ -59,25 +60,9 @@ CREATE TABLE icecore.used (
     PRIMARY KEY (space_id, day)
 );
 
--- Counts messages where they are kept, whichever door they came through. What is derived anew is taken away and put back, which
--- comes to nothing.
-CREATE FUNCTION icecore.count_kept() RETURNS trigger LANGUAGE plpgsql
-    AS $$ BEGIN
-        INSERT INTO icecore.used AS kept (space_id, messages) SELECT space_id, count(*) FROM fresh GROUP BY space_id
-            ON CONFLICT (space_id, day) DO UPDATE SET messages = kept.messages + excluded.messages;
-        RETURN NULL;
-    END $$;
-CREATE FUNCTION icecore.count_gone() RETURNS trigger LANGUAGE plpgsql
-    AS $$ BEGIN
-        UPDATE icecore.used SET messages = messages - gone.many
-            FROM (SELECT space_id, count(*) AS many FROM stale GROUP BY space_id) AS gone
-            WHERE used.space_id = gone.space_id AND used.day = current_date;
-        RETURN NULL;
-    END $$;
-CREATE TRIGGER counted AFTER INSERT ON icecore.record REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION icecore.count_kept();
-CREATE TRIGGER uncounted AFTER DELETE ON icecore.record REFERENCING OLD TABLE AS stale FOR EACH STATEMENT EXECUTE FUNCTION icecore.count_gone();
-
 SELECT icecore.guard(name) FROM unnest(ARRAY['token', 'audit', 'quota', 'used']) AS name;
+-- Tokens and limits may be there before the space is; they are taken away with it all the same.
+SELECT icecore.belong('used');
 -- The owner's own functions look across spaces; a transaction of a space does not work as the owner.
 CREATE POLICY looked_up ON icecore.token TO CURRENT_USER USING (true) WITH CHECK (true);
 CREATE POLICY kept ON icecore.audit TO CURRENT_USER USING (true) WITH CHECK (true);
@@ -164,11 +149,17 @@ CREATE FUNCTION icecore.standing(which uuid, home uuid) RETURNS TABLE (requests_
 
 -- Counts what models have read and written for a space.
 CREATE FUNCTION icecore.spend(spaces uuid[], tokens bigint[]) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog
-    AS $$ BEGIN
+    AS $$ DECLARE spent record; BEGIN
         PERFORM icecore.stand_outside();
-        INSERT INTO icecore.used AS kept (space_id, model_tokens)
-            SELECT space_id, sum(many) FROM unnest(spaces, tokens) AS new (space_id, many) GROUP BY space_id ORDER BY space_id
-            ON CONFLICT (space_id, day) DO UPDATE SET model_tokens = kept.model_tokens + excluded.model_tokens;
+        FOR spent IN SELECT new.space_id, sum(new.many) AS many FROM unnest(spaces, tokens) AS new (space_id, many) GROUP BY 1 ORDER BY 1 LOOP
+            BEGIN
+                INSERT INTO icecore.used AS kept (space_id, model_tokens) VALUES (spent.space_id, spent.many)
+                    ON CONFLICT (space_id, day) DO UPDATE SET model_tokens = kept.model_tokens + excluded.model_tokens;
+            EXCEPTION WHEN foreign_key_violation THEN
+                -- It was taken away meanwhile, and so is what it has cost. The others are counted all the same.
+                NULL;
+            END;
+        END LOOP;
     END $$;
 
 GRANT USAGE ON SEQUENCE icecore.deed TO icecore_app;

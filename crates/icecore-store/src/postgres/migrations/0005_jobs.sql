@@ -2,7 +2,7 @@
 --
 -- Whoever works takes a row for some time and says again and again that it is still at it; a row whose time is over is free.
 -- `asked` is when somebody wants it who asked since it was last taken, perhaps while it was being done.
--- `epoch` counts how often a row was taken: who was too slow finds another number there and lets go.
+-- `epoch` is another whenever a row is taken, in another life of the space too: who was too slow finds that it is, and lets go.
 CREATE TABLE icecore.job (
     space_id uuid        NOT NULL,
     kind     text        COLLATE "C" NOT NULL,
@@ -17,22 +17,34 @@ CREATE TABLE icecore.job (
     PRIMARY KEY (space_id, kind)
 );
 CREATE INDEX job_waiting ON icecore.job (served, due) WHERE due < 'infinity';
+CREATE INDEX job_taken ON icecore.job (until) WHERE until IS NOT NULL;
 SELECT icecore.guard('job');
+SELECT icecore.belong('job');
 -- Workers go from space to space, by the functions below and by nothing else.
 CREATE POLICY worked ON icecore.job TO CURRENT_USER USING (true) WITH CHECK (true);
 GRANT SELECT, INSERT, UPDATE ON icecore.job TO icecore_app;
 
+-- How long it is waited before what failed so often already is tried again: longer each time, up to an hour.
+CREATE FUNCTION icecore.again_after(failures integer) RETURNS interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT least(15 * power(2, least(failures, 20)), 3600) * interval '1 second' $$;
+
 -- Takes the work that has waited longest since its space was last served: no space comes twice before every other that waits
--- has come once. Rows that somebody else is just taking are passed over.
+-- has come once. Rows that somebody else is just taking are passed over, and spaces that are not whole yet.
 CREATE FUNCTION icecore.take_job(which text[], who text, lease interval) RETURNS TABLE (space text, kind text, epoch bigint, failures integer)
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
     AS $$
+        -- Whoever had these ended without a word. Perhaps the work itself has ended them, so it counts like any other failure.
+        WITH lapsed AS (SELECT space_id, kind FROM icecore.job WHERE until < now() FOR UPDATE SKIP LOCKED)
+        UPDATE icecore.job SET worker = NULL, until = NULL, failures = job.failures + 1, due = job.until + icecore.again_after(job.failures),
+            trouble = 'whoever worked at it ended without a word'
+        FROM lapsed WHERE job.space_id = lapsed.space_id AND job.kind = lapsed.kind;
         WITH free AS (
             SELECT job.space_id, job.kind FROM icecore.job
-            WHERE job.due <= now() AND (job.until IS NULL OR job.until < now()) AND job.kind = ANY (which)
+            WHERE job.due <= now() AND job.until IS NULL AND job.kind = ANY (which)
+                AND NOT EXISTS (SELECT FROM icecore.space WHERE space.space_id = job.space_id AND space.filling IS NOT NULL)
             ORDER BY job.served, job.due LIMIT 1 FOR UPDATE SKIP LOCKED
         ), taken AS (
-            UPDATE icecore.job SET worker = who, until = now() + lease, served = now(), asked = NULL, epoch = job.epoch + 1
+            UPDATE icecore.job SET worker = who, until = now() + lease, served = now(), asked = NULL, epoch = icecore.version_after(job.epoch)
             FROM free WHERE job.space_id = free.space_id AND job.kind = free.kind
             RETURNING job.space_id, job.kind, job.epoch, job.failures
         )
@@ -46,7 +58,7 @@ CREATE FUNCTION icecore.job_counts() RETURNS TABLE (kind text, waiting bigint, a
         SELECT job.kind, count(*) FILTER (WHERE job.due <= now() AND (job.until IS NULL OR job.until < now())),
             count(*) FILTER (WHERE job.until >= now()), count(*) FILTER (WHERE job.failures > 0),
             coalesce(extract(epoch FROM now() - min(job.due) FILTER (WHERE job.due <= now() AND (job.until IS NULL OR job.until < now()))), 0)::double precision
-        FROM icecore.job GROUP BY job.kind ORDER BY job.kind
+        FROM icecore.job JOIN icecore.space USING (space_id) WHERE space.filling IS NULL GROUP BY job.kind ORDER BY job.kind
     $$;
 
 -- A space that sleeps, because nothing was written since it was last tended, wakes when something is.

@@ -1,4 +1,4 @@
--- The order of turns between processes, and spaces that stay gone.
+-- The order of turns between processes.
 
 -- Conversations whose last exchange is being remembered, or is to be: whoever goes on with one looks here first.
 -- `until` it is waited for, if it is awaited; after it anybody may see to it. Whoever remembers it has it until `held`.
@@ -14,6 +14,7 @@ CREATE TABLE icecore.waiting (
 );
 CREATE INDEX waiting_until ON icecore.waiting (until);
 SELECT icecore.guard('waiting');
+SELECT icecore.belong('waiting');
 -- The owner's own function looks through all of them.
 CREATE POLICY seen_to ON icecore.waiting TO CURRENT_USER USING (true);
 GRANT SELECT, INSERT, UPDATE, DELETE ON icecore.waiting TO icecore_app;
@@ -34,11 +35,3 @@ CREATE FUNCTION icecore.unremembered(home text, most bigint, seconds double prec
     $$;
 REVOKE ALL ON FUNCTION icecore.unremembered(text, bigint, double precision) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION icecore.unremembered(text, bigint, double precision) TO icecore_app;
-
--- What is written belongs to a space that is there: nothing comes back that was taken away, whoever was in the middle of writing it.
-ALTER TABLE icecore.document ADD FOREIGN KEY (space_id) REFERENCES icecore.space;
-ALTER TABLE icecore.chunk ADD FOREIGN KEY (space_id) REFERENCES icecore.space;
-ALTER TABLE icecore.note ADD FOREIGN KEY (space_id) REFERENCES icecore.space;
-ALTER TABLE icecore.answer ADD FOREIGN KEY (space_id) REFERENCES icecore.space;
-ALTER TABLE icecore.aside ADD FOREIGN KEY (space_id) REFERENCES icecore.space;
-ALTER TABLE icecore.waiting ADD FOREIGN KEY (space_id) REFERENCES icecore.space;

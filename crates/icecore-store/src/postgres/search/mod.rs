@@ -123,7 +123,7 @@ impl Space {
             return Ok(Vec::new());
         }
         let asked: Vec<i32> = numbers.iter().copied().map(number_of).collect();
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let rows = tx.rows(sql, &[&self.id, &asked]).await?;
         tx.commit().await?;
         Ok(rows.into_iter().filter_map(|row| Some((usize::try_from(row.get::<_, i64>(0) - 1).ok()?, row))).collect())
@@ -145,7 +145,7 @@ impl Passages for Space {
     }
 
     async fn corpus(&self) -> Result<Arc<Corpus>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let corpus = self.corpus_now(&tx).await?;
         tx.commit().await?;
         Ok(corpus)
@@ -158,7 +158,7 @@ impl Passages for Space {
         }
         let tag = tag(self.id);
         let sought: Vec<String> = terms.iter().map(|term| tagged(&tag, term)).collect();
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let rows = tx.rows("SELECT nth, numbers, counts FROM icecore.postings($1, $2)", &[&any_of(&sought), &sought]).await?;
         tx.commit().await?;
         for row in rows {
@@ -179,7 +179,7 @@ impl Passages for Space {
                 SELECT terms FROM icecore.passage WHERE space_id = $1 UNION ALL SELECT terms FROM icecore.passage_more WHERE space_id = $1) AS rows \
             CROSS JOIN LATERAL (SELECT substr(lexeme, $4) FROM unnest(terms)) AS words (term) WHERE strpos(term, $2) > 0 \
             ORDER BY length(term), term COLLATE \"C\" LIMIT $3";
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = tx.rows(SQL, &[&self.id, &part, &most, &(TAG_CHARS + 1)]).await?;
         tx.commit().await?;
@@ -213,7 +213,7 @@ impl Passages for Space {
     }
 
     async fn passage(&self, key: u64) -> Result<Option<u32>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let row = tx.maybe("SELECT number FROM icecore.passage WHERE space_id = $1 AND key = $2", &[&self.id, &key.cast_signed()]).await?;
         tx.commit().await?;
         Ok(row.map(|row| plain(row.get(0))))
@@ -221,7 +221,7 @@ impl Passages for Space {
 
     async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>> {
         const SQL: &str = "SELECT number FROM icecore.grouping WHERE space_id = $1 AND conversation = $2 ORDER BY number";
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let rows = tx.rows(SQL, &[&self.id, &conversation.as_bytes()]).await?;
         tx.commit().await?;
         Ok(rows.iter().map(|row| plain(row.get(0))).collect())
@@ -229,7 +229,7 @@ impl Passages for Space {
 
     async fn voices(&self) -> Result<Vec<(u16, String)>> {
         const SQL: &str = "SELECT number, name FROM icecore.voice WHERE space_id = $1 AND number <= 65535 ORDER BY number";
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let rows = tx.rows(SQL, &[&self.id]).await?;
         tx.commit().await?;
         let voice = |row: &Row| Some((u16::try_from(row.get::<_, i32>(0)).ok()?, String::from_utf8(row.get(1)).ok()?));
@@ -250,7 +250,7 @@ impl Passages for Space {
     }
 
     async fn signs(&self) -> Result<Arc<Vec<Signs>>> {
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let signs = self.signs_now(&tx).await?;
         tx.commit().await?;
         Ok(signs)
@@ -262,7 +262,7 @@ impl Passages for Space {
 
     async fn nearest(&self, to: &Signs, most: usize) -> Result<Vec<(u32, u32)>> {
         const SQL: &str = "SELECT piece, nth, distance FROM icecore.nearest($1, $2)";
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let most = i32::try_from(most).unwrap_or(i32::MAX);
         let rows = tx.rows(SQL, &[&Bits(*to), &most]).await?;
         tx.commit().await?;
@@ -275,7 +275,7 @@ impl Passages for Space {
         let mut pieces: Vec<i32> = numbers.iter().map(|number| number_of(number / SIGNS_IN_A_PIECE)).collect();
         pieces.sort_unstable();
         pieces.dedup();
-        let tx = self.begin().await?;
+        let tx = self.begin_reading().await?;
         let rows = tx.rows(SQL, &[&self.id, &pieces]).await?;
         tx.commit().await?;
         let found: HashMap<u32, Vec<Bits>> = rows.iter().map(|row| (plain(row.get(0)), row.get(1))).collect();

@@ -94,17 +94,19 @@ impl Space {
         }
         let mut all = None;
         loop {
-            let tx = self.begin().await?;
+            // Mostly there is nothing to take in, and whoever only looks holds nothing.
+            let tx = self.begin_reading().await?;
             let stale = self.stale(&tx).await?;
+            tx.commit().await?;
             let left: u64 = stale.iter().map(|stale| stale.length.unwrap_or(0) + 1).sum();
             let all = *all.get_or_insert(left);
             if taken.files > 0 {
                 progress(all.saturating_sub(left), all.max(left));
             }
             if stale.is_empty() {
-                tx.commit().await?;
                 return Ok(taken);
             }
+            let tx = self.begin().await?;
             let state = self.hold_search(&tx).await?;
             let (documents, passages) = self.take_batch(&tx, state, &stale).await?;
             tx.commit().await?;

@@ -1,0 +1,133 @@
+//! Bringing a whole memory into a space: until it is whole nobody else uses the space, and one that was cut short is begun anew.
+//!
+//! Who fills has the space for some time and says again and again that it is still at it, in the background: reading everything back
+//! may take longer than a lease. Every write says who fills, so one that was too slow writes nothing over another's.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::{Postgres, Space, id_of};
+use crate::{Error, Ground, Result};
+
+/// So long a space is kept for whoever fills it and is not heard of.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Who fills a space, and says so again and again.
+#[derive(Debug)]
+struct Filler {
+    id: Uuid,
+    renewing: JoinHandle<()>,
+}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}
+
+/// Whether a space is being filled by whoever has it open.
+#[derive(Debug, Default)]
+pub(super) struct Filling(Mutex<Option<Filler>>);
+
+impl Filling {
+    fn lock(&self) -> MutexGuard<'_, Option<Filler>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who fills it, if it is whoever has it open.
+    pub fn by(&self) -> Option<Uuid> {
+        self.lock().as_ref().map(|filler| filler.id)
+    }
+}
+
+impl Postgres {
+    /// The space of that name, for somebody who fills it: made if it is not there, and then nobody sees it before it is whole.
+    pub async fn to_fill(self: &Arc<Self>, name: &str, config: &str) -> Result<Arc<Space>> {
+        const MADE: &str = "INSERT INTO icecore.space (space_id, name, filling, filled_until) \
+            SELECT $1, $2, gen_random_uuid(), now() + make_interval(secs => $3) ON CONFLICT DO NOTHING RETURNING life, filling";
+        self.check().await?;
+        let id = id_of(name)?;
+        let tx = self.begin(Some(id)).await?;
+        if let Some(row) = tx.maybe(MADE, &[&id, &name, &LEASE.as_secs_f64()]).await? {
+            let space = Arc::new(self.known(name, id, row.get(0)));
+            space.furnish(&tx, config).await?;
+            tx.commit().await?;
+            space.keep_filling(row.get(1))?;
+            return Ok(space);
+        }
+        let found = tx.maybe("SELECT life FROM icecore.space WHERE space_id = $1", &[&id]).await?.ok_or(Error::Gone)?;
+        tx.commit().await?;
+        Ok(Arc::new(self.known(name, id, found.get(0))))
+    }
+}
+
+impl Space {
+    /// Says from now on, until it is whole or let go, that somebody still fills it.
+    fn keep_filling(&self, filler: Uuid) -> Result<()> {
+        const SQL: &str = "UPDATE icecore.space SET filled_until = now() + make_interval(secs => $3) WHERE space_id = $1 AND filling = $2";
+        // Weak, so that it does not keep the database open.
+        let (home, id) = (Arc::downgrade(&self.home), self.id);
+        let renewing = self.home.threads()?.spawn(async move {
+            loop {
+                tokio::time::sleep(LEASE / 3).await;
+                let Some(home) = home.upgrade() else { return };
+                // One that fails is tried again: the lease bears several, and every write says whether it is still ours.
+                let Ok(tx) = home.begin(Some(id)).await else { continue };
+                if tx.run(SQL, &[&id, &filler, &LEASE.as_secs_f64()]).await.is_ok() {
+                    let _ = tx.commit().await;
+                }
+            }
+        });
+        *self.filling.lock() = Some(Filler { id: filler, renewing });
+        Ok(())
+    }
+
+    pub(super) async fn take_to_fill(&self) -> Result<Ground> {
+        const FOUND: &str = "SELECT filling IS NOT NULL, filled_until > now() FROM icecore.space WHERE space_id = $1 AND life = $2";
+        const TAKEN: &str = "UPDATE icecore.space SET filling = gen_random_uuid(), filled_until = now() + make_interval(secs => $2) \
+            WHERE space_id = $1 RETURNING filling";
+        if self.filling.by().is_some() {
+            return Ok(Ground::New);
+        }
+        let tx = self.home.begin(Some(self.id)).await?;
+        // Whoever writes has finished, and whoever comes next sees that it is being filled.
+        tx.run("SELECT icecore.enter_alone()", &[]).await?;
+        let found = tx.maybe(FOUND, &[&self.id, &self.life]).await?.ok_or(Error::Gone)?;
+        let is_unfinished = match (found.get(0), found.get(1)) {
+            (true, Some(true)) => return Err(Error::Filling),
+            (is_unfinished, _) => is_unfinished,
+        };
+        let ground = if is_unfinished { Ground::Unfinished } else { Ground::of(&self.looks_of(&tx, "").await?) };
+        if !matches!(ground, Ground::Occupied { .. }) {
+            let row = tx.one(TAKEN, &[&self.id, &LEASE.as_secs_f64()]).await?;
+            tx.commit().await?;
+            self.keep_filling(row.get(0))?;
+        }
+        Ok(ground)
+    }
+
+    pub(super) async fn filled(&self) -> Result<()> {
+        let Some(filler) = self.filling.by() else { return Ok(()) };
+        let tx = self.home.begin(Some(self.id)).await?;
+        let sql = "UPDATE icecore.space SET filling = NULL, filled_until = NULL WHERE space_id = $1 AND filling = $2";
+        if tx.run(sql, &[&self.id, &filler]).await? == 0 {
+            return Err(Error::Filling);
+        }
+        // There is something to be tended now.
+        tx.run("NOTIFY icecore_jobs", &[]).await?;
+        tx.commit().await?;
+        *self.filling.lock() = None;
+        Ok(())
+    }
+
+    pub(super) async fn let_go_of_filling(&self) -> Result<()> {
+        let Some(filler) = self.filling.lock().take() else { return Ok(()) };
+        let tx = self.home.begin(Some(self.id)).await?;
+        let sql = "UPDATE icecore.space SET filled_until = now() WHERE space_id = $1 AND filling = $2";
+        tx.run(sql, &[&self.id, &filler.id]).await?;
+        tx.commit().await
+    }
+}
