@@ -126,7 +126,8 @@ DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'icecore_app') THEN
         CREATE ROLE icecore_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
     END IF;
-    IF NOT pg_has_role(current_user, 'icecore_app', 'MEMBER') THEN
+    -- Since 16 whoever makes a role without being a superuser may give it to others, but not take it.
+    IF NOT pg_has_role(current_user, 'icecore_app', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
         EXECUTE format('GRANT icecore_app TO %I', current_user);
     END IF;
 END $$;";
