@@ -2,7 +2,7 @@
 
 use icecore_domain::hash::Hash;
 
-use super::{Postgres, broke};
+use super::{Postgres, broke, forsake, silent, within};
 use crate::{Error, Result};
 
 /// Every step there is. One that was released is never changed.
@@ -48,7 +48,12 @@ fn steps_after(taken: i32) -> Vec<Step> {
 impl Postgres {
     /// How far the tables are.
     pub async fn plan(&self) -> Result<Plan> {
-        self.plan_by(&self.client().await?).await
+        let client = self.client().await?;
+        let planned = within(self.threads()?, self.beginning(), self.plan_by(&client)).await;
+        planned.unwrap_or_else(|| {
+            forsake(&self.pool, client);
+            Err(silent(self.beginning()))
+        })
     }
 
     async fn plan_by(&self, client: &deadpool_postgres::Object) -> Result<Plan> {
