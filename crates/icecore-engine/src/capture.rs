@@ -201,7 +201,7 @@ impl Memory {
 
     /// Takes in the exchanges of many conversations at once, with one write: what the gate made of each lot. How much of it was new is
     /// not told. They are about to be remembered: other processes wait for that, for as long as the lease.
-    pub(crate) async fn add_lots(&self, lots: Vec<Vec<Said>>, lease: Duration) -> Result<Vec<Taken>> {
+    pub async fn add_lots(&self, lots: Vec<Vec<Said>>, lease: Duration) -> Result<Vec<Taken>> {
         self.renew_tombstones().await?;
         let (now, gaps, pauses) = (self.now(), Gaps::default(), self.pauses().await?);
         let mut records = Vec::new();

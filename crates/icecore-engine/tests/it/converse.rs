@@ -606,7 +606,8 @@ fn a_complaint_about_one_exchange_is_its_own() {
     run(async {
         let memory = home.at(NOON);
         let said = |text: String| vec![Said { conversation: Some("app".into()), text, ..Said::default() }];
-        let taken = memory.add_lots(vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())]).await.unwrap();
+        let lots = vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())];
+        let taken = memory.add_lots(lots, Duration::from_secs(1)).await.unwrap();
         let complaints: Vec<usize> = taken.iter().map(|taken| taken.complaints.len()).collect();
         assert_eq!(complaints, [0, 1, 0]);
         assert_eq!(words(&memory.store().last_said("app", 9).await.unwrap()), ["one", "two"]);
