@@ -5,6 +5,7 @@
 
 mod access;
 mod cache;
+mod claim;
 mod documents;
 mod history;
 pub mod jobs;
@@ -21,15 +22,14 @@ mod summaries;
 use std::fmt;
 use std::future::Future;
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use icecore_domain::hash::Hash;
 use jiff::Timestamp;
 use tokio::runtime::{Handle, Runtime};
-use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Statement};
 use uuid::Uuid;
@@ -49,6 +49,8 @@ pub struct Options {
     pub statement: Duration,
     /// How long somebody waits for a lock that another transaction holds.
     pub lock: Duration,
+    /// How long a claim on work is somebody's who is not heard of any more.
+    pub lease: Duration,
     /// From so many passages on the database says which are nearest in meaning, instead of giving out the signs of all.
     pub many_passages: u32,
 }
@@ -60,6 +62,7 @@ impl Default for Options {
             patience: Duration::from_secs(10),
             statement: Duration::from_secs(60),
             lock: Duration::from_secs(10),
+            lease: Duration::from_secs(15),
             many_passages: 20_000,
         }
     }
@@ -90,8 +93,7 @@ pub struct Postgres {
     search: search::Cache,
     waits: AtomicU64,
     failures: AtomicU64,
-    /// Claims that are being given back.
-    letting_go: Mutex<Vec<JoinHandle<()>>>,
+    letting_go: claim::LettingGo,
 }
 
 /// How the connections are used.
@@ -203,7 +205,7 @@ impl Postgres {
             search: search::Cache::default(),
             waits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            letting_go: Mutex::default(),
+            letting_go: claim::LettingGo::default(),
         }))
     }
 
@@ -259,13 +261,6 @@ impl Postgres {
     /// How long the database may take to begin with something.
     fn beginning(&self) -> Duration {
         self.options.patience.max(SLACK)
-    }
-
-    /// Waits so long; callers may have no clock of their own that could wake them.
-    async fn rest(&self, pause: Duration) -> Result<()> {
-        // Made by the thread that has a clock, not only awaited there.
-        let _ = self.threads()?.spawn(async move { tokio::time::sleep(pause).await }).await;
-        Ok(())
     }
 
     /// Begins a transaction that sees one space, or none.

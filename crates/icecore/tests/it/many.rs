@@ -129,6 +129,7 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
         }
         // As if a minute had gone by: what the dead had taken is free.
         house.cluster.sql("UPDATE icecore.job SET until = now() - interval '1 second' WHERE until IS NOT NULL");
+        house.cluster.sql("UPDATE icecore.claim SET until = now() - interval '1 second'");
     }
     let done = house.cluster.sql("SELECT count(*) FROM icecore.job WHERE epoch > 0");
     assert!(done.parse::<usize>().unwrap() > 0, "no worker ever took anything");
