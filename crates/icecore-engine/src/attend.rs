@@ -299,11 +299,12 @@ impl Memory {
     /// soon goes on without, and at worst something is given twice.
     async fn alone_with(&self, session: &str) -> Result<Option<Claimed>> {
         let work = format!("session-{:x}", Hash::of(session.as_bytes()).bytes()[0] % 16);
-        for _ in 0..100 {
+        // Longer each time: where asking takes its time, it is asked a few times only.
+        for pause_ms in [5, 15, 40, 80, 160, 0] {
             if let Some(claimed) = self.store.claim(&work).await? {
                 return Ok(Some(claimed));
             }
-            std::thread::sleep(Duration::from_millis(3));
+            std::thread::sleep(Duration::from_millis(pause_ms));
         }
         Ok(None)
     }

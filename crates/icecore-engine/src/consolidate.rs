@@ -81,6 +81,15 @@ impl Memory {
             .ok_or_else(|| Error::Busy("another run is consolidating this memory; try again when it is done".into()))
     }
 
+    /// Goes on only if nobody else was let in meanwhile. What is appended to the ledger is safe by itself, being meant for a place in it;
+    /// this is for what would be written over another's, or a second time.
+    pub(crate) async fn still_alone(&self, alone: &Claimed) -> Result<()> {
+        if alone.is_held().await? {
+            return Ok(());
+        }
+        Err(Error::Busy("this run was away for so long that another may be at the same; try again when it is done".into()))
+    }
+
     /// How many lines the ledger has.
     pub(crate) async fn ledger_lines(&self) -> Result<usize> {
         let last = self.store.events(&EventQuery { limit: Some(1), ..EventQuery::everything() }).await?.entries.pop();
@@ -121,19 +130,20 @@ impl Memory {
     /// Learns from what was said and logged since the checkpoint, without the rest of a night: what one session decided is known
     /// to the next.
     pub async fn learn_now(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Distilled> {
-        let _alone = self.claim_night().await?;
+        let alone = self.claim_night().await?;
         if self.looks_back().await? {
             return Ok(Distilled::default());
         }
         let mut checkpoint = self.checkpoint().await?;
         let distilled = self.distil(&mut checkpoint, asking, watch).await?;
+        self.still_alone(&alone).await?;
         self.keep_checkpoint(&checkpoint).await?;
         Ok(distilled)
     }
 
     /// Consolidates; `due` are the jobs whose time has come besides.
     pub(crate) async fn night(&self, due: &[Occurrence], asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<(Consolidated, Rolled)> {
-        let _alone = self.claim_night().await?;
+        let alone = self.claim_night().await?;
         if self.looks_back().await? {
             return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can be consolidated".into()));
         }
@@ -149,6 +159,7 @@ impl Memory {
         let noticed = self.notice().await;
         let touched = self.adopt_edits(&mut curated).await?;
         let distilled = self.distil(&mut checkpoint, asking, watch).await?;
+        self.still_alone(&alone).await?;
 
         let new = self.store.events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() }).await?.entries;
         let events: Vec<_> = new.iter().map(|entry| entry.event.clone()).collect();
@@ -159,6 +170,7 @@ impl Memory {
         }
         let known: BTreeSet<EventId> = events.iter().map(|event| event.id).collect();
         let rolled = self.roll(&Wish::default(), asking, watch).await?;
+        self.still_alone(&alone).await?;
 
         // Pages and memories have taken up what leaves.
         let mut findings = Vec::new();
@@ -214,6 +226,7 @@ impl Memory {
             conflicts: &conflicts,
             findings: &findings,
         };
+        self.still_alone(&alone).await?;
         let place = path(&format!("{}/{}.md", layout::REPORTS, now.day()))?;
         let known = self.store.document(&place).await?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let text = report::with_run(known.as_deref(), now, &report::run(now, &night));

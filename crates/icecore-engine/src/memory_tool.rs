@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ATTEMPTS, Error, Memory, Result};
 
-/// So often somebody who wants to write asks whether another one is done: about half a minute.
-const WAITS: u32 = 3_000;
-/// How long it waits each time.
+/// So long somebody who wants to write waits until another one is done.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long it waits before it asks again.
 const WAIT: Duration = Duration::from_millis(10);
 
 /// What a model is answered.
@@ -200,13 +200,21 @@ impl Memory {
     }
 
     async fn alone_with_tool_files(&self) -> Result<Claimed, Wrong> {
-        for _ in 0..WAITS {
-            if let Some(claimed) = self.store.claim("memory-tool").await? {
-                return Ok(claimed);
-            }
-            tokio::time::sleep(WAIT).await;
+        let asked = async || self.store.claim("memory-tool").await;
+        if let Some(claimed) = asked().await? {
+            return Ok(claimed);
         }
-        Err(Wrong::Failed(Error::Busy("another process is at the files of the memory tool; try again when it is done".into())))
+        let waiting = async {
+            loop {
+                tokio::time::sleep(WAIT).await;
+                if let Some(claimed) = asked().await? {
+                    return Ok(claimed);
+                }
+            }
+        };
+        tokio::time::timeout(LONGEST_WAIT, waiting).await.unwrap_or_else(|_| {
+            Err(Wrong::Failed(Error::Busy("another process is at the files of the memory tool; try again when it is done".into())))
+        })
     }
 
     async fn tool_files(&self) -> Result<Files, Wrong> {

@@ -258,6 +258,7 @@ pub(crate) struct Later {
 
 /// A run of pressing.
 struct Pressing<'a> {
+    alone: Claimed,
     asking: Option<&'a Asking<'a>>,
     prompts: Option<Prompts>,
     known: Known,
@@ -333,7 +334,6 @@ impl Memory {
 
     /// Presses what is due, until nothing is.
     pub async fn roll(&self, wish: &Wish, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Rolled> {
-        let _alone = self.claim_pressing().await?;
         let mut run = self.begin(asking).await?;
         for tier in tiers(wish) {
             let waiting = self.press_tier(&mut run, tier, asked(wish, tier), &|due| wanted(wish, due), watch).await?;
@@ -345,7 +345,6 @@ impl Memory {
     /// Presses what is due going backwards in time, so that what is recent is there first, until nothing is due or the model
     /// must not or does not answer any more. What is left is left to the next run.
     pub async fn backfill(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Backfilled> {
-        let _alone = self.claim_pressing().await?;
         let mut run = self.begin(asking).await?;
         let left = |known: &Known| {
             let plans = Tier::ALL.iter().map(|&tier| known.plan(tier, None));
@@ -368,15 +367,17 @@ impl Memory {
     }
 
     async fn begin<'a>(&self, asking: Option<&'a Asking<'a>>) -> Result<Pressing<'a>> {
+        let alone = self.claim_pressing().await?;
         let mut rolled = Rolled::default();
         let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
         self.finish_views(&mut rolled).await?;
         let known = self.known(asking.is_some()).await?;
-        Ok(Pressing { asking, rolled, prompts, known, silent: None, ceiling_reached: false })
+        Ok(Pressing { alone, asking, rolled, prompts, known, silent: None, ceiling_reached: false })
     }
 
     async fn end(&self, run: Pressing<'_>) -> Result<Rolled> {
-        let Pressing { mut rolled, known, silent, .. } = run;
+        // Held until everything is written.
+        let Pressing { alone: _alone, mut rolled, known, silent, .. } = run;
         rolled.silent = silent;
         self.tend_views(&known, &mut rolled).await?;
         Ok(rolled)
@@ -439,19 +440,22 @@ impl Memory {
                 }
             }
             if run.asking.is_some() || batch.len() >= BATCH {
-                self.keep_pressed(std::mem::take(&mut batch), &mut run.known, &mut run.rolled).await?;
+                self.keep_pressed(std::mem::take(&mut batch), run).await?;
             }
         }
-        self.keep_pressed(batch, &mut run.known, &mut run.rolled).await?;
+        self.keep_pressed(batch, run).await?;
         watch("", all, all);
         Ok(plan.waiting)
     }
 
     /// Writes versions, then the files that show them.
-    async fn keep_pressed(&self, batch: Vec<(Due, Summary)>, known: &mut Known, rolled: &mut Rolled) -> Result<()> {
+    async fn keep_pressed(&self, batch: Vec<(Due, Summary)>, run: &mut Pressing<'_>) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
+        // The same version is not written twice, however long the model took.
+        self.still_alone(&run.alone).await?;
+        let Pressing { known, rolled, .. } = run;
         let summaries: Vec<Summary> = batch.iter().map(|(_, summary)| summary.clone()).collect();
         self.store.add_summaries(&summaries, None).await?;
         for (due, summary) in &batch {

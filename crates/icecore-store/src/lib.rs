@@ -309,7 +309,21 @@ pub struct Rewritten {
 }
 
 /// The right to be the only one at some work, while it is held.
-pub struct Claimed(pub Box<dyn Send + Sync>);
+pub struct Claimed(pub Box<dyn Hold>);
+
+/// What a home holds a claim by. When it is dropped, the claim is given back.
+#[async_trait]
+pub trait Hold: Send + Sync {
+    /// Whether nobody else can have it. A home that counts on hearing of its holders gives it to others if it did not for too long.
+    async fn is_held(&self) -> Result<bool>;
+}
+
+impl Claimed {
+    /// Whether nobody else can have it: to be asked before something is written that was long in the making.
+    pub async fn is_held(&self) -> Result<bool> {
+        self.0.is_held().await
+    }
+}
 
 /// How far a long work is: done and all of it.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);

@@ -18,11 +18,15 @@ mod wire;
 mod worker;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::runtime::Builder;
 
 use crate::cli::Cli;
 use crate::cli::out::Out;
+
+/// How long a program that ends waits until what it has let go is free for others.
+const PARTING: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
@@ -48,5 +52,7 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(error.into()),
     };
-    error::finish(outcome, out)
+    let code = error::finish(outcome, out);
+    wire::part(PARTING);
+    code
 }

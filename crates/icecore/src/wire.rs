@@ -421,6 +421,15 @@ fn reach(address: &SecretString, is_hurried: bool) -> Result<Arc<Postgres>> {
     Ok(database)
 }
 
+/// The last that a process does, so that what it claimed and let go is free for the one after it. It waits for each database at most so
+/// long.
+pub fn part(most: Duration) {
+    let reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+    for (.., database) in reached.iter() {
+        database.part(most);
+    }
+}
+
 /// The memory that a hook was installed with: the one named, else the person's own. A folder that a client happens to work in has no
 /// say: it may be a stranger's.
 pub fn own_place(what: &Named) -> Result<Place> {

@@ -1,12 +1,14 @@
 //! The same memory in a vault and in a database gives the same answers.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use icecore_domain::calendar::Moment;
+use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::record::{Role, Said};
+use icecore_domain::summary::{SummaryQuery, Tier};
 use icecore_engine::clock::FixedClock;
 use icecore_engine::embed::{Embed, EmbedError, Vector};
-use icecore_engine::{Gaps, Looking, Memory, Remember, carry};
+use icecore_engine::{Attended, Error, Gaps, Looking, Memory, Remember, Room, Wish, carry};
 use icecore_store::Store;
 use icecore_store::postgres::{Options, Postgres};
 use icecore_store::testing::cluster::{Cluster, Flush};
@@ -147,6 +149,59 @@ fn answers(memory: &Memory, embed: Option<&dyn Embed>) -> Vec<String> {
         }
     });
     told
+}
+
+// L17: a person waits for a hook
+#[test]
+fn a_session_that_somebody_else_is_at_is_gone_on_with_soon() {
+    let (home, cluster) = (Home::new(), Cluster::start(Flush::No));
+    let space = block_on(async {
+        let database = Postgres::at(&cluster.url(), Options::default()).unwrap();
+        database.migrate().await.unwrap();
+        database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap()
+    });
+    let other = Arc::new(Vault::open(&home.root).unwrap());
+    let clock = Box::new(FixedClock(EVENING.parse().unwrap()));
+    let there = block_on(Memory::open(space.clone(), other.clone(), clock)).unwrap();
+    for (memory, store) in [(home.at(EVENING), other as Arc<dyn Store>), (there, space)] {
+        let held: Vec<_> = (0..16).map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap()).collect();
+        let session = Attended { session: "s".into(), client: "test".into(), ..Attended::default() };
+        let begun = Instant::now();
+        block_on(memory.attend_prompt(&session, "may we deploy on Friday?", Room { chars: 9_000, tokens: None })).unwrap();
+        let waited = begun.elapsed();
+        assert!(waited > Duration::from_millis(250) && waited < Duration::from_secs(3), "{waited:?}");
+        drop(held);
+    }
+}
+
+// K5: one that was away for too long does not write what another is writing
+#[test]
+fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {
+    let (home, cluster) = (Home::new(), Cluster::start(Flush::No));
+    let lease = Duration::from_millis(300);
+    let space = block_on(async {
+        let database = Postgres::at(&cluster.url(), Options { lease, ..Options::default() }).unwrap();
+        database.migrate().await.unwrap();
+        database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap()
+    });
+    let clock = Box::new(FixedClock(EVENING.parse().unwrap()));
+    let memory = block_on(Memory::open(space.clone(), Arc::new(Vault::open(&home.root).unwrap()), clock)).unwrap();
+    furnish(&memory);
+    let kept = || block_on(space.heads(&SummaryQuery::default())).unwrap().0.len();
+    let away = |_: &str, _: usize, _: usize| {
+        cluster.sql("UPDATE icecore.claim SET holder = gen_random_uuid(), until = now() + interval '1 minute'");
+        std::thread::sleep(lease * 2);
+    };
+    let day = "2026-01-02".parse().unwrap();
+    let first = Wish { tier: Some(Tier::Session), days: Some(Days { first: day, last: day }), sessions: None };
+    let lost = block_on(memory.roll(&first, None, &away));
+    assert!(matches!(lost, Err(Error::Busy(_))), "{lost:?}");
+    assert_eq!(kept(), 0);
+    // The other one is at it; when it has ended, it is done.
+    assert!(matches!(block_on(memory.roll(&first, None, &|_, _, _| {})), Err(Error::Busy(_))));
+    cluster.sql("DELETE FROM icecore.claim");
+    block_on(memory.roll(&first, None, &|_, _, _| {})).unwrap();
+    assert!(kept() > 0);
 }
 
 // L2, Y9

@@ -2,7 +2,7 @@
 
 use icecore_domain::hash::Hash;
 
-use super::{Postgres, broke, judge};
+use super::{Postgres, broke, forsake, judge, silent, within};
 use crate::{Error, Result};
 
 /// Every step there is, with how many of them a program has to know at least to work with the tables afterwards. One that was released is
@@ -49,7 +49,12 @@ fn steps_after(taken: i32) -> Vec<Step> {
 impl Postgres {
     /// How far the tables are.
     pub async fn plan(&self) -> Result<Plan> {
-        self.plan_by(&self.client().await?).await
+        let client = self.client().await?;
+        let planned = within(self.threads()?, self.beginning(), self.plan_by(&client)).await;
+        planned.unwrap_or_else(|| {
+            forsake(&self.pool, client);
+            Err(silent(self.beginning()))
+        })
     }
 
     async fn plan_by(&self, client: &deadpool_postgres::Object) -> Result<Plan> {
@@ -144,7 +149,8 @@ DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'icecore_app') THEN
         CREATE ROLE icecore_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
     END IF;
-    IF NOT pg_has_role(current_user, 'icecore_app', 'MEMBER') THEN
+    -- Since 16 whoever makes a role without being a superuser may give it to others, but not take it.
+    IF NOT pg_has_role(current_user, 'icecore_app', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
         EXECUTE format('GRANT icecore_app TO %I', current_user);
     END IF;
 END $$;";

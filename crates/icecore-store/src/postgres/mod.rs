@@ -5,6 +5,7 @@
 
 mod access;
 mod cache;
+mod claim;
 mod documents;
 mod fill;
 mod history;
@@ -20,18 +21,17 @@ mod store;
 mod summaries;
 
 use std::fmt;
-use std::ops::Deref;
+use std::future::Future;
 use std::str::FromStr as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Timeouts};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use icecore_domain::hash::Hash;
 use tokio::runtime::{Handle, Runtime};
-use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Row};
+use tokio_postgres::{Config, Row, Statement};
 use uuid::Uuid;
 
 pub use self::access::{Deed, Limit, Noted, Quota, Shown, Standing, Token, all_of};
@@ -49,6 +49,8 @@ pub struct Options {
     pub statement: Duration,
     /// How long somebody waits for a lock that another transaction holds.
     pub lock: Duration,
+    /// How long a claim on work is somebody's who is not heard of any more.
+    pub lease: Duration,
     /// From so many passages on the database says which are nearest in meaning, instead of giving out the signs of all.
     pub many_passages: u32,
 }
@@ -60,6 +62,7 @@ impl Default for Options {
             patience: Duration::from_secs(10),
             statement: Duration::from_secs(60),
             lock: Duration::from_secs(10),
+            lease: Duration::from_secs(15),
             many_passages: 20_000,
         }
     }
@@ -68,6 +71,8 @@ impl Default for Options {
 /// The first pause before a lost connection is made again; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// So much longer than the database gives a statement its answer is waited for: a machine that has lost its power does not hang up.
+const SLACK: Duration = Duration::from_secs(5);
 /// The longest name of a space, in bytes.
 const MAX_NAME_BYTES: usize = 600;
 /// So often an erasure is tried that stands in each other's way with somebody who writes.
@@ -88,8 +93,7 @@ pub struct Postgres {
     search: search::Cache,
     waits: AtomicU64,
     failures: AtomicU64,
-    /// Claims that are being given back.
-    letting_go: Mutex<Vec<JoinHandle<()>>>,
+    letting_go: claim::LettingGo,
 }
 
 /// How the connections are used.
@@ -188,7 +192,6 @@ impl Postgres {
         let manager = Manager::from_config(config.clone(), tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let pool = Pool::builder(manager)
             .max_size(options.connections)
-            .timeouts(Timeouts { wait: Some(options.patience), create: Some(options.patience), recycle: Some(options.patience) })
             .runtime(deadpool_postgres::Runtime::Tokio1)
             .build()
             .map_err(|error| wrong(error.to_string()))?;
@@ -202,7 +205,7 @@ impl Postgres {
             search: search::Cache::default(),
             waits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            letting_go: Mutex::default(),
+            letting_go: claim::LettingGo::default(),
         }))
     }
 
@@ -223,38 +226,41 @@ impl Postgres {
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         let getting = async move {
+            // One deadline for all of it: a machine that does not even refuse takes its time over every try.
+            let deadline = tokio::time::Instant::now() + patience;
             let mut pause = FIRST_PAUSE;
-            let mut waited = Duration::ZERO;
             loop {
-                match pool.get().await {
-                    Err(PoolError::Backend(error)) if waited < patience && is_passing(&error) => {
-                        tokio::time::sleep(pause).await;
-                        waited += pause;
+                match tokio::time::timeout_at(deadline, pool.get()).await {
+                    Ok(Err(PoolError::Backend(error))) if is_passing(&error) => {
+                        if tokio::time::timeout_at(deadline, tokio::time::sleep(pause)).await.is_err() {
+                            return Some(Err(PoolError::Backend(error)));
+                        }
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }
-                    got => return got,
+                    Ok(got) => return Some(got),
+                    Err(_) => return None,
                 }
             }
         };
         let got = self.threads()?.spawn(getting).await;
-        if !matches!(got, Ok(Ok(_))) {
+        if !matches!(got, Ok(Some(Ok(_)))) {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
         let unreachable = |why: String| Error::Unreachable { place: self.place.clone(), why };
         match got {
-            Ok(Ok(client)) => Ok(client),
-            Ok(Err(PoolError::Backend(error))) => Err(unreachable(said(&error))),
-            Ok(Err(PoolError::Timeout(_))) => Err(Error::Overrun(format!("{} has no connection free", self.place))),
-            Ok(Err(error)) => Err(unreachable(error.to_string())),
+            Ok(Some(Ok(client))) => Ok(client),
+            Ok(Some(Err(PoolError::Backend(error)))) => Err(unreachable(said(&error))),
+            Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
+            // All there may be are there, and others have them; or none came about.
+            Ok(None) if self.figures().open >= figures.most => Err(Error::Overrun(format!("{} has no connection free", self.place))),
+            Ok(None) => Err(unreachable(format!("it has not answered for {} s", patience.as_secs_f64()))),
             Err(_) => Err(unreachable("the program is stopping".into())),
         }
     }
 
-    /// Waits so long; callers may have no clock of their own that could wake them.
-    async fn rest(&self, pause: Duration) -> Result<()> {
-        // Made by the thread that has a clock, not only awaited there.
-        let _ = self.threads()?.spawn(async move { tokio::time::sleep(pause).await }).await;
-        Ok(())
+    /// How long the database may take to begin with something.
+    fn beginning(&self) -> Duration {
+        self.options.patience.max(SLACK)
     }
 
     /// Begins a transaction that sees one space, or none. Whoever writes into a space begins with [`Space::begin`].
@@ -269,18 +275,28 @@ impl Postgres {
         let begin = format!("BEGIN {mode}; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{named}'; {first}");
         loop {
             // Whoever drops this while it begins has a transaction to be taken back.
-            let mut tx = Tx { client: Some(self.client().await?), threads: threads.clone() };
-            match tx.batch_execute(&begin).await {
-                Ok(()) => return Ok(tx),
+            let mut tx = Tx {
+                client: Some(self.client().await?),
+                pool: self.pool.clone(),
+                threads: threads.clone(),
+                limit: self.options.statement + SLACK,
+                is_silent: AtomicBool::new(false),
+            };
+            match within(&threads, self.beginning(), tx.client().batch_execute(&begin)).await {
+                Some(Ok(())) => return Ok(tx),
                 // Refused, and taken back like any other.
-                Err(error) if error.as_db_error().is_some() => return Err(broke(error)),
-                Err(error) => {
+                Some(Err(error)) if error.as_db_error().is_some() => return Err(broke(error)),
+                Some(Err(error)) => {
                     // Perhaps within a transaction: it is not given to anybody else.
                     drop(tx.client.take().map(Object::take));
                     // It was lost while it lay idle, and nothing was done yet; the next one is another.
                     if !error.is_closed() {
                         return Err(broke(error));
                     }
+                }
+                None => {
+                    tx.is_silent.store(true, Ordering::Relaxed);
+                    return Err(silent(self.beginning()));
                 }
             }
         }
@@ -480,67 +496,118 @@ impl Space {
 /// A transaction, of a space or of none. Dropped before it is committed, nothing of it happened.
 struct Tx {
     client: Option<Object>,
+    pool: Pool,
     threads: Handle,
+    /// How long an answer is waited for.
+    limit: Duration,
+    /// An answer did not come: whatever comes now would be taken for another's.
+    is_silent: AtomicBool,
 }
 
-impl Deref for Tx {
-    type Target = Object;
+impl Drop for Tx {
+    fn drop(&mut self) {
+        let Some(client) = self.client.take() else { return };
+        if *self.is_silent.get_mut() {
+            return forsake(&self.pool, client);
+        }
+        let (pool, limit) = (self.pool.clone(), self.limit);
+        self.threads.spawn(async move {
+            match tokio::time::timeout(limit, client.batch_execute("ROLLBACK")).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => drop(Object::take(client)),
+                Err(_) => forsake(&pool, client),
+            }
+        });
+    }
+}
 
-    fn deref(&self) -> &Object {
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+type Answer<T> = std::result::Result<T, tokio_postgres::Error>;
+
+impl Tx {
+    fn client(&self) -> &Object {
         match &self.client {
             Some(client) => client,
             None => unreachable!("a transaction has its connection until it is committed or dropped"),
         }
     }
-}
 
-impl Drop for Tx {
-    fn drop(&mut self) {
-        if let Some(client) = self.client.take() {
-            self.threads.spawn(async move {
-                if client.batch_execute("ROLLBACK").await.is_err() {
-                    drop(Object::take(client));
-                }
-            });
+    /// What the database answers, if it does.
+    async fn answered<T>(&self, answer: impl Future<Output = Answer<T>>) -> Result<T> {
+        match within(&self.threads, self.limit, answer).await {
+            Some(answer) => answer.map_err(broke),
+            None => {
+                self.is_silent.store(true, Ordering::Relaxed);
+                Err(silent(self.limit))
+            }
         }
     }
-}
 
-type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+    async fn prepared(&self, sql: &str) -> Result<Statement> {
+        self.answered(self.client().prepare_cached(sql)).await
+    }
 
-impl Tx {
     async fn rows(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>> {
-        let statement = self.prepare_cached(sql).await.map_err(broke)?;
-        self.query(&statement, params).await.map_err(broke)
+        let statement = self.prepared(sql).await?;
+        self.answered(self.client().query(&statement, params)).await
     }
 
     async fn one(&self, sql: &str, params: Params<'_>) -> Result<Row> {
-        let statement = self.prepare_cached(sql).await.map_err(broke)?;
-        self.query_one(&statement, params).await.map_err(broke)
+        let statement = self.prepared(sql).await?;
+        self.answered(self.client().query_one(&statement, params)).await
     }
 
     async fn maybe(&self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
-        let statement = self.prepare_cached(sql).await.map_err(broke)?;
-        self.query_opt(&statement, params).await.map_err(broke)
+        let statement = self.prepared(sql).await?;
+        self.answered(self.client().query_opt(&statement, params)).await
     }
 
     /// How many rows it was about.
     async fn run(&self, sql: &str, params: Params<'_>) -> Result<u64> {
-        let statement = self.prepare_cached(sql).await.map_err(broke)?;
-        self.execute(&statement, params).await.map_err(broke)
+        let statement = self.prepared(sql).await?;
+        self.answered(self.client().execute(&statement, params)).await
     }
 
-    /// Makes it so. Where the connection is lost before the answer comes, it may have happened or not.
+    /// Something that gives nothing back.
+    async fn say(&self, sql: &str) -> Result<()> {
+        self.answered(self.client().batch_execute(sql)).await
+    }
+
+    /// Makes it so. Where the connection is lost before the answer comes, or the answer does not come, it may have happened or not.
     async fn commit(mut self) -> Result<()> {
         let Some(client) = self.client.take() else { return Ok(()) };
-        match client.batch_execute("COMMIT").await {
-            Ok(()) => Ok(()),
-            Err(error) => {
+        match within(&self.threads, self.limit, client.batch_execute("COMMIT")).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => {
                 drop(Object::take(client));
                 Err(broke(error))
             }
+            None => {
+                forsake(&self.pool, client);
+                let why = format!("a commit has got no answer for {} s; look what is kept, then try again", self.limit.as_secs_f64());
+                Err(Error::Unreachable { place: "the database".into(), why })
+            }
         }
     }
+}
+
+/// What comes of it, if it comes in time. By the clock of these threads: callers may have none that could wake them.
+async fn within<T>(threads: &Handle, limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+    let waiting = {
+        let _entered = threads.enter();
+        tokio::time::timeout(limit, answer)
+    };
+    waiting.await.ok()
+}
+
+/// Gives a connection up that does not answer. Those that lie idle lead to the same machine; they are made anew when they are needed.
+fn forsake(pool: &Pool, client: Object) {
+    drop(Object::take(client));
+    pool.retain(|_, _| false);
+}
+
+fn silent(limit: Duration) -> Error {
+    Error::Unreachable { place: "the database".into(), why: format!("it has not answered for {} s", limit.as_secs_f64()) }
 }
 
 fn tls() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, rustls::Error> {

@@ -1,43 +1,12 @@
-//! What is private to a space and can be done without: notes, models' answers, what was looked at; and claims on work.
+//! What is private to a space and can be done without: notes, models' answers, what was looked at.
 
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
-
-use deadpool_postgres::Object;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
-use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 
-use super::{Postgres, Space, broke};
-use crate::{Claimed, Result, Stamp};
+use super::Space;
+use crate::{Result, Stamp};
 
-/// A lock that a connection holds. When it is dropped, the lock is given back, or goes with the connection.
-struct Holding {
-    home: Arc<Postgres>,
-    client: Option<Object>,
-    name: String,
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        let (Some(client), Ok(threads)) = (self.client.take(), self.home.threads()) else { return };
-        let name = std::mem::take(&mut self.name);
-        let done = threads.spawn(async move {
-            let sql = "SELECT pg_advisory_unlock(hashtextextended($1, 1))";
-            if client.execute(sql, &[&name]).await.is_err() {
-                drop(Object::take(client));
-            }
-        });
-        let mut letting_go = self.home.letting_go.lock().unwrap_or_else(PoisonError::into_inner);
-        letting_go.retain(|done| !done.is_finished());
-        letting_go.push(done);
-    }
-}
-
-/// So often it is looked whether a lock that somebody seems to have is free, and how long it is waited between.
-const LET_GO: u32 = 10;
-const LET_GO_PAUSE: Duration = Duration::from_millis(20);
 /// So many answers are kept.
 const ANSWERS: i64 = 512;
 
@@ -117,27 +86,6 @@ impl Space {
         tx.run(sql, &[&self.id, &place, &bytes]).await?;
         tx.commit().await?;
         Ok(format!("quarantine/{place}"))
-    }
-
-    /// The right to some work: a lock that the connection holds, so that it goes with whoever dies.
-    pub(super) async fn claimed(&self, work: &str) -> Result<Option<Claimed>> {
-        // What was let go a moment ago in this process is free.
-        let letting_go: Vec<JoinHandle<()>> = self.home.letting_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
-        for done in letting_go {
-            let _ = done.await;
-        }
-        let name = format!("{}:{work}", self.id);
-        let sql = "SELECT pg_try_advisory_lock(hashtextextended($1, 1))";
-        // A process that has just ended has its lock until the database has noticed.
-        for _ in 0..LET_GO {
-            let client = self.home.client().await?;
-            if client.query_one(sql, &[&name]).await.map_err(broke)?.get(0) {
-                return Ok(Some(Claimed(Box::new(Holding { home: self.home.clone(), client: Some(client), name }))));
-            }
-            drop(client);
-            self.home.rest(LET_GO_PAUSE).await?;
-        }
-        Ok(None)
     }
 
     pub(super) async fn unseen_of(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {

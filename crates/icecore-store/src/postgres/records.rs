@@ -15,7 +15,7 @@ use jiff::civil::Date;
 use tokio_postgres::Row;
 
 use super::documents::{Look, pieces, signed, unsigned};
-use super::{Space, Tx, broke};
+use super::{Space, Tx};
 use crate::arrivals::{self, Arrivals};
 use crate::{Added, Error, Progress, Result};
 
@@ -99,7 +99,7 @@ impl Space {
     /// A transaction that sees one state from its beginning to its end, and changes nothing.
     pub(super) async fn begin_steady(&self) -> Result<Tx> {
         let tx = self.begin_reading().await?;
-        tx.batch_execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").await.map_err(broke)?;
+        tx.say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").await?;
         Ok(tx)
     }
 

@@ -619,7 +619,7 @@ async fn answers(store: &dyn Store) {
     store.keep_answer(question, b"because").await.unwrap();
     assert_eq!(store.answer(question).await.unwrap().as_deref(), Some(b"because".as_slice()));
     let held = store.claim("pressing").await.unwrap();
-    assert!(held.is_some() && store.claim("pressing").await.unwrap().is_none());
+    assert!(held.as_ref().unwrap().is_held().await.unwrap() && store.claim("pressing").await.unwrap().is_none());
     drop(held);
     assert!(store.claim("pressing").await.unwrap().is_some());
     let runs = path("memory/runs.jsonl");

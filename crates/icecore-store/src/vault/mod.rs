@@ -32,7 +32,9 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use self::door::{Door, Held};
 use self::index::{Current, Index, Outcome, Row};
 use crate::folded;
-use crate::{Added, Claimed, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
+use crate::{
+    Added, Claimed, Count, Error, Found, Ground, Hold, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight,
+};
 
 /// How many rows a page has when only the newest are wanted.
 const PIECES: usize = 200;
@@ -405,6 +407,14 @@ impl Vault {
             text.get(offset..offset.saturating_add(length)).map(<[u8]>::to_vec)
         };
         Ok(places.iter().map(piece).collect())
+    }
+}
+
+#[async_trait]
+impl Hold for Held {
+    async fn is_held(&self) -> Result<bool> {
+        // The system ends a lock with whoever has it, and never before.
+        Ok(true)
     }
 }
 

@@ -5,6 +5,7 @@
 mod access;
 mod git;
 mod postgres;
+mod postgres_claims;
 mod postgres_faults;
 mod postgres_history;
 mod postgres_order;

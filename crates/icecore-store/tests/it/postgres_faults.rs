@@ -244,6 +244,114 @@ fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
     assert!(waiting.join().unwrap());
 }
 
+/// A way to the database on which everything is lost, without a word, from the moment that somebody says `word`.
+fn way(target: u16, word: &Arc<Mutex<Option<&'static str>>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, word) = (listener.local_addr().unwrap().port(), word.clone());
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target))) else { continue };
+            let is_lost = Arc::new(AtomicBool::new(false));
+            for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+                let (word, is_lost) = (word.clone(), is_lost.clone());
+                thread::spawn(move || {
+                    let mut bytes = [0; 65_536];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        let said = String::from_utf8_lossy(&bytes[..read]);
+                        if word.lock().unwrap().is_some_and(|word| said.contains(word)) {
+                            is_lost.store(true, Ordering::SeqCst);
+                        }
+                        if !is_lost.load(Ordering::SeqCst) && to.write_all(&bytes[..read]).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    port
+}
+
+/// Waits for it, but not for ever.
+fn in_time<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::channel();
+    thread::spawn(move || send.send(work()));
+    receive.recv_timeout(Duration::from_secs(seconds)).expect("it does not end")
+}
+
+// L2: a machine that lost its power does not hang up; nobody waits for it longer than for an answer, and nobody gets the connection
+#[test]
+fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through() {
+    let cluster = Cluster::start(Flush::No);
+    let word = Arc::default();
+    let options = Options { patience: Duration::from_secs(1), statement: Duration::from_secs(1), ..Options::default() };
+    let home = Postgres::at(&format!("postgres://postgres@127.0.0.1:{}/postgres", way(cluster.port(), &word)), options).unwrap();
+    made(&home);
+    let space = block_on(home.space("busy")).unwrap().unwrap();
+    for (nth, (lost_at, expected)) in
+        [("BEGIN", "has not answered"), ("silent 1", "has not answered"), ("COMMIT", "a commit has got no answer")].iter().enumerate()
+    {
+        *word.lock().unwrap() = Some(*lost_at);
+        let (own, name) = (space.clone(), format!("silent {nth}"));
+        let lost = in_time(20, move || block_on(own.append(vec![draft(&name)], None)));
+        match lost {
+            Err(error @ Error::Unreachable { .. }) => {
+                let told = error.to_string();
+                assert!(told.contains(expected) && told.contains("may or may not be kept"), "{lost_at}: {told}");
+            }
+            other => panic!("{lost_at}: {other:?}"),
+        }
+        *word.lock().unwrap() = None;
+        let (own, name) = (space.clone(), format!("heard {nth}"));
+        in_time(5, move || block_on(own.append(vec![draft(&name)], None))).unwrap();
+    }
+    let said: Vec<String> =
+        block_on(space.events(&EventQuery::everything())).unwrap().entries.into_iter().map(|entry| entry.event.draft.content).collect();
+    assert_eq!(said, ["heard 0", "heard 1", "heard 2"]);
+    assert_eq!(home.figures().in_use, 0);
+}
+
+// L2: a commit that the database goes on with after nobody waits for it any more
+#[test]
+fn a_commit_that_is_not_answered_is_kept_once_however_often_it_is_tried() {
+    let cluster = Cluster::start(Flush::Yes);
+    let options = Options { statement: Duration::from_secs(1), ..Options::default() };
+    let home = Postgres::at(&cluster.url(), options).unwrap();
+    made(&home);
+    let space = block_on(home.space("busy")).unwrap().unwrap();
+    // It waits for a standby that is not there.
+    cluster.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    cluster.sql("SELECT pg_reload_conf()");
+    let own = space.clone();
+    match in_time(20, move || block_on(own.add_records(vec![said("unclear")]))) {
+        Err(Error::Unreachable { why, .. }) => assert!(why.contains("commit"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    cluster.sql("ALTER SYSTEM RESET synchronous_standby_names");
+    cluster.sql("SELECT pg_reload_conf()");
+    block_on(space.add_records(vec![said("unclear")])).unwrap();
+    assert_eq!(kept(&space)["unclear"], 1);
+}
+
+// L2: a way on which everything is lost, so that nobody is even refused
+#[test]
+fn nobody_waits_longer_for_a_connection_than_one_is_patient() {
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = full.local_addr().unwrap();
+    // Nobody takes them in; when the queue is full, whoever knocks hears nothing.
+    let mut queue = Vec::new();
+    while let Ok(waiting) = TcpStream::connect_timeout(&place, Duration::from_millis(300)) {
+        queue.push(waiting);
+    }
+    let url = format!("postgres://postgres@127.0.0.1:{}/postgres?connect_timeout=1", place.port());
+    let home = Postgres::at(&url, Options { patience: Duration::from_millis(1_500), ..Options::default() }).unwrap();
+    match in_time(4, move || block_on(home.space("busy"))) {
+        Err(Error::Unreachable { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    drop(queue);
+}
+
 #[test]
 fn a_password_is_in_no_error() {
     for url in ["postgres://me:hunter2@127.0.0.1:1/x", "postgres://me:hunter2@127.0.0.1:port/x", "host=127.0.0.1 password=hunter2 port=no"]

@@ -550,3 +550,20 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
         assert!(here.space("ben").await.unwrap().is_none());
     });
 }
+
+// L2: since PostgreSQL 16 whoever makes a role may give it to others, but not take it
+#[test]
+fn an_owner_who_is_nobody_special_may_take_the_role_it_has_made() {
+    for cluster in [Cluster::start(Flush::No), Cluster::with_pgvector(Flush::No)] {
+        let (url, all) = owned(&cluster);
+        let home = home(&url, Options::default());
+        let space = block_on(home.create("A", CONFIG)).unwrap();
+        block_on(space.append(vec![draft("said")], None)).unwrap();
+        assert_eq!(all.within(&all.id("A"), "SELECT name FROM icecore.space").unwrap(), ["A"]);
+        // Once more, now that the role is there.
+        cluster.sql("CREATE DATABASE second OWNER keeper");
+        let second = Postgres::at(&url.replace("/kept", "/second"), Options::default()).unwrap();
+        block_on(second.migrate()).unwrap();
+        block_on(second.create("A", CONFIG)).unwrap();
+    }
+}

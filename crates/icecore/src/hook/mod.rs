@@ -36,6 +36,8 @@ const MOST_CHARS: usize = 9_000;
 const CODEX_TOKENS: usize = 2_400;
 /// So long is taken for a note of what went wrong.
 const NOTING: Duration = Duration::from_millis(300);
+/// So long it is waited at the end until what was let go is free for others.
+const PARTING: Duration = Duration::from_millis(300);
 
 /// What a hook prints, and what it has to complain of.
 #[derive(Default)]
@@ -52,12 +54,14 @@ pub fn answer(words: &[OsString]) -> ExitCode {
     let call = Call::read(words);
     if call.finish {
         finish::run(&call);
+        wire::part(PARTING);
         return ExitCode::SUCCESS;
     }
     let answer = in_time(&call);
     let mut out = std::io::stdout().lock();
     // A client that went away does not need an answer.
     let _ = writeln!(out, "{}", answer.as_json(&call)).and_then(|()| out.flush());
+    wire::part(PARTING);
     ExitCode::SUCCESS
 }
 

@@ -130,6 +130,7 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
         // As if hours had gone by: what the dead had taken is free, however often it has failed.
         house.cluster.sql("UPDATE icecore.job SET until = now() - interval '2 hours' WHERE until IS NOT NULL");
         house.cluster.sql("UPDATE icecore.job SET due = now() WHERE failures > 0");
+        house.cluster.sql("UPDATE icecore.claim SET until = now() - interval '1 second'");
     }
     let done = house.cluster.sql("SELECT count(*) FROM icecore.job WHERE epoch > 0");
     assert!(done.parse::<usize>().unwrap() > 0, "no worker ever took anything");

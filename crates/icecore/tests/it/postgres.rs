@@ -584,6 +584,53 @@ fn what_one_server_does_the_other_sees() {
     assert!(matches!(said.code, Some(2 | 3)), "{said:?}");
 }
 
+// K5: what follows at once is not refused for the sake of what has just ended
+#[test]
+fn a_process_that_has_ended_has_let_go_of_everything() {
+    let house = House::new();
+    house.ok(&["init", "--tz", "UTC"]);
+    let free = |what: &str| {
+        let left = house.cluster.sql("SELECT string_agg(work, ' ') FROM icecore.claim");
+        assert_eq!(left, "", "{what} left a claim");
+    };
+    for _ in 0..5 {
+        for command in [&["consolidate"][..], &["rollup"], &["compact"], &["daemon", "--once"]] {
+            house.ok(command);
+            free(command[0]);
+        }
+        for event in ["session-start", "user-prompt-submit"] {
+            let told = json!({ "session_id": "s9", "prompt": "may we deploy on Friday?" }).to_string();
+            assert_eq!(house.feed(&["hook", event], &told).code, Some(0));
+            free(event);
+        }
+    }
+    // One that is asked to end, too; and one that is killed is waited for only as long as its lease.
+    let daemon = || {
+        let mut daemon = bare(program());
+        daemon.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args(["daemon", "-q"]);
+        daemon.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let holds = || house.cluster.sql("SELECT count(*) FROM icecore.claim WHERE work = 'daemon' AND until >= now()") == "1";
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+        let mut first = daemon();
+        within("the first daemon", || holds().then_some(()));
+        let mut second = daemon();
+        assert_eq!(second.wait().unwrap().code(), Some(75));
+        // When it has done what was due, it rests.
+        thread::sleep(Duration::from_secs(2));
+        within("a daemon that rests", || (house.cluster.sql("SELECT string_agg(work, ' ') FROM icecore.claim") == "daemon").then_some(()));
+        let pid = rustix::process::Pid::from_raw(i32::try_from(first.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        first.wait().unwrap();
+        if signal == rustix::process::Signal::TERM {
+            free("the daemon");
+        } else {
+            thread::sleep(Duration::from_secs(8));
+            within("the claim of the dead", || (!holds()).then_some(()));
+        }
+    }
+}
+
 // Whether the database answers, without ending what lives
 #[test]
 fn a_server_says_whether_its_database_answers() {

@@ -1,4 +1,15 @@
--- The order of turns between processes.
+-- The order of work and of turns between processes.
+
+-- Work that only one may be at: whoever has it says again and again that it is still there. After `until` anybody may have it.
+CREATE TABLE icecore.claim (
+    space_id uuid        NOT NULL REFERENCES icecore.space,
+    work     text        COLLATE "C" NOT NULL,
+    holder   uuid        NOT NULL,
+    until    timestamptz NOT NULL,
+    PRIMARY KEY (space_id, work)
+);
+SELECT icecore.guard('claim');
+GRANT SELECT, INSERT, UPDATE, DELETE ON icecore.claim TO icecore_app;
 
 -- Conversations whose last exchange is being remembered, or is to be: whoever goes on with one looks here first.
 -- `until` it is waited for, if it is awaited; after it anybody may see to it. Whoever remembers it has it until `held`.

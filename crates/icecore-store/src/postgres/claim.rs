@@ -1,0 +1,193 @@
+//! Claims on work: leases in a table, so that nobody holds a connection while it needs others.
+//!
+//! Whoever has a claim says again and again that it is still there; the database's clock counts. One that was killed is not heard of
+//! any more, and what it had is free after a while. One that only was away that long finds, when it asks, that somebody else has it.
+//! Not flushed: a claim that is lost with the database's machine is lost to everybody who was at work there.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Postgres, Space};
+use crate::{Claimed, Error, Hold, Result};
+
+/// So often a lease is renewed before it would end.
+const RENEWALS: u32 = 3;
+
+fn open<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What was let go in this process and is perhaps not free yet: space and work.
+#[derive(Debug, Default)]
+pub(super) struct LettingGo {
+    going: Mutex<Vec<(Uuid, String)>>,
+    /// For those who wait with a thread of their own, and for those who have none.
+    gone: Condvar,
+    told: Notify,
+}
+
+impl LettingGo {
+    /// Returns when this one is free.
+    async fn is_over(&self, space: Uuid, work: &str) {
+        loop {
+            // Before it is looked, so that nothing is said in between.
+            let told = self.told.notified();
+            if !open(&self.going).iter().any(|going| going.0 == space && going.1 == work) {
+                return;
+            }
+            told.await;
+        }
+    }
+}
+
+/// Something that is being let go.
+struct Going(Arc<Lease>);
+
+impl Going {
+    fn of(lease: Arc<Lease>) -> Self {
+        open(&lease.home.letting_go.going).push((lease.space, lease.work.clone()));
+        Self(lease)
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let (lease, all) = (&self.0, &self.0.home.letting_go);
+        let mut going = open(&all.going);
+        if let Some(own) = going.iter().position(|going| going.0 == lease.space && going.1 == lease.work) {
+            going.swap_remove(own);
+        }
+        drop(going);
+        all.gone.notify_all();
+        all.told.notify_waiters();
+    }
+}
+
+/// A row that is ours for some time.
+struct Lease {
+    home: Arc<Postgres>,
+    space: Uuid,
+    work: String,
+    holder: Uuid,
+    /// Until then nobody else can have it; `None` once somebody else has.
+    until: Mutex<Option<Instant>>,
+}
+
+impl Lease {
+    /// Says that it is still held; false if somebody else has it. One that nobody took in the meantime is as good as ever.
+    async fn renew(&self) -> Result<bool> {
+        const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
+            UPDATE icecore.claim SET until = now() + make_interval(secs => $4) FROM quick WHERE space_id = $1 AND work = $2 AND holder = $3";
+        // Counted from before the database counts, so that it ends here first.
+        let (begun, lease) = (Instant::now(), self.home.options.lease);
+        let tx = self.home.begin(Some(self.space)).await?;
+        let is_held = tx.run(SQL, &[&self.space, &self.work, &self.holder, &lease.as_secs_f64()]).await? == 1;
+        tx.commit().await?;
+        *open(&self.until) = is_held.then(|| begun + lease);
+        Ok(is_held)
+    }
+
+    async fn give_back(&self) -> Result<()> {
+        const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
+            DELETE FROM icecore.claim USING quick WHERE space_id = $1 AND work = $2 AND holder = $3";
+        let tx = self.home.begin(Some(self.space)).await?;
+        tx.run(SQL, &[&self.space, &self.work, &self.holder]).await?;
+        tx.commit().await
+    }
+}
+
+/// A lease that is renewed for as long as this is there, and given back when it is dropped.
+struct Holding {
+    lease: Arc<Lease>,
+    renewing: Option<JoinHandle<()>>,
+}
+
+impl Holding {
+    fn keep_up(&mut self) -> Result<()> {
+        let (lease, pause) = (Arc::downgrade(&self.lease), self.lease.home.options.lease / RENEWALS);
+        let renewing = async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(lease) = lease.upgrade() else { return };
+                // A database that is away now may be back before the lease ends.
+                if matches!(lease.renew().await, Ok(false)) {
+                    return;
+                }
+            }
+        };
+        self.renewing = Some(self.lease.home.threads()?.spawn(renewing));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Hold for Holding {
+    async fn is_held(&self) -> Result<bool> {
+        let until = *open(&self.lease.until);
+        match until {
+            None => Ok(false),
+            Some(until) if Instant::now() < until => Ok(true),
+            Some(_) => self.lease.renew().await,
+        }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if let Some(renewing) = self.renewing.take() {
+            renewing.abort();
+        }
+        let Ok(threads) = self.lease.home.threads() else { return };
+        let going = Going::of(self.lease.clone());
+        threads.spawn(async move {
+            // If it cannot be given back, it is free when the lease ends.
+            let _ = going.0.give_back().await;
+        });
+    }
+}
+
+impl Space {
+    /// The right to some work; `None` if somebody has it.
+    pub(super) async fn claimed(&self, work: &str) -> Result<Option<Claimed>> {
+        let (home, space, work) = (self.home.clone(), self.id, work.to_owned());
+        // By itself: if whoever asked goes away in the middle, what it gets is given back.
+        let taking = self.home.threads()?.spawn(async move {
+            // What was let go a moment ago in this process is free.
+            home.letting_go.is_over(space, &work).await;
+            home.claim(space, work).await
+        });
+        taking.await.map_err(|_| Error::Database("the program is stopping".into()))?
+    }
+}
+
+impl Postgres {
+    async fn claim(self: Arc<Self>, space: Uuid, work: String) -> Result<Option<Claimed>> {
+        // One that is held is only looked at, so that whoever asks again and again writes nothing.
+        const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
+            INSERT INTO icecore.claim (space_id, work, holder, until) \
+            SELECT $1, $2, gen_random_uuid(), now() + make_interval(secs => $3) FROM quick \
+            WHERE NOT EXISTS (SELECT FROM icecore.claim WHERE space_id = $1 AND work = $2 AND until >= now()) \
+            ON CONFLICT (space_id, work) DO UPDATE SET holder = excluded.holder, until = excluded.until WHERE claim.until < now() RETURNING holder";
+        let (begun, lease) = (Instant::now(), self.options.lease);
+        let tx = self.begin(Some(space)).await?;
+        let Some(row) = tx.maybe(SQL, &[&space, &work, &lease.as_secs_f64()]).await? else { return Ok(None) };
+        let lease = Lease { home: self, space, work, holder: row.get(0), until: Mutex::new(Some(begun + lease)) };
+        // From here on it is given back, also where it is not known whether it was kept.
+        let mut holding = Holding { lease: Arc::new(lease), renewing: None };
+        tx.commit().await?;
+        holding.keep_up()?;
+        Ok(Some(Claimed(Box::new(holding))))
+    }
+
+    /// Waits until everything that was let go is free for others, but not longer than that: for a process that ends.
+    pub fn part(&self, most: Duration) {
+        let going = open(&self.letting_go.going);
+        drop(self.letting_go.gone.wait_timeout_while(going, most, |going| !going.is_empty()));
+    }
+}

@@ -1,0 +1,171 @@
+//! Claims on work: one holder at a time, on whichever machine, and none for ever.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use icecore_store::postgres::{Options, Postgres, Space};
+use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::{Claimed, Error, Store};
+use pollster::block_on;
+
+use crate::postgres::draft;
+
+const LEASE: Duration = Duration::from_millis(900);
+
+fn options() -> Options {
+    Options { lease: LEASE, patience: Duration::from_secs(2), ..Options::default() }
+}
+
+/// The same space in two processes.
+fn two(cluster: &Cluster, options: Options) -> [Arc<Space>; 2] {
+    let homes = [0, 1].map(|_| Postgres::at(&cluster.url(), options).unwrap());
+    block_on(homes[0].migrate()).unwrap();
+    block_on(homes[0].create("x", "zone = \"UTC\"\n")).unwrap();
+    homes.map(|home| block_on(home.space("x")).unwrap().unwrap())
+}
+
+fn claim(space: &Space, work: &str) -> Option<Claimed> {
+    block_on(space.claim(work)).unwrap()
+}
+
+/// How long it takes until somebody else has it.
+fn until_had(space: &Space, work: &str) -> (Duration, Claimed) {
+    let begun = Instant::now();
+    loop {
+        if let Some(claimed) = claim(space, work) {
+            return (begun.elapsed(), claimed);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "`{work}` is never free");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+// K5: a night presses and forgets while it holds the night; more at once than there are connections
+#[test]
+fn more_may_hold_claims_than_there_are_connections_and_still_read_and_write() {
+    let cluster = Cluster::start(Flush::No);
+    let [one, other] = two(&cluster, Options { connections: 2, ..options() });
+    let held: Vec<Claimed> = (0..8).map(|n| claim(&one, &format!("work {n}")).unwrap()).collect();
+    assert_eq!(one.home().figures().in_use, 0);
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let (one, other) = (&one, &other);
+            scope.spawn(move || {
+                let nested = claim(one, &format!("nested {n}")).unwrap();
+                block_on(one.append(vec![draft(&format!("{n}"))], None)).unwrap();
+                assert!(claim(other, &format!("nested {n}")).is_none());
+                drop(nested);
+            });
+        }
+    });
+    for (n, held) in held.iter().enumerate() {
+        assert!(block_on(held.is_held()).unwrap() && claim(&other, &format!("work {n}")).is_none());
+    }
+    drop(held);
+    assert!(claim(&one, "work 3").is_some(), "what was let go a moment ago in this process is free");
+    until_had(&other, "work 5");
+}
+
+// K5
+#[test]
+fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parted() {
+    let cluster = Cluster::start(Flush::No);
+    let [one, other] = two(&cluster, options());
+    let held = claim(&one, "night").unwrap();
+    let over = Instant::now() + LEASE * 3;
+    while Instant::now() < over {
+        assert!(claim(&other, "night").is_none());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(block_on(held.is_held()).unwrap());
+    drop(held);
+    one.home().part(Duration::from_secs(5));
+    assert!(claim(&other, "night").is_some());
+    // Who asks in vain leaves nothing, and neither does who had it.
+    other.home().part(Duration::from_secs(5));
+    assert_eq!(cluster.sql("SELECT count(*) FROM icecore.claim"), "0");
+    // Nobody works in a space that is gone.
+    let held = claim(&one, "night").unwrap();
+    assert!(block_on(one.home().erase("x")).unwrap());
+    assert!(matches!(block_on(other.claim("night")), Err(Error::Gone)));
+    thread::sleep(LEASE);
+    assert!(!block_on(held.is_held()).unwrap());
+}
+
+// K5: whoever is killed in the middle of asking has nothing afterwards
+#[test]
+fn who_goes_away_while_asking_keeps_nothing() {
+    let cluster = Cluster::start(Flush::No);
+    // So long that nothing but giving it back frees it.
+    let [one, other] = two(&cluster, Options { connections: 1, lease: Duration::from_secs(600), ..options() });
+    for pause_us in (0..60).map(|n| n * 150) {
+        {
+            let mut asking = pin!(one.claim("night"));
+            let _ = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            thread::sleep(Duration::from_micros(pause_us));
+            let _ = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        let (waited, held) = until_had(&other, "night");
+        assert!(waited < Duration::from_secs(5), "{waited:?}");
+        drop(held);
+        other.home().part(Duration::from_secs(5));
+    }
+}
+
+// K5: a holder whose machine is cut off; its claim is free when its lease ends, and it finds out
+#[test]
+fn a_holder_that_is_not_heard_of_any_more_loses_its_claim_and_is_told() {
+    let cluster = Cluster::start(Flush::No);
+    let [_, other] = two(&cluster, options());
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let port = cut_off(cluster.port(), is_cut.clone());
+    let hasty = Options { patience: Duration::from_millis(200), ..options() };
+    let home = Postgres::at(&format!("postgres://postgres@127.0.0.1:{port}/postgres"), hasty).unwrap();
+    let space = block_on(home.space("x")).unwrap().unwrap();
+    let held = claim(&space, "night").unwrap();
+    is_cut.store(true, Ordering::SeqCst);
+    let (waited, mine) = until_had(&other, "night");
+    assert!(waited > LEASE / 3 && waited < LEASE * 4, "{waited:?}");
+    // It cannot know, so it does not say that it has it.
+    assert!(!matches!(block_on(held.is_held()), Ok(true)));
+    is_cut.store(false, Ordering::SeqCst);
+    assert!(!block_on(held.is_held()).unwrap());
+    drop(held);
+    home.part(Duration::from_secs(5));
+    assert!(block_on(mine.is_held()).unwrap(), "what another has is not given back");
+    assert!(claim(&space, "night").is_none());
+}
+
+/// A way to the database that is cut, and stays so, for as long as `is_cut`.
+fn cut_off(target: u16, is_cut: Arc<AtomicBool>) -> u16 {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            if is_cut.load(Ordering::SeqCst) {
+                continue;
+            }
+            let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+            for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+                let is_cut = is_cut.clone();
+                thread::spawn(move || {
+                    let mut bytes = [0; 8_192];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        if is_cut.load(Ordering::SeqCst) || to.write_all(&bytes[..read]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    port
+}
