@@ -143,7 +143,7 @@ impl<'a> Filling<'a> {
         let is_new = |look: &Looked| own.contains(&look.path.as_str()) || look.path.as_str() == layout::LEDGER && look.bytes == 0;
         others.retain(|look| !is_new(look));
         if let (Some(look), false) = (others.first(), unfinished) {
-            return Err(Error::Unclear(format!(
+            return Err(Error::Occupied(format!(
                 "there is a memory already ({} documents, such as {}); a whole memory goes only where none is. Name another place",
                 others.len(),
                 look.path
