@@ -63,6 +63,40 @@ fn what_a_server_refuses_has_a_code_of_its_own_and_is_not_asked_again() {
     check_reached(&now(&house, &["status"]), 5, "newer");
 }
 
+#[test]
+fn who_tends_all_spaces_says_that_there_are_no_tables_and_which_failed() {
+    let house = House::new();
+    let tend = |more: &[&str]| now(&house, &[&["daemon", "--all-spaces", "--once"], more].concat());
+    check(&tend(&[]), 1, "no tables of icecore yet; `icecore init --store …` makes them");
+    // A model that is silent may speak later.
+    house.settings("[summarizer]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmodel = \"stub\"\nretry_cap_secs = 0\n");
+    house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
+    let said: String = (0..12)
+        .map(|n| {
+            let text = format!("we talked about the harbour and decided to paint boat {n} blue");
+            json!({ "conversation": "trip", "role": "user", "ts": format!("2026-01-03T09:{n:02}:00Z"), "text": text }).to_string() + "\n"
+        })
+        .collect();
+    assert_eq!(house.feed(&["import", "-", "--format", "jsonl", "--space", "chat"], &said).code, Some(0));
+    let silent = tend(&["--json"]);
+    assert_eq!((silent.code, silent.json()), (Some(75), json!({ "done": 0, "failed": 1 })), "{silent:?}");
+    // A memory that cannot be read does not mend itself. The others are tended nevertheless.
+    house.settings("");
+    house.ok(&["init", "--tz", "UTC", "--space", "other"]);
+    house.cluster.sql("UPDATE icecore.job SET due = now(), until = NULL");
+    house.cluster.sql(
+        "DELETE FROM icecore.chunk USING icecore.space WHERE chunk.space_id = space.space_id AND name = 'chat' AND path = 'icecore.toml'",
+    );
+    let broken = tend(&[]);
+    assert!(
+        broken.code == Some(1)
+            && broken.out.trim_end().ends_with(" done, 1 failed")
+            && !broken.out.starts_with('0')
+            && broken.err.contains("chat"),
+        "{broken:?}"
+    );
+}
+
 fn readyz(server: &Server) -> (u16, String) {
     let answer = server.get("/readyz");
     (answer.status, answer.text)
