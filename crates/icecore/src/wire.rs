@@ -453,6 +453,11 @@ pub fn open_at(place: Place, now: Option<&str>) -> Result<Open> {
     })
 }
 
+/// The moment that these options name, if they name one.
+pub fn as_of(global: &Global) -> Result<Option<jiff::Timestamp>> {
+    global.now.as_deref().map(|now| Ok(clock_at(Some(now))?.now())).transpose()
+}
+
 fn clock(global: &Global) -> Result<Box<dyn Clock>> {
     clock_at(global.now.as_deref())
 }

@@ -34,7 +34,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row};
 use uuid::Uuid;
 
-pub use self::access::{Deed, Limit, Noted, Quota, Shown, Standing, Token, all_of};
+pub use self::access::{Deed, Limit, Noted, Quota, Rotated, Shown, Standing, Token, all_of};
 pub use self::migrate::{Plan, Step};
 use crate::{Error, Result};
 
@@ -69,7 +69,7 @@ impl Default for Options {
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest name of a space, in bytes.
-const MAX_NAME_BYTES: usize = 600;
+pub const MAX_NAME_BYTES: usize = 600;
 /// So often an erasure is tried that stands in each other's way with somebody who writes.
 const ERASING: usize = 20;
 /// So many names are read at once.
@@ -290,6 +290,10 @@ impl Postgres {
 
     /// The names of the spaces there are, in order, those after `after`.
     pub async fn spaces(&self, after: &str, most: i64) -> Result<Vec<String>> {
+        // No text in the database has one, and it refuses to compare with it.
+        if after.contains('\0') {
+            return Err(Error::NotAName(after.chars().take(40).collect()));
+        }
         self.check().await?;
         let tx = self.begin(None).await?;
         let rows = tx.rows("SELECT name FROM icecore.spaces($1, $2)", &[&after, &most]).await?;

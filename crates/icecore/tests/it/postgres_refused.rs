@@ -97,6 +97,134 @@ fn who_tends_all_spaces_says_that_there_are_no_tables_and_which_failed() {
     );
 }
 
+#[test]
+fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
+    let house = House::new();
+    house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
+    let everything: [&[&str]; 8] = [
+        &["token", "add", "--scope", "read"],
+        &["token", "list"],
+        &["token", "revoke", "00c0ffee00c0ffee"],
+        &["space", "list"],
+        &["space", "quota"],
+        &["space", "quota", "--bytes", "10"],
+        &["space", "erase", "--home", "--yes"],
+        &["audit"],
+    ];
+    for arguments in everything {
+        let said = house.run(arguments);
+        check(&said, 3, "there is no space `default`");
+        assert!(said.err.contains("--space") && said.err.contains("ICECORE_SPACE"), "{said:?}");
+    }
+    // Nothing of it was written, and what is there answers.
+    assert_eq!(house.cluster.sql("SELECT (SELECT count(*) FROM icecore.token) + (SELECT count(*) FROM icecore.quota)"), "0");
+    house.ok(&["token", "add", "--scope", "read", "--space", "chat"]);
+    // Whoever makes a home is told how it is named from then on.
+    let made = house.run(&["init", "--tz", "UTC", "--space", "team"]);
+    assert!(made.err.contains("icecore status --space team"), "{made:?}");
+}
+
+#[test]
+fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
+    let house = House::new();
+    for space in ["chat", "chat/ann", "chat/ben", "chatter", "chatter/ann"] {
+        house.ok(&["init", "--tz", "UTC", "--space", space]);
+        house.ok(&["remember", "The harbour is quiet", "--space", space]);
+    }
+    let of_chat = ["--space", "chat"];
+    for more in [&["--user", "ann"][..], &["--user", "never-came"], &[]] {
+        house.ok(&[&["token", "add", "--scope", "read"], more, &of_chat].concat());
+    }
+    house.ok(&["token", "add", "--scope", "read", "--space", "chatter"]);
+    house.ok(&["space", "quota", "--bytes", "1000", "--space", "chat"]);
+    let asked = house.run(&["space", "erase", "--home", "--space", "chat"]);
+    check(&asked, 2, "the home `chat` with 2 end users (ann, ben)");
+    assert_eq!(house.run(&["space", "erase", "ann", "--home", "--space", "chat"]).code, Some(2));
+    assert_eq!(house.run(&["space", "erase", "--space", "chat"]).code, Some(2));
+    let erased = house.json(&["space", "erase", "--home", "--yes", "--space", "chat"]);
+    assert_eq!(erased, json!({ "home": "chat", "users": 2, "erased": true }));
+    assert_eq!(house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"), "chatter chatter/ann");
+    assert_eq!(house.run(&["status", "--space", "chat"]).code, Some(3));
+    let left = "SELECT count(*) FROM icecore.document WHERE space_id NOT IN (SELECT space_id FROM icecore.space)";
+    assert_eq!(house.cluster.sql(left), "0");
+    let good = "SELECT string_agg(space, ' ') FROM icecore.token WHERE revoked IS NULL";
+    assert_eq!(house.cluster.sql(good), "chatter", "a home made anew would let old tokens in");
+    assert_eq!(house.cluster.sql("SELECT count(*) FROM icecore.quota WHERE bytes IS NOT NULL"), "0");
+    let log = now(&house, &["audit", "--json", "--space", "chat"]);
+    assert!(log.json()["deeds"].as_array().unwrap().iter().any(|deed| deed["verb"] == "space erase" && deed["space"] == "chat"), "{log:?}");
+    check(&house.run(&["space", "erase", "--home", "--yes", "--space", "chat"]), 3, "there is no space `chat`");
+    assert!(house.ok(&["events", "--space", "chatter"]).contains("harbour"));
+}
+
+#[test]
+fn tokens_limits_and_names_are_what_they_say() {
+    let house = House::new();
+    house.ok(&["init", "--tz", "UTC"]);
+    house.ok(&["init", "--tz", "UTC", "--space", "default/ben"]);
+    // One that was rotated has the lifetime of its grace, and what is put in its place would have that too.
+    let made = now(&house, &["token", "add", "--scope", "read", "--expires", "90d", "--json"]).json();
+    let id = made["token"]["id"].as_str().unwrap().to_owned();
+    let rotated = now(&house, &["token", "rotate", &id, "--json"]).json();
+    let new = rotated["token"]["id"].as_str().unwrap().to_owned();
+    let lasts = |token: &Value| {
+        let moment = |name: &str| token["token"][name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        moment("expires").duration_since(moment("made")).as_hours()
+    };
+    assert_eq!((lasts(&made), lasts(&rotated)), (90 * 24, 90 * 24));
+    let again = now(&house, &["token", "rotate", &id]);
+    check(&again, 4, "was rotated already");
+    assert!(again.err.contains(&new), "{again:?}");
+    assert_eq!(lasts(&now(&house, &["token", "rotate", &new, "--json"]).json()), 90 * 24);
+    check(&now(&house, &["token", "add", "--scope", "read", "--expires", "0"]), 2, "expires at once");
+    // Names leave room for those beneath them.
+    check(&house.run(&["init", "--space", &"h".repeat(344)]), 2, "at most 343 bytes");
+    check(&house.run(&["init", "--space", &"h".repeat(600)]), 2, "at most 343 bytes");
+    house.ok(&["init", "--space", &"h".repeat(343)]);
+    house.ok(&["init", "--space", &format!("{}/{}", "h".repeat(343), "u".repeat(256))]);
+    // Nought is no limit, as in the settings; the others are told with their use.
+    house.ok(&["space", "quota", "ben", "--requests-per-minute", "0", "--messages-per-day", "500"]);
+    let shown = house.ok(&["space", "show", "ben"]);
+    let row = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{shown}")).to_owned();
+    assert!(shown.contains("used") && shown.contains("limit") && shown.matches("bytes").count() == 1, "{shown}");
+    assert!(row("requests_per_minute").contains("none") && row("messages_per_day").ends_with("500"), "{shown}");
+    // The log as of a moment.
+    let deeds = |moment: &str| {
+        let said = now(&house, &["audit", "--since", "2h", "--json", "--now", moment]);
+        said.json()["deeds"].as_array().unwrap().len()
+    };
+    assert!(now(&house, &["audit", "--since", "2h", "--json"]).json()["deeds"].as_array().unwrap().len() > 3);
+    assert_eq!((deeds("2026-01-01T00:00:00Z"), deeds("2199-01-01T00:00:00Z")), (0, 0));
+}
+
+#[test]
+fn odd_names_and_numbers_at_the_api_are_answered_and_do_not_break_it() {
+    let house = House::new();
+    house.ok(&["init", "--tz", "UTC"]);
+    house.ok(&["init", "--tz", "UTC", "--space", "default/ben"]);
+    let server = house.serve();
+    assert_eq!(server.ask(None, "DELETE", "/api/tokens/a%00b", "").status, 404);
+    assert_eq!(server.ask(None, "POST", "/api/tokens/a%00b/rotate", "{}").status, 404);
+    assert_eq!(server.ask(None, "GET", "/api/spaces?after=%00", "").status, 400);
+    assert_eq!(server.ask(None, "GET", "/api/spaces/a%00b", "").status, 400);
+    let set = |body: &str| server.ask(None, "POST", "/api/spaces/ben/quota", body);
+    assert_eq!(set(r#"{"bytes":1000000}"#).json()["quota"]["bytes"], 1_000_000);
+    assert_eq!(set(r#"{"bytes":"2_000_000","messages_per_day":"none"}"#).json()["quota"]["bytes"], 2_000_000);
+    for wrong in [r#"{"bytes":1.5}"#, r#"{"bytes":-1}"#, r#"{"bytes":true}"#, r#"{"bytes":99999999999999999999}"#] {
+        assert_eq!(set(wrong).status, 400, "{wrong}");
+    }
+    // Whoever sets nought is not locked out.
+    assert_eq!(set(r#"{"requests_per_minute":0}"#).json()["quota"]["requests_per_minute"], "none");
+    assert_eq!(server.ask(Some("ben"), "GET", "/api/status", "").status, 200);
+    assert_eq!(server.ask(None, "POST", "/api/tokens", r#"{"scopes":["read"],"expires":"0"}"#).status, 400);
+    // What a refusal calls a scope is what makes a token that has it.
+    let reader = house.json(&["token", "add", "--scope", "read"]);
+    let bearer = format!("Bearer {}", reader["secret"].as_str().unwrap());
+    let refused = server.send("POST", "/v1/chat/completions", &[("Authorization", &bearer)], "{}");
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let named = refused.text.split("needs the scope ").nth(1).unwrap_or_else(|| panic!("{refused:?}")).split('"').next().unwrap();
+    house.ok(&["token", "add", "--scope", named]);
+}
+
 fn readyz(server: &Server) -> (u16, String) {
     let answer = server.get("/readyz");
     (answer.status, answer.text)
