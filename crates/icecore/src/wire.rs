@@ -169,8 +169,10 @@ pub fn embedder() -> Result<Option<MiniLm>> {
 
 /// A complaint about the settings, with the place of the file named once.
 fn placed(place: &Path, said: &str) -> String {
-    match said.strip_prefix("config.toml") {
-        Some(rest) => format!("{}{rest}", place.display()),
+    match said.split_once("config.toml") {
+        Some((before, rest)) => format!("{before}{}{rest}", place.display()),
+        // What a variable says stands in no file.
+        None if said.starts_with("ICECORE_") => said.to_owned(),
         None => format!("{}: {said}", place.display()),
     }
 }
