@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::Server;
 use crate::postgres::House;
-use crate::program::{Said, bare, program, said};
+use crate::program::{Said, Vault, bare, program, said};
 
 /// The program with a database of one's own choice, now.
 fn at(house: &House, address: &str, arguments: &[&str]) -> Said {
@@ -266,4 +266,30 @@ fn a_server_is_not_ready_where_nothing_can_be_written() {
     std::io::Read::read_to_string(&mut server.child.stderr.take().unwrap(), &mut words).unwrap();
     assert!(words.contains("takes no writes: it is a standby") && words.contains("target_session_attrs=read-write"), "{words}");
     check(&at(&house, &standby.url(), &["remember", "The harbour is quiet"]), 75, "takes no writes");
+}
+
+#[test]
+fn what_is_moved_goes_only_where_there_is_room_and_says_what_stays() {
+    let house = House::new();
+    let vault = Vault::new();
+    vault.remember(&["Never deploy on Fridays"]);
+    std::os::unix::fs::symlink("/etc/hostname", vault.root.join("memory/elsewhere.md")).unwrap();
+    let root = vault.root.to_str().unwrap();
+    let moved = house.run(&["import", "--whole", root, "--space", "anna", "--json"]);
+    assert_eq!((moved.code, &moved.json()["left_links"]), (Some(0), &json!(["memory/elsewhere.md"])), "{moved:?}");
+    assert!(moved.err.contains("memory/elsewhere.md"), "{moved:?}");
+    let of_anna = ["--space", "anna"];
+    let run = |arguments: &[&str]| house.run(&[arguments, &of_anna].concat());
+    check(&run(&["import", "--whole", root]), 4, "there is a memory already");
+    assert_eq!(run(&["export", "out"]).code, Some(0));
+    check(&run(&["export", "out"]), 4, "there is a memory already");
+    check(&run(&["export", "nowhere/out"]), 3, "mkdir -p");
+    check(&run(&["export", "out/memory/inside"]), 2, "is inside the vault");
+    check(&run(&["backup", "create", "nowhere/whole.zip"]), 3, "mkdir -p");
+    assert!(!house.folder.path().join("nowhere").exists());
+    let kept = run(&["backup", "create", "whole.zip", "--json"]);
+    assert_eq!((kept.code, &kept.json()["file"]), (Some(0), &json!("whole.zip")), "{kept:?}");
+    let named = run(&["backup", "create", "--json"]).json()["file"].as_str().unwrap().to_owned();
+    assert!(house.folder.path().join(&named).is_file(), "{named}");
+    check(&run(&["backup", "restore", "whole.zip"]), 4, "there is a memory already");
 }
