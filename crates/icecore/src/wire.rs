@@ -383,7 +383,7 @@ pub fn address(named: &Named) -> Result<Option<SecretString>> {
     }
 }
 
-/// The memory that was named; an empty name names none.
+/// The memory that was named; an empty name names none in the environment.
 fn named(named: &Named) -> Result<Option<Place>> {
     if let Some(address) = address(named)? {
         let name = named.space.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| SPACE.into());

@@ -412,7 +412,6 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     let is_vault = |said: &Said| said.code == Some(0) && said.json()["vault"] == vault;
     assert!(is_space(&plain(&[], &["--store", &address, "--space", "team"])));
     assert!(is_space(&plain(&[("ICECORE_VAULT", vault)], &["--store", &address, "--space", "team"])));
-    assert!(is_space(&plain(&[], &["--vault", vault, "--store", &address, "--space", "team"])));
     assert!(is_space(&plain(&[("ICECORE_STORE", &address), ("ICECORE_SPACE", "team"), ("ICECORE_VAULT", vault)], &[])));
     assert!(is_space(&plain(&[("ICECORE_STORE_FILE", file), ("ICECORE_SPACE", "team")], &[])));
     assert!(is_vault(&plain(&[("ICECORE_STORE", &address)], &["--vault", vault])));

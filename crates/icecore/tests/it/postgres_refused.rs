@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use icecore_store::testing::cluster::Flush;
 use serde_json::{Value, json};
 
-use crate::api::Server;
-use crate::postgres::House;
+use crate::api::{Server, answering};
+use crate::postgres::{House, model_settings};
 use crate::program::{Said, Vault, bare, program, said};
 
 /// The program with a database of one's own choice, now.
@@ -292,4 +292,23 @@ fn what_is_moved_goes_only_where_there_is_room_and_says_what_stays() {
     let named = run(&["backup", "create", "--json"]).json()["file"].as_str().unwrap().to_owned();
     assert!(house.folder.path().join(&named).is_file(), "{named}");
     check(&run(&["backup", "restore", "whole.zip"]), 4, "there is a memory already");
+}
+
+#[test]
+fn a_client_is_not_bound_to_a_database() {
+    let house = House::new();
+    house.settings(&model_settings("chat", answering(Duration::ZERO, |_| "Hello.".into())));
+    house.ok(&["init", "--tz", "UTC", "--space", "team"]);
+    let url = house.cluster.url();
+    for named in [&["--store", url.as_str(), "--space", "team"][..], &["--space", "team"]] {
+        let said = house.run(&[&["install", "claude-code", "--dry-run"], named].concat());
+        check(&said, 2, "needs a vault in a folder");
+        assert!(said.err.contains("ICECORE_STORE_FILE") && said.out.is_empty(), "{said:?}");
+    }
+    let noted = house.run(&["install", "claude-code", "--dry-run"]);
+    assert!(noted.code == Some(0) && (noted.out + &noted.err).contains("ICECORE_STORE_FILE"));
+    // One name for memory, and one that is there.
+    for wrong in [&["--vault", "x", "--space", "team"][..], &["--vault", "x", "--store", &url], &["--space", ""]] {
+        check(&house.run(&[&["status"], wrong].concat()), 2, "");
+    }
 }
