@@ -154,7 +154,7 @@ impl<'a> Filling<'a> {
                 }
             }
             Ground::Occupied { documents, such_as } => {
-                return Err(Error::Unclear(format!(
+                return Err(Error::Occupied(format!(
                     "there is a memory already ({documents} documents, such as {such_as}); a whole memory goes only where none is. Name another place"
                 )));
             }

@@ -129,6 +129,9 @@ pub enum Error {
     /// There is nothing of that kind.
     #[error("{0}")]
     Nothing(String),
+    /// Something is where it was to go.
+    #[error("{0}")]
+    Occupied(String),
 }
 
 /// What went right or wrong.

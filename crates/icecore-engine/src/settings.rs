@@ -132,12 +132,14 @@ pub enum Mistake {
         said: String,
     },
     /// Something that the provider needs is not there.
-    #[error("{role}.provider is {provider}, which needs {needs}; set it in config.toml or as {variable}")]
+    #[error("{role}.provider is {provider}{said_by}, which needs {needs}; set it in config.toml or as {variable}")]
     Missing {
         /// The section.
         role: &'static str,
         /// The provider.
         provider: &'static str,
+        /// The variable that says so, if it is not the file.
+        said_by: String,
         /// What is missing.
         needs: &'static str,
         /// The variable that would do.
@@ -480,7 +482,15 @@ impl Sources<'_> {
         if let Some(most) = self.count(role, "max_input_tokens")? {
             found.max_input_tokens = u32::try_from(most).unwrap_or(u32::MAX);
         }
-        let missing = |needs, key| Mistake::Missing { role, provider: provider.word(), needs, variable: variable(role, key) };
+        // Whoever has set it in the environment may have no file at all.
+        let said_by = match self.in_environment(role, "provider") {
+            Some(_) => format!(" (set by {})", variable(role, "provider")),
+            None => String::new(),
+        };
+        let missing = |needs, key| {
+            let said_by = said_by.clone();
+            Mistake::Missing { role, provider: provider.word(), said_by, needs, variable: variable(role, key) }
+        };
         match provider {
             Provider::None => {}
             Provider::Command if found.command.is_empty() => return Err(missing("a command", "command")),
@@ -625,6 +635,8 @@ mod tests {
         check("[summarizer]\nmodle = \"x\"\n", &[], "did you mean `summarizer.model`?");
         check("[summarizer]\nprovider = \"opnai\"\n", &[], "did you mean `openai`?");
         check("[summarizer]\nprovider = \"openai\"\n", &[], "needs a model; set it in config.toml or as ICECORE_SUMMARIZER_MODEL");
+        let by_variable = [("ICECORE_CHAT_PROVIDER", "openai")];
+        check("", &by_variable, "(set by ICECORE_CHAT_PROVIDER), which needs a model; set it in config.toml or as ICECORE_CHAT_MODEL");
         check("[chat]\nprovider = \"command\"\n", &[], "needs a command");
         check("[chat]\nprovider = \"anthropic\"\nmodel = \"c\"\n", &[], "needs an api_key");
         check("[chat]\ntimeout_secs = \"x\"\n", &[], "chat.timeout_secs must be a whole number");

@@ -136,17 +136,57 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// What was given as the address of a database is none.
+    #[error("the address of the database cannot be read: {0}. Write it like postgres://user@host:5432/name")]
+    Address(String),
+    /// There is a server, and no such database on it.
+    #[error("{place} is not there: {why}. Make it with `createdb`, or name another in the address")]
+    NoDatabase {
+        /// Which.
+        place: String,
+        /// What the server says.
+        why: String,
+    },
+    /// Whoever the address names may not come in, or may not do that.
+    #[error("{place} does not permit that: {why}")]
+    Unwelcome {
+        /// Which.
+        place: String,
+        /// What the server says.
+        why: String,
+    },
+    /// What was said on the way could be read by others, or the server be another.
+    #[error("{place} cannot be reached safely: {why}")]
+    Insecure {
+        /// Which.
+        place: String,
+        /// Why not.
+        why: String,
+    },
+    /// It answers, and keeps nothing.
+    #[error("{place} takes no writes: {why}. With `target_session_attrs=read-write` an address of several hosts finds the one that does")]
+    ReadOnly {
+        /// Which.
+        place: String,
+        /// Whether that is because it follows another.
+        is_standby: bool,
+        /// Why not.
+        why: String,
+    },
     /// The database has too much to do.
     #[error("{0}; try again in a moment")]
     Overrun(String),
     /// The tables are not those that this program works with.
     #[error("the database cannot be used: {0}")]
     Schema(String),
+    /// They are those of a later version.
+    #[error("the database cannot be used: {0}")]
+    Newer(String),
     /// Something the database refused.
     #[error("the database refused: {0}")]
     Database(String),
     /// There is no such space.
-    #[error("there is no space `{0}`; `icecore init --store … --space {0}` makes it")]
+    #[error("there is no space `{0}`; `icecore init --store … --space {0}` makes it, --space or ICECORE_SPACE names another")]
     NotASpace(String),
     /// It was taken away while somebody was writing.
     #[error("the space was taken away meanwhile, so nothing was kept in it")]

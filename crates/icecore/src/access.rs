@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use icecore_domain::hash::Hash;
 use icecore_engine::clock::Clock;
-use icecore_store::postgres::{Deed, Limit, Postgres, Quota, Standing, Token, all_of};
+use icecore_store::postgres::{Deed, Limit, Postgres, Quota, Rotated, Standing, Token, all_of};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -359,8 +359,10 @@ impl Access {
         let most = match standing.quota.requests_per_minute {
             Some(Limit::Most(most)) => Some(most),
             Some(Limit::None) => None,
-            None => Some(self.requests_per_minute).filter(|most| *most > 0),
+            None => Some(self.requests_per_minute),
         };
+        // Nought is none, wherever it is said.
+        let most = most.filter(|most| *most > 0);
         if let Some(most) = most {
             let now = self.clock.millis();
             let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -549,6 +551,9 @@ pub async fn add_token(home: &Home, wanted: Wanted, by: &By) -> Result<Made> {
     if rights == Rights::NONE {
         return Err(Stop::new(Exit::Usage, "a token has a scope: read, write, proxy or admin").into());
     }
+    if wanted.lasts.is_some_and(|lasts| lasts.is_zero()) {
+        return Err(Stop::new(Exit::Usage, "a token that expires at once is good for nothing; say how long, such as 90d").into());
+    }
     let user = wanted.user.map(|name| call::user_name(&name)).transpose()?;
     let scopes = rights.words().into_iter().map(Into::into).collect();
     let made = token(home.space(user.as_deref()), wanted.label, scopes, wanted.lasts, by.now)?;
@@ -588,10 +593,14 @@ pub async fn rotate_token(home: &Home, id: &str, grace: SignedDuration, by: &By)
     let new = token(old.space.clone(), old.label.clone(), old.scopes.clone(), lasts, by.now)?;
     let until = after(by.now, Some(grace).filter(|grace| *grace > SignedDuration::ZERO))?;
     let deed = by.deed(&old.space, "token rotate", &format!("{} {}", old.id, new.token.id));
-    if !home.database.rotate_token(&old, until, &new.token, Hash::of(new.secret.as_bytes()), &deed).await? {
-        return Err(over(id));
+    match home.database.rotate_token(&old, until, &new.token, Hash::of(new.secret.as_bytes()), &deed).await? {
+        Rotated::Now => Ok(new),
+        Rotated::Over => Err(over(id)),
+        Rotated::Before { new } => {
+            let said = format!("the token {} was rotated already; the new one is {new}, rotate that", call::shown(id));
+            Err(Stop::new(Exit::Conflict, said).into())
+        }
     }
-    Ok(new)
 }
 
 /// Lets a token be good no longer.
@@ -607,6 +616,29 @@ pub async fn revoke_token(home: &Home, id: &str, by: &By) -> Result<Token> {
 pub async fn erase(home: &Home, user: &str, by: &By) -> Result<bool> {
     let space = home.space(Some(user));
     Ok(home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?)
+}
+
+/// Takes a home away: the spaces of all its end users, then its own, each whole, with every token and limit. Cut short, the same call
+/// goes on.
+pub async fn erase_home(home: &Home, by: &By) -> Result<usize> {
+    let mut erased = 0;
+    loop {
+        // Tokens of users who never came have no space that would take them along.
+        let known = home.database.tokens(&home.name, None, i64::MAX).await?;
+        for token in known.iter().filter(|token| token.revoked.is_none()) {
+            home.database.revoke_token(token, &by.deed(&token.space, "token revoke", &token.id)).await?;
+        }
+        for space in home.database.spaces_below(&home.name).await? {
+            let user = home.user_of(&space).ok().flatten().unwrap_or_default();
+            erased += usize::from(home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?);
+        }
+        set_quota(home, None, &Quota::default(), by).await?;
+        // The last one: by it whoever was cut short is let in again. A server that runs may have made another user's meanwhile.
+        home.database.erase_as(&home.name, &by.deed(&home.name, "space erase", &home.name)).await?;
+        if home.database.spaces_below(&home.name).await?.is_empty() {
+            return Ok(erased);
+        }
+    }
 }
 
 /// The limits that are set for an end user's space, or for all of which nothing else is said.
@@ -650,6 +682,11 @@ pub fn limit(text: &str) -> Result<Option<Limit>, String> {
             _ => Err("write a number, `none` for no limit, or `default` for what holds for all".into()),
         },
     }
+}
+
+/// Likewise, for requests in a minute: nought is none there, as in the settings.
+pub fn requests(text: &str) -> Result<Option<Limit>, String> {
+    limit(text).map(|limit| if limit == Some(Limit::Most(0)) { Some(Limit::None) } else { limit })
 }
 
 /// Reads how long something lasts: 90d, 12h, 30m, 45s.
@@ -709,6 +746,10 @@ mod tests {
             assert!(lasts(wrong).is_err(), "{wrong}");
         }
         assert_eq!((limit("none"), limit("default"), limit("10_000")), (Ok(Some(Limit::None)), Ok(None), Ok(Some(Limit::Most(10_000)))));
+        assert_eq!(
+            (limit("0"), requests("0"), requests("60")),
+            (Ok(Some(Limit::Most(0))), Ok(Some(Limit::None)), Ok(Some(Limit::Most(60))))
+        );
         assert!(limit("-1").is_err() && limit("99999999999999999999").is_err() && limit("18446744073709551615").is_err());
         let now: Timestamp = "2026-02-13T10:00:00Z".parse().unwrap();
         assert_eq!(since("2h", now).unwrap().to_string(), "2026-02-13T08:00:00Z");

@@ -79,7 +79,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         Some(EngineError::Store(error)) => of_store(error),
         Some(EngineError::Refused(Refusal::Unknown(_) | Refusal::Archived(_))) | Some(EngineError::Nothing(_)) => Exit::NotFound,
         Some(EngineError::Refused(Refusal::Stranger { .. })) => Exit::NotAllowed,
-        Some(EngineError::Refused(_)) => Exit::Conflict,
+        Some(EngineError::Refused(_) | EngineError::Occupied(_)) => Exit::Conflict,
         Some(EngineError::Busy(_)) => Exit::TryLater,
         Some(EngineError::Prompt(_) | EngineError::Damaged(_)) => Exit::Damaged,
         Some(EngineError::Unfit(_) | EngineError::TooMuch(_) | EngineError::Unclear(_)) => Exit::Usage,
@@ -90,6 +90,11 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
+/// Whether the same may work later.
+pub fn is_passing(error: &anyhow::Error) -> bool {
+    exit_of(error) == Exit::TryLater
+}
+
 fn of_store(error: &StoreError) -> Exit {
     match error {
         StoreError::Moved { .. }
@@ -97,18 +102,26 @@ fn of_store(error: &StoreError) -> Exit {
         | StoreError::Full { .. }
         | StoreError::Unreachable { .. }
         | StoreError::Filling
+        | StoreError::ReadOnly { .. }
         | StoreError::Overrun(_) => Exit::TryLater,
-        StoreError::NotAVault(_) | StoreError::NotASpace(_) | StoreError::Gone | StoreError::NoHistory(_) => Exit::NotFound,
+        StoreError::NotAVault(_)
+        | StoreError::NotASpace(_)
+        | StoreError::NoDatabase { .. }
+        | StoreError::Gone
+        | StoreError::NoHistory(_) => Exit::NotFound,
         StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_) | StoreError::NoIdLeft(_) | StoreError::Unsettled(_) => Exit::Conflict,
-        StoreError::NotAName(_) => Exit::Usage,
+        StoreError::NotAName(_) | StoreError::Address(_) => Exit::Usage,
         StoreError::Path(_)
         | StoreError::Link(_)
         | StoreError::NotAFile(_)
         | StoreError::Denied { .. }
+        | StoreError::Unwelcome { .. }
+        | StoreError::Newer(_)
         | StoreError::NotOurs(_)
         | StoreError::HostileGit { .. } => Exit::NotAllowed,
         StoreError::Schema(_)
         | StoreError::Database(_)
+        | StoreError::Insecure { .. }
         | StoreError::Io { .. }
         | StoreError::Git { .. }
         | StoreError::OldSqlite(_)
@@ -120,10 +133,22 @@ fn of_store(error: &StoreError) -> Exit {
 
 /// What went wrong as a status of HTTP, with the word for programs and the message.
 pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
-    let exit = exit_of(error);
-    let moved = |error: &StoreError| matches!(error, StoreError::Moved { .. });
-    let is_moved = error.downcast_ref::<StoreError>().is_some_and(moved)
-        || error.downcast_ref::<EngineError>().is_some_and(|error| matches!(error, EngineError::Store(error) if moved(error)));
+    let stored = error.downcast_ref::<StoreError>().or_else(|| match error.downcast_ref::<EngineError>() {
+        Some(EngineError::Store(error)) => Some(error),
+        _ => None,
+    });
+    let exit = match stored {
+        // That the server's own database is shut to it is not the fault of whoever asks.
+        Some(
+            StoreError::NoDatabase { .. }
+            | StoreError::Unwelcome { .. }
+            | StoreError::Insecure { .. }
+            | StoreError::Newer(_)
+            | StoreError::Schema(_),
+        ) => Exit::TryLater,
+        _ => exit_of(error),
+    };
+    let is_moved = matches!(stored, Some(StoreError::Moved { .. }));
     let status = match exit {
         Exit::TryLater if is_moved => StatusCode::CONFLICT,
         Exit::TryLater => StatusCode::SERVICE_UNAVAILABLE,

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use icecore_domain::hash::Hash;
 use icecore_domain::{layout, page};
-use icecore_store::postgres::{Glance, Postgres};
+use icecore_store::postgres::{Glance, MAX_NAME_BYTES, Postgres};
 use icecore_store::vault::Vault;
 use icecore_store::{Error as StoreError, History, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Exit, Stop};
+use crate::spaces::MAX_USER_BYTES;
 
 /// Where the spaces of end users are, beneath a vault.
 const SPACES: &str = "spaces";
@@ -182,7 +183,10 @@ impl Place {
     pub async fn create(&self, policy: &str) -> Result<Home> {
         match self {
             Self::Folder(root) => Ok(at_home(Arc::new(Vault::create(root, policy)?))),
-            Self::Space { database, name } => Ok(at_home(database.create(name, policy).await?)),
+            Self::Space { database, name } => {
+                check_name(name)?;
+                Ok(at_home(database.create(name, policy).await?))
+            }
         }
     }
 
@@ -269,6 +273,26 @@ impl Place {
     }
 }
 
+/// An error if a space that is to be made is called so long that one of its end users could have none.
+fn check_name(name: &str) -> Result<()> {
+    const MOST_HOME_BYTES: usize = MAX_NAME_BYTES - BENEATH.len_utf8() - MAX_USER_BYTES;
+    let (home, user) = name.split_once(BENEATH).map_or((name, None), |(home, user)| (home, Some(user)));
+    if home.len() > MOST_HOME_BYTES {
+        let message = format!(
+            "a name of {} bytes leaves no room for those of end users beneath it; a space has at most {MOST_HOME_BYTES} bytes before the slash",
+            home.len()
+        );
+        return Err(Stop::new(Exit::Usage, message).into());
+    }
+    match user {
+        Some(user) if user.len() > MAX_USER_BYTES => {
+            let message = format!("a user's name has at most {MAX_USER_BYTES} bytes, and this one has {}", user.len());
+            Err(Stop::new(Exit::Usage, message).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A home and its safety net, where one thing is both.
 pub fn at_home<T: Store + History + 'static>(home: Arc<T>) -> Home {
     (home.clone(), home)
@@ -277,4 +301,19 @@ pub fn at_home<T: Store + History + 'static>(home: Arc<T>) -> Home {
 /// The answer where only a folder will do.
 pub fn needs_folder(what: &str, instead: &str) -> anyhow::Error {
     Stop::new(Exit::Usage, format!("{what} needs a vault in a folder, and this memory is in a database; {instead}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_leaves_room_for_the_longest_user() {
+        let check = |home: usize, user: usize| {
+            let user = if user == 0 { String::new() } else { format!("/{}", "u".repeat(user)) };
+            check_name(&format!("{}{user}", "h".repeat(home))).is_ok()
+        };
+        assert!(check(343, 0) && check(343, MAX_USER_BYTES) && check(1, 1));
+        assert!(!check(344, 0) && !check(344, 1) && !check(600, 0) && !check(4, MAX_USER_BYTES + 1));
+    }
 }

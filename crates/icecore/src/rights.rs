@@ -38,16 +38,6 @@ impl Right {
         }
     }
 
-    /// The scope of a token that has it, as OAuth writes it.
-    pub fn scope(self) -> &'static str {
-        match self {
-            Self::Read => "memory:read",
-            Self::Write => "memory:write",
-            Self::Proxy => "memory:proxy",
-            Self::Admin => "memory:admin",
-        }
-    }
-
     fn bit(self) -> u8 {
         match self {
             Self::Read => 1,

@@ -459,7 +459,16 @@ impl Ready for Spaces {
         if let Some(database) = self.home.database() {
             match tokio::time::timeout(ANSWERING, database.ready()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error @ StoreError::Schema(_))) => return Err(NotReady::new("the database has other tables", error)),
+                Ok(Err(error @ (StoreError::Schema(_) | StoreError::Newer(_)))) => {
+                    return Err(NotReady::new("the database has other tables", error));
+                }
+                Ok(Err(error @ StoreError::ReadOnly { is_standby: true, .. })) => {
+                    return Err(NotReady::new("the database is a standby, which takes no writes", error));
+                }
+                Ok(Err(error @ StoreError::ReadOnly { .. })) => {
+                    return Err(NotReady::new("the database is set to read only, so it takes no writes", error));
+                }
+                Ok(Err(error @ StoreError::Unwelcome { .. })) => return Err(NotReady::new("the database does not let us in", error)),
                 Ok(Err(error)) => return Err(NotReady::new("the database does not answer", error)),
                 Err(_) => return Err(NotReady::new("the database does not answer", format!("nothing within {ANSWERING:?}"))),
             }

@@ -169,8 +169,10 @@ pub fn embedder() -> Result<Option<MiniLm>> {
 
 /// A complaint about the settings, with the place of the file named once.
 fn placed(place: &Path, said: &str) -> String {
-    match said.strip_prefix("config.toml") {
-        Some(rest) => format!("{}{rest}", place.display()),
+    match said.split_once("config.toml") {
+        Some((before, rest)) => format!("{before}{}{rest}", place.display()),
+        // What a variable says stands in no file.
+        None if said.starts_with("ICECORE_") => said.to_owned(),
         None => format!("{}: {said}", place.display()),
     }
 }
@@ -381,7 +383,7 @@ pub fn address(named: &Named) -> Result<Option<SecretString>> {
     }
 }
 
-/// The memory that was named; an empty name names none.
+/// The memory that was named; an empty name names none in the environment.
 fn named(named: &Named) -> Result<Option<Place>> {
     if let Some(address) = address(named)? {
         let name = named.space.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| SPACE.into());
@@ -460,6 +462,11 @@ pub fn open_at(place: Place, now: Option<&str>) -> Result<Open> {
         let home = place.open().await?;
         Open::of(place, home, clock_at(now)?).await
     })
+}
+
+/// The moment that these options name, if they name one.
+pub fn as_of(global: &Global) -> Result<Option<jiff::Timestamp>> {
+    global.now.as_deref().map(|now| Ok(clock_at(Some(now))?.now())).transpose()
 }
 
 fn clock(global: &Global) -> Result<Box<dyn Clock>> {

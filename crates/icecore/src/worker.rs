@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use futures_util::FutureExt as _;
 use icecore_domain::plain;
 use icecore_engine::converse::{self, Chats};
@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::error::{Exit, Stop, is_passing};
 use crate::place::Place;
 use crate::wire::{self, Models};
 
@@ -37,6 +38,8 @@ pub struct Tally {
     pub done: AtomicU64,
     /// So often it failed.
     pub failed: AtomicU64,
+    /// So many of these may do better later, with nothing changed.
+    pub passing: AtomicU64,
     /// So often it was taken away, because somebody else had to take over.
     pub lost: AtomicU64,
 }
@@ -143,6 +146,9 @@ impl Worker {
                 (self.log)(&format!("{} in {}: {why}", work.kind, work.space));
                 self.home.failed(&work, &why).await?;
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
+                if is_passing(&error) {
+                    self.tally.passing.fetch_add(1, Ordering::Relaxed);
+                }
             }
             None => {
                 (self.log)(&format!("{} in {} was taken over by somebody else", work.kind, work.space));
@@ -199,7 +205,7 @@ impl Worker {
         }
         let ran = memory.run_due(asking.as_ref(), &|_, _, _| {}).await?;
         if let Some(why) = ran.rolled.silent {
-            bail!("{why}");
+            return Err(Stop::new(Exit::TryLater, why.to_string()).into());
         }
         let said = space.last_heard().await?;
         let now = memory.now().at();

@@ -54,7 +54,7 @@ fn a_memory_moves_byte_for_byte_and_never_over_another() {
     let carried = block_on(carry(&from, &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
     assert_eq!(carried.documents, everything(&to).len());
-    assert!(matches!(block_on(carry(&from, &to, QUIET)), Err(Error::Unclear(_))));
+    assert!(matches!(block_on(carry(&from, &to, QUIET)), Err(Error::Occupied(_))));
     // One that was cut short is filled anew.
     block_on(to.put_note(&path("filling"), b"begun\n")).unwrap();
     block_on(to.put(&path("recall/pack.md"), b"left behind")).unwrap();
@@ -230,7 +230,7 @@ fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
         // What is acknowledged from now on stays, whoever tries again.
         space.put(&path("knowledge/new.md"), b"kept").await.unwrap();
         let again = here.to_fill("ann", policy).await.unwrap();
-        assert!(matches!(carry(&from, again.as_ref(), QUIET).await, Err(Error::Unclear(_))));
+        assert!(matches!(carry(&from, again.as_ref(), QUIET).await, Err(Error::Occupied(_))));
         assert_eq!(space.document(&path("knowledge/new.md")).await.unwrap().unwrap(), b"kept");
         // A backup that turns out to be broken halfway leaves nothing that has to be waited for.
         let mut file = Cursor::new(Vec::new());

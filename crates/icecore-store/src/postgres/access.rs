@@ -116,6 +116,20 @@ pub struct Standing {
 /// So many tokens of a model are counted at once at most: whoever says more does not count but invent, and what is counted would run over.
 const MOST_SPENT: u64 = 1 << 40;
 
+/// What came of putting a token in the place of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rotated {
+    /// It is in its place.
+    Now,
+    /// Another one is already.
+    Before {
+        /// What that one is called by.
+        new: String,
+    },
+    /// The other was not good any more.
+    Over,
+}
+
 /// The name under which what holds for every space of a home is set.
 pub fn all_of(home: &str) -> String {
     format!("{home}/")
@@ -164,6 +178,10 @@ impl Postgres {
 
     /// The token of that id, if it is one of that home.
     pub async fn token(&self, home: &str, id: &str) -> Result<Option<Token>> {
+        // The database would refuse to look for it.
+        if id.contains('\0') {
+            return Ok(None);
+        }
         Ok(self.known_tokens(home, None, Some(id), 1).await?.pop())
     }
 
@@ -196,8 +214,7 @@ impl Postgres {
         Ok(ended)
     }
 
-    /// Puts a token in the place of another, which is good until then, or no longer at all; both or neither. False if the other was not
-    /// good any more.
+    /// Puts a token in the place of another, which is good until then, or no longer at all; both or neither.
     pub async fn rotate_token(
         self: &Arc<Self>,
         old: &Token,
@@ -205,16 +222,21 @@ impl Postgres {
         new: &Token,
         hash: Hash,
         deed: &Deed,
-    ) -> Result<bool> {
+    ) -> Result<Rotated> {
         let place = id_of(&old.space)?;
         let tx = self.begin(Some(place)).await?;
         if !end_token(&tx, place, &old.id, until).await? {
-            return Ok(false);
+            return Ok(Rotated::Over);
+        }
+        // How long it was good for is not known any more: its end is that of its grace. Asked after it is held, so that of two who rotate
+        // it at once the second finds the first.
+        if let Some(new) = rotated_to(&tx, place, old).await? {
+            return Ok(Rotated::Before { new });
         }
         keep_token(&tx, place, new, hash).await?;
         self.keep_deed(&tx, deed).await?;
         tx.commit().await?;
-        Ok(true)
+        Ok(Rotated::Now)
     }
 
     /// Takes a space away with everything in it, its tokens and its quota too, and notes who did; false if there is none.
@@ -348,6 +370,14 @@ async fn keep_token(tx: &Tx, place: Uuid, token: &Token, hash: Hash) -> Result<(
     let hash = hash.bytes().as_slice();
     tx.run(sql, &[&place, &token.id, &hash, &token.space, &token.label, &token.scopes, &token.made, &token.expires]).await?;
     Ok(())
+}
+
+/// The token that was put in the place of this one, as its space's log says.
+async fn rotated_to(tx: &Tx, place: Uuid, old: &Token) -> Result<Option<String>> {
+    // Clocks of two machines may differ, but not by a day.
+    let sql = "SELECT split_part(what, ' ', 2) FROM icecore.audit WHERE space_id = $1 AND at > $2::timestamptz - interval '1 day' \
+        AND verb = 'token rotate' AND split_part(what, ' ', 1) = $3 ORDER BY number DESC LIMIT 1";
+    Ok(tx.maybe(sql, &[&place, &old.made, &old.id]).await?.map(|row| row.get(0)))
 }
 
 /// Ends a token, at once or at that moment; false if it was not good any more.

@@ -72,7 +72,7 @@ impl Postgres {
         if rows.len() > STEPS.len() {
             let row = client.query_one("SELECT max(least) FROM icecore.migration", &[]).await.map_err(broke)?;
             if usize::try_from(row.get::<_, i32>(0)).is_ok_and(|least| least > STEPS.len()) {
-                return Err(Error::Schema(format!(
+                return Err(Error::Newer(format!(
                     "its tables are newer ({taken} steps) than this program knows ({}); use the newer program",
                     STEPS.len()
                 )));
@@ -108,14 +108,10 @@ impl Postgres {
     }
 
     async fn take_steps(&self, client: &deadpool_postgres::Object, plan: Plan) -> Result<Vec<Step>> {
-        if plan.taken == 0 {
-            client.batch_execute(PREPARED).await.map_err(|error| match error.code().map(|code| code.code()) {
-                Some("42501") => Error::Schema(format!(
-                    "the role `icecore_app` cannot be made: {}. Let somebody who may run `CREATE ROLE icecore_app NOLOGIN NOBYPASSRLS; GRANT icecore_app TO <you>`",
-                    error.as_db_error().map_or("not permitted", |error| error.message())
-                )),
-                _ => broke(error),
-            })?;
+        if plan.taken == 0
+            && let Err(error) = client.batch_execute(PREPARED).await
+        {
+            return Err(self.unprepared(client, error).await);
         }
         for step in &plan.due {
             let Some((name, least, sql)) = usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at)) else { continue };
@@ -132,14 +128,36 @@ impl Postgres {
             };
             if let Err(error) = taken.await {
                 let _ = client.batch_execute("ROLLBACK").await;
-                return Err(Error::Schema(format!(
-                    "step {} (`{name}`) of its tables failed and was taken back: {}",
-                    step.number,
-                    super::said(&error)
-                )));
+                let why = format!("step {} (`{name}`) of its tables failed and was taken back: {}", step.number, super::said(&error));
+                return Err(match error.code().map(|code| code.code()) {
+                    Some("42501") => {
+                        Error::Unwelcome { place: self.place.clone(), why: format!("{why}. Its tables are made by whoever owns it") }
+                    }
+                    _ => Error::Schema(why),
+                });
             }
         }
         Ok(plan.due)
+    }
+
+    /// What somebody else has to do before the first step. A role is the whole cluster's: for a second database in it only the
+    /// membership is missing.
+    async fn unprepared(&self, client: &deadpool_postgres::Object, error: tokio_postgres::Error) -> Error {
+        if error.code().map(|code| code.code()) != Some("42501") {
+            return broke(error);
+        }
+        let asked = "SELECT current_user::text, EXISTS (SELECT FROM pg_roles WHERE rolname = 'icecore_app')";
+        let (user, is_there) = match client.query_one(asked, &[]).await {
+            Ok(row) => (row.get::<_, String>(0), row.get::<_, bool>(1)),
+            Err(error) => return broke(error),
+        };
+        let (what, make) = match is_there {
+            true => (format!("`{user}` is no member of the role `icecore_app`, which is there"), ""),
+            false => ("the role `icecore_app` is not there".into(), "CREATE ROLE icecore_app NOLOGIN NOBYPASSRLS; "),
+        };
+        let user = user.replace('"', "\"\"");
+        let why = format!("{what}, and {}. Let somebody who may run `{make}GRANT icecore_app TO \"{user}\"`", super::said(&error));
+        Error::Unwelcome { place: self.place.clone(), why }
     }
 }
 

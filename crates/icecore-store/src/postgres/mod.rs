@@ -4,6 +4,7 @@
 //! so the two never part. A space is one person's memory. Every transaction takes a role that sees only the space it has named.
 
 mod access;
+mod address;
 mod cache;
 mod claim;
 mod documents;
@@ -22,7 +23,6 @@ mod summaries;
 
 use std::fmt;
 use std::future::Future;
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,7 +34,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Statement};
 use uuid::Uuid;
 
-pub use self::access::{Deed, Limit, Noted, Quota, Shown, Standing, Token, all_of};
+pub use self::access::{Deed, Limit, Noted, Quota, Rotated, Shown, Standing, Token, all_of};
 pub use self::migrate::{Plan, Step};
 use crate::{Error, Result};
 
@@ -74,7 +74,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// So much longer than the database gives a statement its answer is waited for: a machine that has lost its power does not hang up.
 const SLACK: Duration = Duration::from_secs(5);
 /// The longest name of a space, in bytes.
-const MAX_NAME_BYTES: usize = 600;
+pub const MAX_NAME_BYTES: usize = 600;
 /// So often an erasure is tried that stands in each other's way with somebody who writes.
 const ERASING: usize = 20;
 /// So many names are read at once.
@@ -143,27 +143,11 @@ impl fmt::Debug for Postgres {
     }
 }
 
-/// How the database is called where people see it: without user and password.
-fn place_of(config: &Config) -> String {
-    use tokio_postgres::config::Host;
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
-        Some(Host::Unix(folder)) => folder.display().to_string(),
-        None => "localhost".into(),
-    };
-    format!("{host}/{}", config.get_dbname().unwrap_or("postgres"))
-}
-
 impl Postgres {
     /// Gets ready to use the database at `url`, such as `postgres://user:password@host/name`. Nothing is connected yet.
     pub fn at(url: &str, options: Options) -> Result<Arc<Self>> {
         let wrong = |why: String| Error::Unreachable { place: "the database".into(), why };
-        // The parser's complaint may repeat the password.
-        let mut config =
-            Config::from_str(url).map_err(|_| wrong("its address cannot be read; write it like postgres://user@host:5432/name".into()))?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(wrong("its address names no host; write it like postgres://user@host:5432/name".into()));
-        }
+        let mut config = address::read(url)?;
         // A plan that was made while a table was all but empty, and reads all of a space, would be kept while the table grows. And
         // what is asked is small, however large the tables are: compiling it, or starting others to help, takes longer than doing it.
         let settings = format!(
@@ -181,7 +165,7 @@ impl Postgres {
         if config.get_application_name().is_none() {
             config.application_name("icecore");
         }
-        let place = place_of(&config);
+        let place = address::place(&config);
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("postgres")
@@ -249,7 +233,7 @@ impl Postgres {
         let unreachable = |why: String| Error::Unreachable { place: self.place.clone(), why };
         match got {
             Ok(Some(Ok(client))) => Ok(client),
-            Ok(Some(Err(PoolError::Backend(error)))) => Err(unreachable(said(&error))),
+            Ok(Some(Err(PoolError::Backend(error)))) => Err(unconnected(&self.place, &error)),
             Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
             // All there may be are there, and others have them; or none came about.
             Ok(None) if self.figures().open >= figures.most => Err(Error::Overrun(format!("{} has no connection free", self.place))),
@@ -336,6 +320,10 @@ impl Postgres {
 
     /// The names of the spaces there are, in order, those after `after`.
     pub async fn spaces(&self, after: &str, most: i64) -> Result<Vec<String>> {
+        // No text in the database has one, and it refuses to compare with it.
+        if after.contains('\0') {
+            return Err(Error::NotAName(after.chars().take(40).collect()));
+        }
         self.check().await?;
         let tx = self.begin(None).await?;
         let rows = tx.rows("SELECT name FROM icecore.spaces($1, $2)", &[&after, &most]).await?;
@@ -387,9 +375,24 @@ impl Postgres {
         }
     }
 
-    /// Whether the database answers and has the tables that this program works with.
+    /// Whether the database answers, has the tables that this program works with, and takes writes.
     pub async fn ready(&self) -> Result<()> {
-        judge(&self.plan().await?)
+        judge(&self.plan().await?)?;
+        self.takes_writes().await
+    }
+
+    /// An error if it is a standby, or a primary that is set to read only: it would answer every question and refuse to keep anything.
+    pub async fn takes_writes(&self) -> Result<()> {
+        let client = self.client().await?;
+        let sql = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
+        let row = client.query_one(sql, &[]).await.map_err(broke)?;
+        let (is_standby, is_read_only) = (row.get::<_, bool>(0), row.get::<_, bool>(1));
+        let why = match (is_standby, is_read_only) {
+            (true, _) => "it is a standby",
+            (false, true) => "it is set to read only (`default_transaction_read_only`)",
+            (false, false) => return Ok(()),
+        };
+        Err(Error::ReadOnly { place: self.place.clone(), is_standby, why: why.into() })
     }
 
     /// Takes a space away with everything in it; false if there is none.
@@ -626,7 +629,32 @@ fn tls_or_error() -> Result<tokio_postgres_rustls::MakeRustlsConnect> {
 fn is_passing(error: &tokio_postgres::Error) -> bool {
     match error.code().map(|code| code.code()) {
         Some(code) => code.starts_with("57P") || code == "53300",
-        None => true,
+        None => matches!(unconnected("", error), Error::Unreachable { .. } | Error::ReadOnly { .. }),
+    }
+}
+
+/// What it comes to that there is no connection.
+fn unconnected(place: &str, error: &tokio_postgres::Error) -> Error {
+    let (place, why) = (place.to_owned(), said(error));
+    match error.code().map(|code| code.code()) {
+        Some("3D000") => Error::NoDatabase { place, why },
+        Some("28P01" | "28000" | "42501") => {
+            Error::Unwelcome { place, why: format!("{why}. Check the user and the password in its address, and whom the server lets in") }
+        }
+        Some(_) => Error::Unreachable { place, why },
+        // What has no code is told apart by its words only.
+        None if why.contains("does not support TLS") => {
+            Error::Insecure { place, why: "its address asks for TLS (`sslmode=require`), and the server has none".into() }
+        }
+        None if why.contains("invalid peer certificate") => Error::Insecure { place, why },
+        None if why.contains("password missing") => Error::Unwelcome {
+            place,
+            why: "it asks for a password, and its address has none. Put it there: postgres://user:password@host/name".into(),
+        },
+        None if why.contains("does not allow writes") => {
+            Error::ReadOnly { place, is_standby: true, why: "no server that its address names is a primary".into() }
+        }
+        None => Error::Unreachable { place, why },
     }
 }
 
@@ -663,7 +691,8 @@ fn broke(error: tokio_postgres::Error) -> Error {
         "55P03" => Error::Overrun("somebody else holds a lock for too long".into()),
         "57014" => Error::Overrun("the database took too long".into()),
         "53100" | "53200" | "53300" | "53400" => Error::Overrun(said(&error)),
-        "25006" => Error::Unreachable { place: "the database".into(), why: "it is a standby, which takes no writes".into() },
+        "25006" => Error::ReadOnly { place: "the database".into(), is_standby: false, why: "it is a standby, or set to read only".into() },
+        "42501" => Error::Unwelcome { place: "the database".into(), why: format!("{}. Whoever owns it can grant it", said(&error)) },
         _ if code.starts_with("57P") || code.starts_with("08") => Error::Unreachable { place: "the database".into(), why: said(&error) },
         _ => Error::Database(said(&error)),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use icecore_domain::calendar::Days;
 use icecore_domain::hash::Hash;
 use icecore_store::Store as _;
-use icecore_store::postgres::{Deed, Limit, Options, Postgres, Quota, Token, all_of};
+use icecore_store::postgres::{Deed, Limit, Options, Postgres, Quota, Rotated, Token, all_of};
 use icecore_store::testing::cluster::{Cluster, Flush};
 use jiff::{SignedDuration, Timestamp};
 use pollster::block_on;
@@ -96,17 +96,21 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
         assert_eq!(home.token("h", "t9").await.unwrap(), None);
         // Rotated, the old one is good for a while; revoked, not at all.
         let soon = now() + SignedDuration::from_hours(1);
-        assert!(
-            home.rotate_token(&known[0], Some(soon), &token("t4", "h/ann", None), hash("five"), &deed("h/ann", "token rotate", "t1"))
-                .await
-                .unwrap()
-        );
+        let rotated = deed("h/ann", "token rotate", "t1 t4");
+        let done = home.rotate_token(&known[0], Some(soon), &token("t4", "h/ann", None), hash("five"), &rotated).await.unwrap();
+        assert_eq!(done, Rotated::Now);
+        // Only once: nobody knows any more how long it was good for.
+        let later = now() + SignedDuration::from_hours(9);
+        let again = home.rotate_token(&known[0], Some(later), &token("t7", "h/ann", None), hash("seven"), &rotated).await.unwrap();
+        assert_eq!(again, Rotated::Before { new: "t4".into() });
+        assert_eq!(home.token_shown(hash("seven")).await.unwrap(), None);
         assert_eq!(home.token_shown(hash("one")).await.unwrap().unwrap().expires.map(Timestamp::as_second), Some(soon.as_second()));
         assert_eq!(home.token_shown(hash("five")).await.unwrap().unwrap().id, "t4");
         assert!(home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
         assert!(!home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
         assert_eq!(home.token_shown(hash("one")).await.unwrap(), None);
-        assert!(!home.rotate_token(&known[0], None, &token("t5", "h/ann", None), hash("six"), &deed("h/ann", "x", "t1")).await.unwrap());
+        let over = home.rotate_token(&known[0], None, &token("t5", "h/ann", None), hash("six"), &deed("h/ann", "x", "t1")).await.unwrap();
+        assert_eq!(over, Rotated::Over);
         assert_eq!(home.token_shown(hash("six")).await.unwrap(), None);
         // The same secret is never kept twice.
         assert!(home.add_token(&token("t6", "h/ann", None), hash("five"), &deed("h/ann", "x", "t6")).await.is_err());

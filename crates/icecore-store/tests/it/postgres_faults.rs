@@ -67,7 +67,7 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
                     let mut told = told.lock().unwrap();
                     match done {
                         Ok(()) => told.acknowledged.push(name),
-                        Err(Error::Unreachable { .. } | Error::Overrun(_) | Error::Moved { .. }) => {
+                        Err(Error::Unreachable { .. } | Error::ReadOnly { .. } | Error::Overrun(_) | Error::Moved { .. }) => {
                             told.unclear.push(name);
                             drop(told);
                             thread::sleep(Duration::from_millis(20));

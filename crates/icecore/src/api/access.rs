@@ -22,10 +22,14 @@ pub const GRACE: &str = "1h";
 
 const SCOPE: Form = Form::Word(|| Right::ALL.iter().map(|right| right.word()).collect());
 const LIMITS: &[Field] = &[
-    Field::text("requests_per_minute", "For each process that serves it: a number, `none`, or `default` for what holds for all"),
-    Field::text("messages_per_day", "Messages kept in a day of UTC, likewise"),
-    Field::text("bytes", "Bytes of its documents, likewise"),
-    Field::text("model_tokens_per_day", "Tokens that models read and write for it in a day of UTC, likewise"),
+    Field::new(
+        "requests_per_minute",
+        Form::Limit,
+        "For each process that serves it: a number, `none`, or `default` for what holds for all",
+    ),
+    Field::new("messages_per_day", Form::Limit, "Messages kept in a day of UTC, likewise"),
+    Field::new("bytes", Form::Limit, "Bytes of its documents, likewise"),
+    Field::new("model_tokens_per_day", Form::Limit, "Tokens that models read and write for it in a day of UTC, likewise"),
 ];
 
 /// The routes of access.
@@ -74,12 +78,12 @@ pub const ROUTES: &[Route] = &[
     Route::post("/api/spaces/{name}/quota", GROUP, "Set limits of a space; what is not named stays", "SpaceQuota", set_quota)
         .of(Whose::Everybodys)
         .body(Body::One(LIMITS))
-        .example("/api/spaces/ann%40example.org/quota", Some(r#"{"requests_per_minute":"120","bytes":"none"}"#)),
+        .example("/api/spaces/ann%40example.org/quota", Some(r#"{"requests_per_minute":120,"bytes":"none"}"#)),
     Route::get("/api/quota", GROUP, "The limits of every space of which nothing else is said", "SpaceQuota", quota).of(Whose::Everybodys),
     Route::post("/api/quota", GROUP, "Set them; what is not named stays", "SpaceQuota", set_quota)
         .of(Whose::Everybodys)
         .body(Body::One(LIMITS))
-        .example("/api/quota", Some(r#"{"messages_per_day":"2000"}"#)),
+        .example("/api/quota", Some(r#"{"messages_per_day":2000}"#)),
     Route::get("/api/audit", GROUP, "Who read and wrote what, the newest first; never what it said", "Audit", audit)
         .of(Whose::Everybodys)
         .query(&[
@@ -148,11 +152,15 @@ pub async fn told_space(home: &Home, user: &str) -> Result<Value> {
     }))
 }
 
-/// The log.
-pub async fn told_audit(home: &Home, user: Option<&str>, since: Option<&str>, most: i64) -> Result<Vec<Value>> {
-    let since = since.map(|text| access::since(text, SystemClock.now())).transpose()?;
+/// The log; as of a moment, if one is named.
+pub async fn told_audit(home: &Home, user: Option<&str>, since: Option<&str>, as_of: Option<Timestamp>, most: i64) -> Result<Vec<Value>> {
+    let since = since.map(|text| access::since(text, as_of.unwrap_or_else(|| SystemClock.now()))).transpose()?;
     let space = user.map(user_name).transpose()?.map(|user| home.space(Some(&user)));
-    let noted = home.database.deeds(&home.name, space.as_deref(), since, most).await?;
+    // The newest ones of then are not the newest ones of now.
+    let read = if as_of.is_some() { i64::MAX } else { most };
+    let mut noted = home.database.deeds(&home.name, space.as_deref(), since, read).await?;
+    noted.retain(|noted| as_of.is_none_or(|now| noted.deed.at <= now));
+    noted.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     let deeds = noted.into_iter().map(|noted| {
         let deed = noted.deed;
         json!({
@@ -253,8 +261,10 @@ fn set_quota(call: Call) -> Doing {
     Box::pin(async move {
         let (access, given, user) = (keeper(&call)?, call.body()?, named(&call)?);
         let mut quota = access::quota(access.home(), user.as_deref()).await?;
+        if let Some(limit) = given.read("requests_per_minute", access::requests)? {
+            quota.requests_per_minute = limit;
+        }
         for (name, place) in [
-            ("requests_per_minute", &mut quota.requests_per_minute),
             ("messages_per_day", &mut quota.messages_per_day),
             ("bytes", &mut quota.bytes),
             ("model_tokens_per_day", &mut quota.model_tokens_per_day),
@@ -274,7 +284,7 @@ fn audit(call: Call) -> Doing {
         let access = keeper(&call)?;
         // What was done a moment ago is in it.
         access.settle(std::time::Duration::from_secs(2)).await;
-        let deeds = told_audit(access.home(), call.query.one("user"), call.query.one("since"), most(&call.query)).await?;
+        let deeds = told_audit(access.home(), call.query.one("user"), call.query.one("since"), None, most(&call.query)).await?;
         Answer::named("deeds", &deeds)
     })
 }

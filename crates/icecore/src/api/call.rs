@@ -263,6 +263,8 @@ fn as_text(field: &Field, raw: &str) -> Result<String> {
         Form::Json | Form::Files => Ok(raw.to_owned()),
         Form::Number | Form::Between(..) if is_text => unlike("a whole number"),
         Form::Number | Form::Between(..) => Ok(raw.to_owned()),
+        Form::Limit if raw.bytes().all(|byte| byte.is_ascii_digit()) => Ok(raw.to_owned()),
+        Form::Limit if !is_text => unlike("a whole number, `none` or `default`"),
         Form::Yes if raw != "true" && raw != "false" => unlike("true or false"),
         Form::Yes => Ok(raw.to_owned()),
         _ if !is_text => unlike("a text"),

@@ -22,6 +22,8 @@ pub enum Form {
     Between(usize, usize),
     /// True or false.
     Yes,
+    /// How much is allowed: a whole number, or a word.
+    Limit,
     /// The id of an event.
     Id,
     /// A day: 2026-02-20, today, friday, +3d.
@@ -45,6 +47,9 @@ impl Form {
             Self::Number => json!({ "type": "integer", "minimum": 0 }),
             Self::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
             Self::Yes => json!({ "type": "boolean" }),
+            Self::Limit => {
+                json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string" }], "examples": [2_000, "none", "default"] })
+            }
             Self::Id => json!({ "type": "string", "examples": ["EVT-20260213-001"] }),
             Self::Day => json!({ "type": "string", "examples": ["2026-02-20", "friday", "+3d"] }),
             Self::When => json!({ "type": "string", "examples": ["yesterday", "2026-W07", "last month"] }),

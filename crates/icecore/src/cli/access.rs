@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use icecore_engine::clock::{Clock as _, SystemClock};
+use icecore_store::Error as StoreError;
 use icecore_store::postgres::{Deed, Limit};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -91,7 +92,9 @@ pub enum Space {
     #[command(after_help = "Example:\n  icecore space show ann")]
     Show(Named),
     /// Erase a space with everything in it, its tokens too; only the audit log keeps that it was there
-    #[command(after_help = "Example:\n  icecore space erase ann --yes")]
+    #[command(
+        after_help = "Examples:\n  icecore space erase ann --yes\n  icecore space erase --home --yes --space chat    the home itself, with all its end users"
+    )]
     Erase(Erase),
     /// Show or set how much a space may do, or all of which nothing else is said
     #[command(
@@ -120,8 +123,11 @@ pub struct Named {
 #[derive(Debug, Args)]
 pub struct Erase {
     /// The end user
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "home", conflicts_with = "home")]
+    name: Option<String>,
+    /// The home itself, with every end user's space beneath it
+    #[arg(long)]
+    home: bool,
     /// Do it without asking
     #[arg(long)]
     yes: bool,
@@ -132,10 +138,10 @@ pub struct Quota {
     /// The end user; else what holds for all
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Requests in a minute, for each process that serves it: a number, none, or default
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Requests in a minute, for each process that serves it: a number, none (or 0), or default
+    #[arg(long, value_name = "N", value_parser = requests)]
     requests_per_minute: Option<Set>,
-    /// Messages kept in a day of UTC, likewise
+    /// Messages kept in a day of UTC, likewise; 0 is not one
     #[arg(long, value_name = "N", value_parser = limit)]
     messages_per_day: Option<Set>,
     /// Bytes of its documents, likewise
@@ -171,7 +177,12 @@ fn limit(text: &str) -> Result<Set, String> {
     access::limit(text).map(Set)
 }
 
-async fn home(global: &Global) -> Result<Home> {
+fn requests(text: &str) -> Result<Set, String> {
+    access::requests(text).map(Set)
+}
+
+/// The home that is meant, whether it is there or not.
+async fn meant(global: &Global) -> Result<Home> {
     // Not whichever vault is nearest: there are no tokens in it.
     if wire::address(&global.named())?.is_none() {
         return Err(access::needs_a_store());
@@ -179,6 +190,19 @@ async fn home(global: &Global) -> Result<Home> {
     let place = wire::home_of(global, None).await?;
     place.check_home()?;
     Home::at(&place)
+}
+
+/// The home that is meant, which must be there: tokens and limits of a mistyped one would be good nowhere, and nobody would know why.
+async fn home(global: &Global) -> Result<Home> {
+    let home = meant(global).await?;
+    match home.database.glance(&home.name).await? {
+        Some(_) => Ok(home),
+        None => Err(missing(&home)),
+    }
+}
+
+fn missing(home: &Home) -> anyhow::Error {
+    StoreError::NotASpace(home.name.clone()).into()
 }
 
 /// Whoever has the database at hand.
@@ -270,6 +294,9 @@ fn text(value: &Value) -> Cell {
 }
 
 pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> {
+    if let Space::Erase(Erase { home: true, yes, .. }) = space {
+        return erase_home(&meant(global).await?, *yes, out).await;
+    }
     let (home, by) = (home(global).await?, by());
     match space {
         Space::List(Spaces { after, limit }) => {
@@ -284,13 +311,19 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
             if out.is_json() {
                 return out.json(&shown);
             }
-            for (name, value) in shown.as_object().into_iter().flatten().filter(|(name, _)| *name != "limits") {
-                out.line(format!("{name}: {}", text(value).content()))?;
-            }
-            tell_limits(&shown["limits"], out)
+            out.line(format!("{}: {}", text(&shown["user"]).content(), counted(shown["tokens"].as_u64(), "good token")))?;
+            let nothing = Value::Null;
+            let used = [
+                ("requests_per_minute", &nothing),
+                ("messages_per_day", &shown["messages_today"]),
+                ("bytes", &shown["bytes"]),
+                ("model_tokens_per_day", &shown["model_tokens_today"]),
+            ];
+            let row = |(name, used): (&str, &Value)| vec![Cell::new(name), text(used), text(&shown["limits"][name])];
+            out.table(&["", "used", "limit"], used.into_iter().map(row).collect())
         }
-        Space::Erase(Erase { name, yes }) => {
-            let user = user_name(name)?;
+        Space::Erase(Erase { name, yes, .. }) => {
+            let user = user_name(name.as_deref().unwrap_or_default())?;
             let is_meant = *yes || (out.can_ask() && out.ask(&format!("Erase everything of {user}, for good?"))?);
             if !is_meant {
                 return Err(Stop::new(Exit::Usage, format!("everything of {user} would be gone for good; say so with --yes")).into());
@@ -330,6 +363,47 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
     }
 }
 
+/// So many names are told before somebody says yes to losing them.
+const NAMED: usize = 20;
+
+async fn erase_home(home: &Home, yes: bool, out: &mut Out) -> Result<()> {
+    let mut users = home.users("", usize::MAX).await?;
+    // One that was cut short may have left users without a home.
+    if users.is_empty() && home.database.glance(&home.name).await?.is_none() {
+        return Err(missing(home));
+    }
+    let many = users.len();
+    let more = many.saturating_sub(NAMED);
+    users.truncate(NAMED);
+    let mut named: Vec<String> = users.iter().map(|user| icecore_domain::plain::one_line(user)).collect();
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+    let what = format!("the home `{}` with {}{named}", home.name, counted(u64::try_from(many).ok(), "end user"));
+    let is_meant = yes || (out.can_ask() && out.ask(&format!("Erase {what}, for good?"))?);
+    if !is_meant {
+        return Err(Stop::new(Exit::Usage, format!("{what} would be gone for good; say so with --yes")).into());
+    }
+    if !out.is_json() {
+        out.say(format!("Erasing {what}"));
+    }
+    let erased = access::erase_home(home, &by()).await?;
+    if out.is_json() {
+        return out.json(&json!({ "home": home.name, "users": erased, "erased": true }));
+    }
+    out.line(format!(
+        "Erased the home `{}` and {}. Backups of the database are out of reach.",
+        home.name,
+        counted(u64::try_from(erased).ok(), "end user")
+    ))
+}
+
+fn counted(many: Option<u64>, what: &str) -> String {
+    let many = many.unwrap_or_default();
+    format!("{many} {what}{}", if many == 1 { "" } else { "s" })
+}
+
 fn tell_limits(limits: &Value, out: &mut Out) -> Result<()> {
     for (name, value) in limits.as_object().into_iter().flatten() {
         out.line(format!("{name}: {}", text(value).content()))?;
@@ -338,8 +412,13 @@ fn tell_limits(limits: &Value, out: &mut Out) -> Result<()> {
 }
 
 pub async fn audit(global: &Global, audit: &Audit, out: &mut Out) -> Result<()> {
-    let home = home(global).await?;
-    let deeds = told::told_audit(&home, audit.user.as_deref(), audit.since.as_deref(), many(audit.limit)).await?;
+    let home = meant(global).await?;
+    let as_of = wire::as_of(global)?;
+    let deeds = told::told_audit(&home, audit.user.as_deref(), audit.since.as_deref(), as_of, many(audit.limit)).await?;
+    // The log of a home that was erased can still be looked at.
+    if deeds.is_empty() && home.database.glance(&home.name).await?.is_none() {
+        return Err(missing(&home));
+    }
     if out.is_json() {
         return out.json_named("deeds", &deeds);
     }

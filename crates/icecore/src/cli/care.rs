@@ -108,8 +108,20 @@ pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
         out.warn(note);
     }
     out.say("");
-    out.say(format!("Next:  {CYAN}icecore remember \"Send the offer to Client X\" --due friday{CYAN:#}"));
-    out.say(format!("       {CYAN}icecore status{CYAN:#}"));
+    // What was said on the command line this time has to be said there again.
+    let again = match open.place.space() {
+        None => String::new(),
+        Some(space) => {
+            let store = if global.store.is_some() { " --store …" } else { "" };
+            let space = if space == wire::SPACE { String::new() } else { format!(" --space {}", plain::one_line(space)) };
+            format!("{store}{space}")
+        }
+    };
+    out.say(format!("Next:  {CYAN}icecore remember \"Send the offer to Client X\" --due friday{again}{CYAN:#}"));
+    out.say(format!("       {CYAN}icecore status{again}{CYAN:#}"));
+    if !again.is_empty() {
+        out.say(format!("       {DIM}or set {} and ICECORE_SPACE once{DIM:#}", wire::STORE));
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use icecore_domain::layout;
 use icecore_engine::{Carried, back_up, carry, check_backup, restore};
 use icecore_store::shelf::Stage;
+use serde::Serialize;
 
 use super::Global;
 use super::out::{Out, moves};
@@ -48,9 +49,35 @@ pub enum Backup {
     },
 }
 
-fn tell(what: &str, carried: &Carried, out: &mut Out) -> Result<()> {
+/// What else is told of a memory that was moved.
+#[derive(Debug, Default, Serialize)]
+struct More {
+    /// The file it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    /// Links that were left behind, by their paths in the vault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_links: Option<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    carried: &'a Carried,
+    #[serde(flatten)]
+    more: &'a More,
+}
+
+fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()> {
+    if let Some(links) = more.left_links.as_deref().filter(|links| !links.is_empty()) {
+        let (many, first) = (links.len(), links[..links.len().min(5)].join(", "));
+        out.warn(format!(
+            "{many} of its files and folders are links, and were not taken along: {first}{}",
+            if many > 5 { ", …" } else { "" }
+        ));
+    }
     if out.is_json() {
-        return out.json(carried);
+        return out.json(&Told { carried, more });
     }
     out.say(format!(
         "{what}: {} documents, {} bytes, {} events; every byte was compared",
@@ -73,17 +100,59 @@ async fn to_fill(place: &Place, policy: &str) -> Result<Home> {
     if place.look().await?.is_some() { place.open().await } else { place.create(policy).await }
 }
 
-async fn copied(from: &Home, to: &Home, done: &str, out: &mut Out) -> Result<()> {
+async fn copied(source: &Place, from: &Home, to: &Home, done: &str, out: &mut Out) -> Result<()> {
     let bar = out.steps("Copying");
     let carried = carry(from.0.as_ref(), to.0.as_ref(), &moves(&bar)).await;
     bar.finish_and_clear();
-    tell(done, &carried?, out)
+    tell(done, &carried?, &More { left_links: links(source), ..More::default() }, out)
+}
+
+/// The links in a vault, which nobody follows: what they lead to may be anybody's. Nothing for a database, which has none.
+fn links(place: &Place) -> Option<Vec<String>> {
+    let root = place.folder()?;
+    let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
+            let Ok(short) = path.strip_prefix(root) else { continue };
+            // What is private to the vault, and memories of their own.
+            if [".git", ".icecore", "spaces"].iter().any(|own| short == Path::new(own)) {
+                continue;
+            }
+            if kind.is_symlink() {
+                found.push(icecore_domain::plain::one_line(&short.display().to_string()));
+            } else if kind.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found.sort();
+    Some(found)
+}
+
+/// The folder that something is to be put into, which must be there: one that was mistyped would be made, and nobody find it.
+fn above(target: &Path) -> Result<PathBuf> {
+    let folder = match target.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => std::env::current_dir()?,
+    };
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let message = format!("there is no folder {}; make it with `mkdir -p`, or name another", folder.display());
+    Err(Stop::new(Exit::NotFound, message).into())
 }
 
 pub async fn export(open: &Open, export: &Export, out: &mut Out) -> Result<()> {
+    let above = above(&export.to)?;
+    let above = above.canonicalize().unwrap_or(above);
+    if let Some(vault) = above.ancestors().find(|folder| folder.join(layout::CONFIG).is_file()) {
+        let message = format!("{} is inside the vault {}; name a folder elsewhere", export.to.display(), vault.display());
+        return Err(Stop::new(Exit::Usage, message).into());
+    }
     let from = open.place.open().await?;
     let to = to_fill(&Place::Folder(export.to.clone()), &policy_of(&from).await?).await?;
-    copied(&from, &to, &format!("{} is in {}", open.place, export.to.display()), out).await
+    copied(&open.place, &from, &to, &format!("{} is in {}", open.place, export.to.display()), out).await
 }
 
 /// Takes a whole vault over.
@@ -98,7 +167,7 @@ pub async fn import_whole(global: &Global, paths: &[PathBuf], out: &mut Out) -> 
         return Err(Stop::new(Exit::Usage, "this is the vault itself; name another home with --vault or --store").into());
     }
     let to = to_fill(&place, &policy_of(&from).await?).await?;
-    copied(&from, &to, &format!("{} is in {place}", folder.display()), out).await
+    copied(&source, &from, &to, &format!("{} is in {place}", folder.display()), out).await
 }
 
 fn same(one: &Path, other: &Path) -> bool {
@@ -127,10 +196,7 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
     if file.exists() {
         return Err(Stop::new(Exit::Conflict, format!("{} is there already; name another file", file.display())).into());
     }
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => std::env::current_dir()?,
-    };
+    let folder = above(&file)?;
     // Written beside its place, and put there when it is whole.
     let stage = Stage::beside(&folder)?;
     let bar = out.steps("Backing up");
@@ -145,7 +211,8 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
     if !out.is_json() {
         out.line(file.display().to_string())?;
     }
-    tell(&format!("{} is kept in {}", open.place, file.display()), &carried, out)
+    let more = More { file: Some(file.display().to_string()), left_links: links(&open.place) };
+    tell(&format!("{} is kept in {}", open.place, file.display()), &carried, &more, out)
 }
 
 fn opened(file: &Path) -> Result<BufReader<File>> {
@@ -204,5 +271,5 @@ async fn bring_back(global: &Global, file: &Path, out: &mut Out) -> Result<()> {
     let bar = out.steps("Bringing back");
     let carried = restore(opened(file)?, home.0.as_ref(), &moves(&bar)).await;
     bar.finish_and_clear();
-    tell(&format!("{} is in {place}", file.display()), &carried?, out)
+    tell(&format!("{} is in {place}", file.display()), &carried?, &More::default(), out)
 }

@@ -106,8 +106,8 @@ fn project() -> Result<PathBuf> {
 
 /// The vault to bind a client to: an absolute path, and a vault.
 fn pinned(global: &Global) -> Result<Option<String>> {
-    if global.store.is_some() {
-        let instead = "its address does not belong into a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store out";
+    if global.store.is_some() || global.space_is_meant {
+        let instead = "its address does not belong into a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store and --space out";
         return Err(needs_folder("binding a client", instead));
     }
     let Some(named) = global.vault.as_ref().filter(|named| !named.as_os_str().is_empty()) else { return Ok(None) };
@@ -156,7 +156,12 @@ pub fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> 
     for change in changes.iter().filter(|change| change.is_in_vain()) {
         notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
     }
-    if caller.vault.is_none() && !wire::has_home(global) {
+    if caller.vault.is_none() && wire::address(&global.named())?.is_some() {
+        notes.push(format!(
+            "Memory is in a database here, and these files do not say so: set {}_FILE and ICECORE_SPACE where the client is started too.",
+            wire::STORE
+        ));
+    } else if caller.vault.is_none() && !wire::has_home(global) {
         notes.push("There is no vault yet; `icecore init` makes one.".to_owned());
     }
     settle(&asked, &changes, &install.how, notes, true, out)

@@ -75,7 +75,10 @@ impl Cli {
         let mut cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))?;
         (cli.global.vault_is_meant, cli.global.space_is_meant) = (vault_is_meant, space_is_meant);
         cli.global.command = command;
-        Ok(cli)
+        match cli.global.contradiction() {
+            Some(said) => Err(Self::command().error(clap::error::ErrorKind::ArgumentConflict, said)),
+            None => Ok(cli),
+        }
     }
 
     /// The answer to git, if it is git that calls: it wants a code and nothing else.
@@ -147,6 +150,20 @@ impl Global {
     pub fn named(&self) -> wire::Named {
         let (vault, store, space) = (self.vault.clone(), self.store.clone(), self.space.clone());
         wire::Named { vault, is_meant: self.vault_is_meant, store, space, is_hurried: false }
+    }
+
+    /// What is wrong with naming memory in two ways at once, where both stand on the command line.
+    fn contradiction(&self) -> Option<&'static str> {
+        if self.vault_is_meant && self.store.is_some() {
+            return Some("--vault names a folder and --store a database; give one of them");
+        }
+        if self.vault_is_meant && self.space_is_meant {
+            return Some("--vault names a folder, and a folder has no spaces; leave --space out, or name a database with --store");
+        }
+        if self.space_is_meant && self.space.as_deref().is_some_and(|space| space.trim().is_empty()) {
+            return Some("--space is empty; give it a name, or leave it out for `default`");
+        }
+        None
     }
 
     /// The same, about a vault.
@@ -741,5 +758,19 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn memory_is_named_in_one_way() {
+        let check = |words: &[&str], is_fine: bool| {
+            let read = Cli::read([&["icecore", "status"], words].concat());
+            assert_eq!(read.as_ref().map_err(|error| error.exit_code()).err(), if is_fine { None } else { Some(2) }, "{words:?}");
+        };
+        check(&["--vault", "x"], true);
+        check(&["--store", "postgres://host/x", "--space", "y"], true);
+        check(&["--vault", "x", "--space", "y"], false);
+        check(&["--vault", "x", "--store", "postgres://host/x"], false);
+        check(&["--store", "postgres://host/x", "--space", ""], false);
+        check(&["--store", "postgres://host/x", "--space", " "], false);
     }
 }

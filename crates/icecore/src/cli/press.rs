@@ -513,14 +513,34 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
         let _ = writeln!(std::io::stderr(), "{line}");
     });
     let worker = Worker::new(database.clone(), Arc::new(wire::models()?), log);
+    let count = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
+    if let Err(error) = database.ready().await {
+        // Whoever stays waits for a database that is away; tables do not come by waiting.
+        let error = anyhow::Error::from(error);
+        if daemon.once || !crate::error::is_passing(&error) {
+            return Err(error);
+        }
+        out.warn(error.to_string());
+    }
     if daemon.once {
         let done = worker.run_once().await?;
-        return if out.is_json() { out.json_named("done", &done) } else { out.line(format!("{done} done")) };
+        let (failed, passing) = (count(&worker.tally().failed), count(&worker.tally().passing));
+        if out.is_json() {
+            out.json(&json!({ "done": done, "failed": failed }))?;
+        } else if failed == 0 {
+            out.line(format!("{done} done"))?;
+        } else {
+            out.line(format!("{done} done, {failed} failed"))?;
+        }
+        return match failed {
+            0 => Ok(()),
+            // Why was told as it happened.
+            _ => Err(Stop::silent(if passing == failed { Exit::TryLater } else { Exit::Failure }).into()),
+        };
     }
     out.say(format!("tending every space of {}, {} at once; Ctrl-C ends it", database.place(), daemon.at_once));
     worker.run(daemon.at_once.into(), wire::stopped()).await?;
     let tally = worker.tally();
-    let count = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
     out.say(format!("ended: {} done, {} failed, {} taken over by others", count(&tally.done), count(&tally.failed), count(&tally.lost)));
     Ok(())
 }

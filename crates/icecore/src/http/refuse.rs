@@ -38,7 +38,7 @@ impl Refusal {
             ["read"] => "only read".to_owned(),
             words => words.join(", "),
         };
-        let said = format!("this token may {held}; what is asked for needs {}", needed.scope());
+        let said = format!("this token may {held}; what is asked for needs the scope {}", needed.word());
         Self { needed: Some(needed), ..Self::new(StatusCode::FORBIDDEN, TOO_LITTLE, said) }
     }
 
@@ -96,7 +96,7 @@ impl Refusal {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(needed) = self.needed {
-            let scope = needed.scope();
+            let scope = needed.word();
             if let Ok(value) = HeaderValue::from_str(&format!("Bearer error=\"{TOO_LITTLE}\", scope=\"{scope}\"")) {
                 headers.insert(WWW_AUTHENTICATE, value);
             }

@@ -20,6 +20,8 @@ mod mcp;
 mod model;
 mod person;
 mod postgres;
+mod postgres_deploy;
+mod postgres_refused;
 mod program;
 mod sweep;
 mod tenants;

@@ -65,8 +65,8 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     house.ok(&["export", "back", "--space", "anna"]);
     assert_eq!(files(&house.folder.path().join("back")), before);
     // Never over another, and not onto itself.
-    assert_eq!(house.run(&["import", "--whole", root, "--space", "anna"]).code, Some(2));
-    assert_eq!(house.run(&["export", "back", "--space", "anna"]).code, Some(2));
+    assert_eq!(house.run(&["import", "--whole", root, "--space", "anna"]).code, Some(4));
+    assert_eq!(house.run(&["export", "back", "--space", "anna"]).code, Some(4));
     // The same answers from both.
     for question in [&["search", "harbour", "--json"][..], &["pack", "recall"], &["pack", "upload"], &["zoom", "2026-01-03"]] {
         let here = house.ok(&[question, &["--space", "anna"]].concat());
@@ -91,7 +91,7 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     vault.ok(&["backup", "verify", &file, "--drill"]);
     house.ok(&["backup", "restore", &file, "--space", "bo"]);
     assert!(house.ok(&["events", "--space", "bo"]).contains("Never deploy on Fridays"));
-    assert_eq!(house.run(&["backup", "restore", &file, "--space", "bo"]).code, Some(2));
+    assert_eq!(house.run(&["backup", "restore", &file, "--space", "bo"]).code, Some(4));
     assert_eq!(house.run(&["verify", "--space", "bo"]).code, Some(0));
 }
 

@@ -416,7 +416,6 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     let is_vault = |said: &Said| said.code == Some(0) && said.json()["vault"] == vault;
     assert!(is_space(&plain(&[], &["--store", &address, "--space", "team"])));
     assert!(is_space(&plain(&[("ICECORE_VAULT", vault)], &["--store", &address, "--space", "team"])));
-    assert!(is_space(&plain(&[], &["--vault", vault, "--store", &address, "--space", "team"])));
     assert!(is_space(&plain(&[("ICECORE_STORE", &address), ("ICECORE_SPACE", "team"), ("ICECORE_VAULT", vault)], &[])));
     assert!(is_space(&plain(&[("ICECORE_STORE_FILE", file), ("ICECORE_SPACE", "team")], &[])));
     assert!(is_vault(&plain(&[("ICECORE_STORE", &address)], &["--vault", vault])));
@@ -427,11 +426,14 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
         assert!(said.code == Some(code) && said.err.contains(words), "{arguments:?}: {said:?}");
     };
     check(&[], &["--space", "team"], 2, "--store");
+    check(&[], &["--vault", vault, "--store", &address, "--space", "team"], 2, "give one of them");
+    check(&[], &["--vault", vault, "--space", "team"], 2, "a folder has no spaces");
+    check(&[("ICECORE_STORE", &address)], &["--space", ""], 2, "--space is empty");
     check(&[("ICECORE_STORE_FILE", "/nonexistent/store")], &[], 2, "ICECORE_STORE_FILE");
-    check(&[], &["--store", &format!("nonsense:{PASSWORD}@@")], 2, "address cannot be read");
+    check(&[], &["--store", &format!("nonsense:{PASSWORD}@@")], 2, "cannot be read");
     check(&[], &["--store", &address, "--space", " team"], 2, "cannot be the name of a space");
     house.settings("[store]\npatience_seconds = 1\n");
-    check(&[], &["--store", &format!("postgres://postgres:{PASSWORD}@127.0.0.1:1/postgres")], 75, "127.0.0.1/postgres");
+    check(&[], &["--store", &format!("postgres://postgres:{PASSWORD}@127.0.0.1:1/postgres")], 75, "127.0.0.1:1/postgres");
     house.settings("[store]\nconections = 4\n");
     check(&[], &["--store", &address], 2, "store.connections");
 }

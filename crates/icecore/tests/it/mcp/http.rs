@@ -164,7 +164,7 @@ fn a_token_that_may_only_read_calls_nothing_that_writes() {
         let answer = served.ask(READ_TOKEN, None, "tools/call", params.clone());
         if writes {
             assert_eq!(answer.status, 403, "{name}: {answer:?}");
-            let wanted = r#"www-authenticate: bearer error="insufficient_scope", scope="memory:write""#;
+            let wanted = r#"www-authenticate: bearer error="insufficient_scope", scope="write""#;
             assert!(answer.head.contains(wanted), "{name}: {answer:?}");
             // Written so that a first look does not see it, it is still seen by whoever does it.
             let call = request(1, "tools/call", params, false).to_string();

@@ -1,0 +1,179 @@
+//! What `deploy/` says is started as it stands there: its commands, with its variables and no others, against a real database.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use icecore_store::testing::cluster::{Cluster, Flush};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::api::{Server, answering};
+use crate::program::{program, said};
+
+/// What whoever starts it has to give by hand.
+const GIVEN: [(&str, &str); 3] = [("ICECORE_IMAGE", "icecore"), ("CHAT_MODEL", "stub"), ("CHAT_URL", "MODEL")];
+
+fn text(name: &str) -> String {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("deploy").join(name);
+    std::fs::read_to_string(place).unwrap()
+}
+
+/// A machine with a database that has nothing in it, its secrets, and the program in its path.
+struct Machine {
+    cluster: Cluster,
+    folder: TempDir,
+    model: String,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let (cluster, folder) = (Cluster::start(Flush::No), TempDir::new().unwrap());
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::os::unix::fs::symlink(program(), bin.join("icecore")).unwrap();
+        let secrets = folder.path().join("secrets");
+        std::fs::create_dir(&secrets).unwrap();
+        std::fs::write(secrets.join("store"), cluster.url()).unwrap();
+        std::fs::write(secrets.join("token"), crate::api::TOKEN).unwrap();
+        Self { cluster, folder, model: format!("http://{}/v1", answering(Duration::ZERO, |_| "Noted.".into())) }
+    }
+
+    /// A value as it is on this machine: its secrets are elsewhere, and a port is whichever is free.
+    fn here(&self, value: &str, credentials: &str) -> String {
+        let secret = |name: &str| self.folder.path().join("secrets").join(name).display().to_string();
+        match value.strip_prefix(credentials) {
+            Some(rest) => secret(Path::new(rest).file_name().unwrap().to_str().unwrap()),
+            None => value.replace(":7431", ":0").replace("http://model:8000/v1", &self.model),
+        }
+    }
+
+    /// A command with these variables and none else.
+    fn command(&self, words: &[String], environment: &BTreeMap<String, String>, credentials: &str) -> Command {
+        let bin: PathBuf = self.folder.path().join("bin");
+        let words: Vec<String> = words.iter().map(|word| self.here(word, credentials)).collect();
+        let first = if words[0].ends_with("icecore") { bin.join("icecore").display().to_string() } else { words[0].clone() };
+        let mut command = Command::new(first);
+        command.args(&words[1..]).env_clear().current_dir("/").stdin(Stdio::null());
+        command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
+        command.envs(environment.iter().map(|(name, value)| (name, self.here(value, credentials))));
+        command
+    }
+
+    fn runs(&self, mut command: Command) {
+        let done = said(command.output().unwrap());
+        assert_eq!(done.code, Some(0), "{command:?}: {done:?}");
+    }
+
+    /// Starts a server and asks it whether it is ready, as whoever watches it does.
+    fn serves(&self, mut command: Command, path: &str) {
+        let mut child = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{command:?}: {error}: {line}"));
+        let address: std::net::SocketAddr = told["addr"].as_str().unwrap().parse().unwrap();
+        let address = std::net::SocketAddr::new([127, 0, 0, 1].into(), address.port());
+        let server = Server { child, address, link: String::new() };
+        let answer = server.get(path);
+        assert_eq!((answer.status, answer.text.as_str()), (200, "ready\n"), "{command:?}");
+    }
+
+    /// A worker that goes through everything once.
+    fn works(&self, mut command: Command) {
+        command.arg("--once");
+        self.runs(command);
+    }
+}
+
+fn words(value: &Value) -> Vec<String> {
+    value.as_array().unwrap_or_else(|| panic!("{value}")).iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+}
+
+/// `${NAME:-else}` and `${NAME:?why}`, as compose reads them.
+fn filled(text: &str, model: &str) -> String {
+    let Some((before, rest)) = text.split_once("${") else { return text.to_owned() };
+    let (inner, after) = rest.split_once('}').unwrap();
+    let (name, otherwise) = inner.split_once(':').unwrap_or((inner, ""));
+    let given = GIVEN.iter().find(|(known, _)| *known == name).map(|(_, value)| if *value == "MODEL" { model } else { value });
+    let value = given.or_else(|| otherwise.strip_prefix('-')).unwrap_or_else(|| panic!("nobody says what {name} is"));
+    format!("{before}{value}{}", filled(after, model))
+}
+
+fn yaml(name: &str) -> Value {
+    serde_saphyr::from_str(&text(name)).unwrap()
+}
+
+fn variables(value: &Value, model: &str) -> BTreeMap<String, String> {
+    let one = |(name, value): (&String, &Value)| (name.clone(), filled(value.as_str().unwrap(), model));
+    value.as_object().unwrap().iter().map(one).collect()
+}
+
+/// A key of a service, its own or that of what it is merged with.
+fn of<'a>(service: &'a Value, key: &str) -> &'a Value {
+    service.get(key).or_else(|| service.get("<<").map(|merged| of(merged, key))).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn the_compose_file_starts() {
+    const CREDENTIALS: &str = "/run/secrets/";
+    let machine = Machine::new();
+    let services = &yaml("compose.yaml")["services"];
+    let command = |name: &str| {
+        let service = &services[name];
+        machine.command(&words(of(service, "command")), &variables(of(service, "environment"), &machine.model), CREDENTIALS)
+    };
+    // Making it ready a second time does nothing.
+    machine.runs(command("ready"));
+    machine.runs(command("ready"));
+    for name in ["serve-1", "serve-2"] {
+        let probe = words(&of(&services[name], "healthcheck")["test"]).pop().unwrap();
+        let path = probe.split_once(":7431").unwrap().1.to_owned();
+        machine.serves(command(name), &path);
+    }
+    machine.works(command("worker"));
+    assert_eq!(machine.cluster.sql("SELECT name FROM icecore.space"), "chat");
+}
+
+#[test]
+fn the_values_of_a_chart_start() {
+    const CREDENTIALS: &str = "/run/secrets/";
+    let machine = Machine::new();
+    let values = yaml("values.yaml");
+    let command = |name: &str| {
+        let words = [vec!["icecore".to_owned()], words(&values[name]["args"])].concat();
+        machine.command(&words, &variables(&values["env"], &machine.model), CREDENTIALS)
+    };
+    machine.runs(command("init"));
+    machine.runs(command("migrate"));
+    machine.serves(command("serve"), values["serve"]["readinessProbe"]["httpGet"]["path"].as_str().unwrap());
+    machine.works(command("worker"));
+}
+
+#[test]
+fn the_units_start() {
+    const CREDENTIALS: &str = "%d/";
+    let machine = Machine::new();
+    let command = |name: &str| {
+        let unit = text(name);
+        let all = |key: &str| unit.lines().filter_map(|line| line.strip_prefix(key)).map(str::to_owned).collect::<Vec<_>>();
+        let set = all("Environment=");
+        let variables = set.iter().flat_map(|line| line.split(' ')).map(|pair| pair.split_once('=').unwrap());
+        let variables: BTreeMap<String, String> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        // What is named by a credential is one that is loaded.
+        for value in variables.values().filter_map(|value| value.strip_prefix(CREDENTIALS)) {
+            assert!(all("LoadCredential=").iter().any(|line| line.starts_with(&format!("{value}:"))), "{name}: {value}");
+        }
+        let words: Vec<String> = all("ExecStart=")[0].split(' ').map(str::to_owned).collect();
+        machine.command(&words, &variables, CREDENTIALS)
+    };
+    // What the unit's head says is to be done first.
+    let serve = text("icecore-serve.service");
+    let first = serve.split("icecore init").nth(1).unwrap().split('`').next().unwrap();
+    let first: Vec<String> = format!("icecore init{first}").split(' ').map(str::to_owned).collect();
+    let environment = BTreeMap::from([("ICECORE_STORE_FILE".to_owned(), "%d/store".to_owned())]);
+    machine.runs(machine.command(&first, &environment, CREDENTIALS));
+    machine.serves(command("icecore-serve.service"), "/readyz");
+    machine.works(command("icecore-worker.service"));
+}
