@@ -83,7 +83,7 @@ mod tests {
         check("postgres://me:hush@host:port/x", "its port");
         check("postgres://me:hush@host/x?bogus=1", "no option `bogus`");
         check("postgres://me:hush@host/x?sslmode=maybe", "its option `sslmode`");
-        check("postgres://me:a?hush=@host/x", "%3F");
+        check("postgres://me:a@b?hush=1@host/x", "%3F");
         check("nonsense:hush@@", "%40");
         check("host=127.0.0.1 password=hush port=no", "its port");
         check("host=127.0.0.1 password=x hush=1", "does not belong");

@@ -192,6 +192,9 @@ fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
         what.sort_unstable();
         assert_eq!(what, ["/one", "/two"]);
         assert_eq!((home.note_deeds(&unfit).await.unwrap(), home.note_deeds(&[]).await.unwrap()), (3, 0));
+        for name in ["h/ann", "h/ben"] {
+            home.create(name, "zone = \"UTC\"\n").await.unwrap();
+        }
         // A model may say that it has used more than there is.
         let spent = [("h/ann".into(), 5), (long, 9), ("h/ben".into(), u64::MAX), ("h/ben".into(), u64::MAX)];
         assert_eq!((home.spend(&spent).await.unwrap(), home.spend(&spent[2..]).await.unwrap()), (1, 0));

@@ -47,9 +47,7 @@ impl Form {
             Self::Number => json!({ "type": "integer", "minimum": 0 }),
             Self::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
             Self::Yes => json!({ "type": "boolean" }),
-            Self::Limit => {
-                json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string" }], "examples": [2_000, "none", "default"] })
-            }
+            Self::Limit => json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string" }] }),
             Self::Id => json!({ "type": "string", "examples": ["EVT-20260213-001"] }),
             Self::Day => json!({ "type": "string", "examples": ["2026-02-20", "friday", "+3d"] }),
             Self::When => json!({ "type": "string", "examples": ["yesterday", "2026-W07", "last month"] }),

@@ -262,11 +262,12 @@ impl Index {
             || !which.ids.is_empty()
             || !which.tags.is_empty()
             || which.quarantined == Some(true);
-        let weighed = which.weightiest && !few && which.standing == Wanted::Active;
-        // Of a stretch of time there are few, and they are found by it; otherwise each type and weight from its end.
-        let by = match (weighed, which.verified_since.is_some()) {
-            (true, true) => " INDEXED BY event_verified",
-            (true, false) => " INDEXED BY event_standing",
+        // Of a stretch of time there are few: they are found by it and sorted. Otherwise each type and weight is gone through from its end.
+        let many = which.weightiest && !few && which.standing == Wanted::Active;
+        let weighed = many && which.verified_since.is_none();
+        let by = match (many, weighed) {
+            (true, true) => " INDEXED BY event_standing",
+            (true, false) => " INDEXED BY event_verified",
             (false, _) => "",
         };
         let mut sql =
@@ -355,8 +356,7 @@ impl Index {
 
     /// The rows of a question, weight by weight and the newest of each first, until there are enough.
     fn weightiest(&self, sql: &str, values: &[Value], which: &EventQuery, enough: usize) -> Outcome<Vec<Row>> {
-        let by_time = if which.verified_since.is_some() { "+" } else { "" };
-        let sql = format!("{sql} AND {by_time}kind = ? AND {by_time}priority = ? ORDER BY seq DESC LIMIT ?");
+        let sql = format!("{sql} AND kind = ? AND priority = ? ORDER BY seq DESC LIMIT ?");
         let mut query = self.connection.prepare_cached(&sql)?;
         let mut found: Vec<Row> = Vec::new();
         let kinds = if which.kinds.is_empty() { Kind::ALL } else { &which.kinds };
