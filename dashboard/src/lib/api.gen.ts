@@ -6991,18 +6991,18 @@ export interface operations {
             readonly content: {
                 /**
                  * @example {
-                 *       "messages_per_day": "2000"
+                 *       "messages_per_day": 2000
                  *     }
                  */
                 readonly "application/json": {
                     /** @description Bytes of its documents, likewise */
-                    readonly bytes?: string;
+                    readonly bytes?: number | string;
                     /** @description Messages kept in a day of UTC, likewise */
-                    readonly messages_per_day?: string;
+                    readonly messages_per_day?: number | string;
                     /** @description Tokens that models read and write for it in a day of UTC, likewise */
-                    readonly model_tokens_per_day?: string;
+                    readonly model_tokens_per_day?: number | string;
                     /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
-                    readonly requests_per_minute?: string;
+                    readonly requests_per_minute?: number | string;
                 };
             };
         };
@@ -7932,18 +7932,18 @@ export interface operations {
                 /**
                  * @example {
                  *       "bytes": "none",
-                 *       "requests_per_minute": "120"
+                 *       "requests_per_minute": 120
                  *     }
                  */
                 readonly "application/json": {
                     /** @description Bytes of its documents, likewise */
-                    readonly bytes?: string;
+                    readonly bytes?: number | string;
                     /** @description Messages kept in a day of UTC, likewise */
-                    readonly messages_per_day?: string;
+                    readonly messages_per_day?: number | string;
                     /** @description Tokens that models read and write for it in a day of UTC, likewise */
-                    readonly model_tokens_per_day?: string;
+                    readonly model_tokens_per_day?: number | string;
                     /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
-                    readonly requests_per_minute?: string;
+                    readonly requests_per_minute?: number | string;
                 };
             };
         };
