@@ -8,13 +8,14 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use icecore_domain::layout;
 use icecore_engine::{Carried, back_up, carry, check_backup, restore};
+use icecore_store::Progress;
 use icecore_store::shelf::Stage;
 use serde::Serialize;
 
 use super::Global;
 use super::out::{Out, moves};
 use crate::error::{Exit, Stop};
-use crate::place::{self, Home, Place};
+use crate::place::{self, Home, NAMED, Named, Place};
 use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
@@ -58,6 +59,12 @@ struct More {
     /// Links that were left behind, by their paths in the vault.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_links: Option<Vec<String>>,
+    /// How many end users came along, each with a memory of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    users: Option<usize>,
+    /// End users whose memories are not in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_users: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -76,11 +83,19 @@ fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()>
             if many > 5 { ", …" } else { "" }
         ));
     }
+    if !more.left_users.is_empty() {
+        let (many, first) = (more.left_users.len(), more.left_users[..more.left_users.len().min(5)].join(", "));
+        out.warn(format!(
+            "{many} end users have memories of their own beneath it, which are not in this file: {first}{}. Back up each, or take all of them along with `icecore export`",
+            if many > 5 { ", …" } else { "" }
+        ));
+    }
     if out.is_json() {
         return out.json(&Told { carried, more });
     }
+    let users = more.users.filter(|many| *many > 0).map_or(String::new(), |many| format!(", with {many} end users"));
     out.say(format!(
-        "{what}: {} documents, {} bytes, {} events; every byte was compared",
+        "{what}{users}: {} documents, {} bytes, {} events; every byte was compared",
         carried.documents, carried.bytes, carried.events
     ));
     Ok(())
@@ -100,11 +115,42 @@ async fn to_fill(place: &Place, policy: &str) -> Result<Home> {
     if place.look().await?.is_some() { place.open().await } else { place.create(policy).await }
 }
 
-async fn copied(source: &Place, from: &Home, to: &Home, done: &str, out: &mut Out) -> Result<()> {
+/// Copies a memory, and those of the end users beneath it.
+async fn copied(source: &Place, from: &Home, target: &Place, out: &mut Out) -> Result<()> {
     let bar = out.steps("Copying");
-    let carried = carry(from.0.as_ref(), to.0.as_ref(), &moves(&bar)).await;
+    let all = async {
+        let users = source.users().await?;
+        if !users.is_empty() {
+            target.check_home()?;
+        }
+        let to = to_fill(target, &policy_of(from).await?).await?;
+        let mut carried = carry(from.0.as_ref(), to.0.as_ref(), &moves(&bar)).await?;
+        for (user, place) in &users {
+            let named = user.clone().unwrap_or_else(|| place.title());
+            let one = one_user(&named, place, &target.of_user(&named), &moves(&bar)).await;
+            let one = one.with_context(|| format!("{source} is in {target}, but not all of its end users: it broke off at {named}"))?;
+            (carried.documents, carried.bytes, carried.events) =
+                (carried.documents + one.documents, carried.bytes + one.bytes, carried.events + one.events);
+        }
+        anyhow::Ok((carried, users.len()))
+    };
+    let all = all.await;
     bar.finish_and_clear();
-    tell(done, &carried?, &More { left_links: links(source), ..More::default() }, out)
+    let (carried, users) = all?;
+    let more = More { left_links: links(source), users: Some(users), ..More::default() };
+    tell(&format!("{source} is in {target}"), &carried, &more, out)
+}
+
+async fn one_user(user: &str, source: &Place, target: &Place, progress: Progress<'_>) -> Result<Carried> {
+    let from = source.open().await?;
+    let to = to_fill(target, &policy_of(&from).await?).await?;
+    let carried = carry(from.0.as_ref(), to.0.as_ref(), progress).await?;
+    // A folder does not say by its name whose it is.
+    let named = NAMED.parse()?;
+    if target.folder().is_some() && to.0.document(&named).await?.is_none() {
+        to.0.put(&named, &serde_json::to_vec(&Named { user: user.to_owned() })?).await?;
+    }
+    Ok(carried)
 }
 
 /// The links in a vault, which nobody follows: what they lead to may be anybody's. Nothing for a database, which has none.
@@ -150,9 +196,7 @@ pub async fn export(open: &Open, export: &Export, out: &mut Out) -> Result<()> {
         let message = format!("{} is inside the vault {}; name a folder elsewhere", export.to.display(), vault.display());
         return Err(Stop::new(Exit::Usage, message).into());
     }
-    let from = open.place.open().await?;
-    let to = to_fill(&Place::Folder(export.to.clone()), &policy_of(&from).await?).await?;
-    copied(&open.place, &from, &to, &format!("{} is in {}", open.place, export.to.display()), out).await
+    copied(&open.place, &open.place.open().await?, &Place::Folder(export.to.clone()), out).await
 }
 
 /// Takes a whole vault over.
@@ -166,8 +210,7 @@ pub async fn import_whole(global: &Global, paths: &[PathBuf], out: &mut Out) -> 
     if place.folder().is_some_and(|target| same(target, folder)) {
         return Err(Stop::new(Exit::Usage, "this is the vault itself; name another home with --vault or --store").into());
     }
-    let to = to_fill(&place, &policy_of(&from).await?).await?;
-    copied(&source, &from, &to, &format!("{} is in {place}", folder.display()), out).await
+    copied(&source, &from, &place, out).await
 }
 
 fn same(one: &Path, other: &Path) -> bool {
@@ -211,7 +254,13 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
     if !out.is_json() {
         out.line(file.display().to_string())?;
     }
-    let more = More { file: Some(file.display().to_string()), left_links: links(&open.place) };
+    let users = open.place.users().await?.into_iter().map(|(user, place)| user.unwrap_or_else(|| place.title()));
+    let more = More {
+        file: Some(file.display().to_string()),
+        left_links: links(&open.place),
+        left_users: users.map(|user| icecore_domain::plain::one_line(&user)).collect(),
+        ..More::default()
+    };
     tell(&format!("{} is kept in {}", open.place, file.display()), &carried, &more, out)
 }
 

@@ -315,6 +315,11 @@ impl Door {
             None => (self.logged_in(&host, asks, uri.path(), headers).await?, true),
         };
         let wanted = Operation::Request(method, uri.path());
+        if headers.get_all(USER).iter().nth(1).is_some() {
+            // Which of them counts is nobody's to guess: a server in between may have added its own.
+            let said = "X-Icecore-User was sent more than once; send it once, or leave it out";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said).into());
+        }
         let asked = headers.get(USER).filter(|value| !value.is_empty()).map(|value| String::from_utf8_lossy(value.as_bytes()));
         match rights::authorise(held.as_ref().map(|held| &*held.grant), now, wanted, asked.as_deref()) {
             Ok(user) => Ok(Caller { held: held.unwrap_or_else(Held::nobody), by_cookie, user, admitted: false }),

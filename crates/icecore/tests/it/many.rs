@@ -260,3 +260,29 @@ fn servers_that_are_killed_lose_no_exchange_that_was_acknowledged() {
         assert!(wrong.is_empty(), "acknowledged, and not there exactly once: {wrong:?}");
     }
 }
+
+// P8: a home takes its end users along, and says where it does not
+#[test]
+fn a_home_moves_with_everybody_in_it() {
+    let house = House::new();
+    house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
+    house.ok(&["remember", "The shop opens at nine", "--space", "chat"]);
+    for (user, what) in [("ann", "The harbour opens at six"), ("Bo Ek", "The ferry is blue")] {
+        let space = format!("chat/{user}");
+        house.ok(&["init", "--tz", "UTC", "--space", &space]);
+        house.ok(&["remember", what, "--space", &space]);
+    }
+    assert_eq!(house.json(&["export", "home", "--space", "chat"])["users"], 2);
+    let home = house.folder.path().join("home");
+    house.json(&["import", "--whole", home.to_str().unwrap(), "--space", "copy"]);
+    for (user, what) in [("ann", "The harbour opens at six"), ("Bo Ek", "The ferry is blue")] {
+        assert!(house.ok(&["events", "--space", &format!("copy/{user}")]).contains(what), "{user}");
+    }
+    assert!(!house.ok(&["events", "--space", "copy"]).contains("harbour"));
+    house.ok(&["export", "again", "--space", "copy"]);
+    assert_eq!(files(&house.folder.path().join("again")), files(&home));
+    // Nobody has users beneath a user, and a backup is of one memory, which it says.
+    assert_eq!(house.run(&["import", "--whole", home.to_str().unwrap(), "--space", "copy/x"]).code, Some(2));
+    let kept = house.run(&["backup", "create", "chat.zip", "--space", "chat"]);
+    assert!(kept.code == Some(0) && kept.err.contains("2 end users") && kept.err.contains("Bo Ek, ann"), "{kept:?}");
+}
