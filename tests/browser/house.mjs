@@ -174,15 +174,17 @@ class Server {
 
   static async start(home, addr) {
     const server = new Server();
-    server.child = spawn(PROGRAM, ['--vault', home.vault, 'serve', '--addr', addr], { env: home.environment, stdio: ['ignore', 'pipe', 'pipe'] });
+    server.child = spawn(PROGRAM, ['--vault', home.vault, 'serve', '--json', '--addr', addr], { env: home.environment, stdio: ['ignore', 'pipe', 'pipe'] });
     const gone = new Promise((done) => server.child.once('exit', done));
     server.gone = gone;
     server.child.stderr.setEncoding('utf8').on('data', (text) => { server.log += text; });
     const lines = createInterface({ input: server.child.stdout });
     const first = await Promise.race([new Promise((done) => lines.once('line', done)), gone.then(() => undefined)]);
-    assert.match(first ?? '', /^Listening on http:\/\//, `the server did not start: ${server.log}`);
-    server.url = first.slice('Listening on '.length);
-    server.code = (await until('the link for a browser', () => /#code=(\w+)/.exec(server.log)))[1];
+    assert.ok(first?.startsWith('{'), `the server did not start: ${first} ${server.log}`);
+    // To whoever is no terminal the link is told only so.
+    const { addr: listening, login } = JSON.parse(first);
+    server.url = `http://${listening}`;
+    server.code = /#code=(\w+)/.exec(login)[1];
     return server;
   }
 
