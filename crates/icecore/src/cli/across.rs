@@ -255,7 +255,7 @@ fn merge(open: &Open, alike: &Alike, budget: usize, out: &mut Out) -> Result<()>
     Ok(())
 }
 
-fn counted(many: usize, what: &str) -> String {
+pub fn counted(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }
 

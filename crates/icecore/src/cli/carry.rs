@@ -13,6 +13,7 @@ use icecore_store::shelf::Stage;
 use serde::Serialize;
 
 use super::Global;
+use super::across::counted;
 use super::out::{Out, moves};
 use crate::error::{Exit, Stop};
 use crate::place::{self, Home, NAMED, Named, Place};
@@ -86,14 +87,15 @@ fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()>
     if !more.left_users.is_empty() {
         let (many, first) = (more.left_users.len(), more.left_users[..more.left_users.len().min(5)].join(", "));
         out.warn(format!(
-            "{many} end users have memories of their own beneath it, which are not in this file: {first}{}. Back up each, or take all of them along with `icecore export`",
+            "memories of {} beneath it are not in this file: {first}{}. Back up each, or take all of them along with `icecore export`",
+            counted(many, "end user"),
             if many > 5 { ", …" } else { "" }
         ));
     }
     if out.is_json() {
         return out.json(&Told { carried, more });
     }
-    let users = more.users.filter(|many| *many > 0).map_or(String::new(), |many| format!(", with {many} end users"));
+    let users = more.users.filter(|many| *many > 0).map_or(String::new(), |many| format!(", with {}", counted(many, "end user")));
     out.say(format!(
         "{what}{users}: {} documents, {} bytes, {} events; every byte was compared",
         carried.documents, carried.bytes, carried.events
