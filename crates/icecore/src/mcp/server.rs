@@ -153,17 +153,22 @@ impl Server {
 
     /// Tells of every change of what there is to read, until the connection ends or nobody can be told any more.
     async fn tell_changes<F: Future<Output = bool>>(&self, tell: impl Fn() -> F) {
-        let Some(mut lasting) = self.lasting.clone() else { return };
-        loop {
-            // What cannot be looked at now is looked at the next time.
-            let listed = self.about(None, false, |memory| async move { resources::mark(&memory).await }).await;
-            if listed.is_ok_and(|mark| lasting.is_news(mark)) && !tell().await {
-                return;
+        let Some(lasting) = self.lasting.clone() else { return };
+        let mut ended = lasting.ended.clone();
+        let telling = async {
+            loop {
+                // What cannot be looked at now is looked at the next time.
+                let listed = self.about(None, false, |memory| async move { resources::mark(&memory).await }).await;
+                if listed.is_ok_and(|mark| lasting.is_news(mark)) && !tell().await {
+                    return;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
             }
-            tokio::select! {
-                _ = lasting.ended.wait_for(|ended| *ended) => return,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
+        };
+        // Whatever it is at: of a connection that has ended, nobody says any more that something was sent.
+        tokio::select! {
+            _ = ended.wait_for(|ended| *ended) => {}
+            () = telling => {}
         }
     }
 

@@ -677,9 +677,9 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
     if is_hook && first.code == Some(2) {
         wrong.push(format!("a client would take that for an order: {first:?}"));
     }
-    // A hook never fails, but it notes what it could not do, or says it in its answer. Where it could not even answer, nobody was told that
-    // it is done.
-    let told = first.out.contains("systemMessage") || !first.out.contains('{');
+    // A hook never fails, but it notes what it could not do, or says it in its answer. Where the answer itself could not be written, nobody
+    // was told that it is done.
+    let told = first.out.contains("systemMessage") || fault && !first.out.contains('{');
     let noted = is_hook && (told || root.join(".icecore/notes/hooks/troubles.jsonl").exists());
     // A reader that could not take something in says so; that is no acknowledgement of it.
     let acknowledged = first.code == Some(0) && !noted && !first.err.contains("warning:") && !first.out.contains("\"complaints\":[\"");
