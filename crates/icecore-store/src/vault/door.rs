@@ -417,8 +417,9 @@ impl Door {
     }
 
     /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets one first.
-    /// Returns where `bytes` starts and what the file looks like now.
-    pub fn append(&self, _held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Look)> {
+    /// Returns where `bytes` starts and the file's metadata, or `None` for the metadata if another program, which does not know
+    /// our lock, appended at the same time: the index then reads the file again instead of trusting this write.
+    pub fn append(&self, _held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Option<Look>)> {
         let place = self.place(path)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
@@ -442,28 +443,21 @@ impl Door {
             self.flush_folders(path)?;
         }
         let unended = before > 0 && last_byte(&file, before).map_err(failed)? != b'\n';
-        let start = before + u64::from(unended);
         let whole = if unended { [b"\n", bytes].concat() } else { bytes.to_vec() };
-        let after = (|| {
-            write_whole(&mut file, &whole)?;
-            file.sync_data()?;
-            file.metadata()
-        })();
-        let refused = match after {
-            Ok(after) if after.len() == before + whole.len() as u64 => return Ok((start, look(&after))),
-            // The system said all was written, and it was not.
-            Ok(_) => io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file"),
-            Err(error) => error,
-        };
-        // Cut off what was written of it, so that a refused line does not turn up later. If even that fails, the
-        // line is a torn tail and the next opening sets it aside.
-        let _ = file.set_len(before);
-        Err(failed(refused))
+        let mut append = Append { before, written: 0 };
+        let outcome = append.write(&mut file, &whole).and_then(|()| file.sync_data()).and_then(|()| append.locate(&file, &whole));
+        match outcome {
+            Ok((start, look)) => Ok((start + u64::from(unended), look)),
+            Err(error) => {
+                append.roll_back(&file, &whole);
+                Err(failed(error))
+            }
+        }
     }
 
     /// Appends to many documents and flushes them together: all of it is there when this returns, or none of it. Each must end
-    /// with a line break, if it has anything. Returns where each text starts and what its file looks like now.
-    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<(u64, Look)>> {
+    /// with a line break, if it has anything. Returns the same as [`Self::append`] for each text.
+    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<(u64, Option<Look>)>> {
         if texts.len() <= FEW {
             return texts.iter().map(|(path, text)| self.append(held, path, text)).collect();
         }
@@ -475,7 +469,7 @@ impl Door {
                 .collect::<Result<Vec<_>>>()
                 .map(|looks| looks.concat());
         }
-        let mut written: Vec<(File, PathBuf, u64)> = Vec::with_capacity(texts.len());
+        let mut written: Vec<(File, PathBuf, Append)> = Vec::with_capacity(texts.len());
         let outcome = texts.iter().try_for_each(|(path, text)| {
             let place = self.place(path)?;
             self.make_folders(path)?;
@@ -483,8 +477,9 @@ impl Door {
             options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
             let mut file = options.open(&place).map_err(|error| fault("opening", &place, error))?;
             let before = file.metadata().map_err(|error| fault("writing", &place, error))?.len();
-            let done = write_whole(&mut file, text).map_err(|error| fault("writing", &place, error));
-            written.push((file, place, before));
+            let mut append = Append { before, written: 0 };
+            let done = append.write(&mut file, text).map_err(|error| fault("writing", &place, error));
+            written.push((file, place, append));
             done
         });
         let outcome = outcome.and_then(|()| self.flush_all(&written));
@@ -492,26 +487,20 @@ impl Door {
             written
                 .iter()
                 .zip(texts)
-                .map(|((file, place, before), (_, text))| {
-                    let after = file.metadata().map_err(|error| fault("writing", place, error))?;
-                    if after.len() != before + text.len() as u64 {
-                        return Err(fault("writing", place, io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file")));
-                    }
-                    Ok((*before, look(&after)))
-                })
+                .map(|((file, place, append), (_, text))| append.locate(file, text).map_err(|error| fault("writing", place, error)))
                 .collect()
         });
         if looks.is_err() {
             // As with a single line: what was refused must not turn up later.
-            for (file, _, before) in &written {
-                let _ = file.set_len(*before);
+            for ((file, _, append), (_, text)) in written.iter().zip(texts) {
+                append.roll_back(file, text);
             }
         }
         looks
     }
 
     /// Flushes files and the folders they stand in: with one call for the whole file system, where there is one.
-    fn flush_all(&self, written: &[(File, PathBuf, u64)]) -> Result<()> {
+    fn flush_all(&self, written: &[(File, PathBuf, Append)]) -> Result<()> {
         #[cfg(target_os = "linux")]
         {
             let _ = written;
@@ -1143,17 +1132,60 @@ fn last_byte(file: &File, len: u64) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-/// One write, unless the system takes only a part of it: then the rest follows. Only an interruption is tried again.
-fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.write(bytes) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written.min(bytes.len())..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+/// One append to a file that programs without our lock may append to as well.
+struct Append {
+    /// The file's length before the write.
+    before: u64,
+    /// How many bytes the system accepted.
+    written: usize,
+}
+
+impl Append {
+    /// One write, unless the system takes only a part of it: then the rest follows. Only an interruption is tried again.
+    fn write(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+        while self.written < bytes.len() {
+            match file.write(&bytes[self.written..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => self.written = (self.written + written).min(bytes.len()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the bytes are in the file, and its metadata if nothing else was written meanwhile. A file that is longer than
+    /// expected is not a failed write: another program appended too, before or behind our bytes.
+    fn locate(&self, file: &File, bytes: &[u8]) -> io::Result<(u64, Option<Look>)> {
+        let after = file.metadata()?;
+        if after.len() == self.before + bytes.len() as u64 {
+            return Ok((self.before, Some(look(&after))));
+        }
+        match self.find(file, bytes, after.len())? {
+            Some(start) => Ok((start, None)),
+            None => Err(io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file")),
         }
     }
-    Ok(())
+
+    fn find(&self, file: &File, bytes: &[u8], len: u64) -> io::Result<Option<u64>> {
+        let mut added = vec![0; len.saturating_sub(self.before) as usize];
+        file.read_exact_at(&mut added, self.before)?;
+        Ok(memchr::memmem::find(&added, bytes).map(|at| self.before + at as u64))
+    }
+
+    /// Cuts a refused write off, so that it does not turn up later, but only if our bytes are all that was added. Otherwise,
+    /// and if cutting fails, they remain as a torn tail, which the next opening moves to the quarantine.
+    fn roll_back(&self, file: &File, bytes: &[u8]) {
+        let Ok(found) = file.metadata() else { return };
+        let added = found.len().saturating_sub(self.before);
+        if added == 0 || added > bytes.len() as u64 {
+            return;
+        }
+        let mut tail = vec![0; added as usize];
+        if file.read_exact_at(&mut tail, self.before).is_ok() && bytes.starts_with(&tail) {
+            let _ = file.set_len(self.before);
+        }
+    }
 }
 
 /// The system's error as ours.
@@ -1167,4 +1199,9 @@ pub(crate) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error
         ErrorKind::IsADirectory => Error::NotAFile(path),
         _ => Error::Io { what, path, reason: source },
     }
+}
+
+/// Writes all of it to a file that no other program appends to.
+fn write_whole(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    Append { before: 0, written: 0 }.write(file, bytes)
 }

@@ -269,7 +269,8 @@ impl Vault {
         let places = self.door.append_many(&held, &texts)?;
         // The lines are safe; if the index cannot take them now, it does when it is next asked about the files.
         if let Handle::Open(index) = &mut *self.handle() {
-            let own: Vec<_> = fresh.into_iter().zip(places).map(|((path, records), (start, look))| (path, records, start, look)).collect();
+            let own: Vec<_> =
+                fresh.into_iter().zip(places).filter_map(|((path, records), (start, look))| Some((path, records, start, look?))).collect();
             let _ = index.take_own_records(&own);
         }
         drop(appending);
@@ -420,7 +421,7 @@ impl Vault {
         self.mend_file(&held, &path)?;
         let text: String = summaries.iter().map(Summary::line).collect();
         let (start, look) = self.door.append(&held, &path, text.as_bytes())?;
-        if let Handle::Open(index) = &mut *self.handle() {
+        if let (Some(look), Handle::Open(index)) = (look, &mut *self.handle()) {
             let _ = index.take_own_summaries(&path, start, summaries, look);
         }
         self.summaries_position()

@@ -309,7 +309,7 @@ impl Vault {
     fn append_text(&self, held: &Held, text: &[u8]) -> Result<()> {
         let (start, look) = self.door.append(held, &self.ledger, text)?;
         // The lines are safe; if the index cannot take them now, it does when it is next opened.
-        if let Handle::Open(index) = &mut *self.handle() {
+        if let (Some(look), Handle::Open(index)) = (look, &mut *self.handle()) {
             let _ = index.take_in_own(start, text, look);
         }
         Ok(())
