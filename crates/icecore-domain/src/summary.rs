@@ -204,6 +204,8 @@ pub enum Maker {
     Model(String),
     /// A person's editor.
     Hand,
+    /// A file that icecore did not write. It is never written over unless its owner says so.
+    File,
 }
 
 impl fmt::Display for Maker {
@@ -212,6 +214,7 @@ impl fmt::Display for Maker {
             Self::Extract => f.write_str("extract"),
             Self::Model(name) => write!(f, "model {name}"),
             Self::Hand => f.write_str("hand"),
+            Self::File => f.write_str("file"),
         }
     }
 }
@@ -402,7 +405,7 @@ impl Summary {
             content: self.content(),
             messages: self.messages,
             states: self.states,
-            by_hand: self.maker == Maker::Hand,
+            by_hand: matches!(self.maker, Maker::Hand | Maker::File),
             provisional: self.provisional,
             importance: self.importance,
             headline_bytes: self.headline.len() as u64,
@@ -451,7 +454,8 @@ impl Summary {
         let period: Period = line.period.parse().map_err(|error: NotAPeriod| error.to_string())?;
         let session = match (period, line.conversation) {
             (Period::Session { day, .. }, Some(conversation)) => Some(SessionKey { day, conversation, session: line.session }),
-            (Period::Session { .. }, None) => return Err("has no `conversation`".into()),
+            // The primer of another program names no conversation.
+            (Period::Session { .. }, None) if line.made_by != "file" => return Err("has no `conversation`".into()),
             _ => None,
         };
         Ok(Self {
@@ -471,6 +475,7 @@ impl Summary {
             maker: match line.made_by.as_str() {
                 "extract" => Maker::Extract,
                 "hand" => Maker::Hand,
+                "file" => Maker::File,
                 other => Maker::Model(other.strip_prefix("model ").unwrap_or(other).to_owned()),
             },
             provisional: line.provisional,
@@ -547,16 +552,42 @@ pub enum ReadView {
         /// The rest.
         body: String,
     },
-    /// Nothing that can be read.
+    /// A file that icecore did not write.
+    Foreign {
+        /// The first paragraph, else the first line.
+        headline: String,
+        /// The rest.
+        body: String,
+    },
+    /// Nothing that can be read: no words, or torn in our header.
     Broken,
 }
 
 /// Whether a file is as icecore wrote it: it carries a hash of its own text.
 pub fn read_file(text: &str) -> ReadView {
-    let Some((headline, body)) = read_view(text) else { return ReadView::Broken };
-    let header = text.split("\n---").next().unwrap_or_default();
-    let kept = header.lines().find_map(|line| line.trim().strip_prefix("content: "));
-    if kept == Some(content(&headline, &body).short().as_str()) { ReadView::Ours } else { ReadView::Edited { headline, body } }
+    /// How every file that icecore writes begins, also one that was torn behind it.
+    const BEGIN: &str = "---\nperiod: ";
+    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+    let is_ours = text.starts_with(BEGIN) || BEGIN.starts_with(&text);
+    let read = read_view(&text);
+    if is_ours {
+        let header = text.split("\n---").next().unwrap_or_default();
+        let hash = header.lines().find_map(|line| line.trim().strip_prefix("content: "));
+        return match read {
+            Some((headline, body)) if hash == Some(content(&headline, &body).short().as_str()) => ReadView::Ours,
+            Some((headline, body)) => ReadView::Edited { headline, body },
+            None => ReadView::Broken,
+        };
+    }
+    // Without a first paragraph, the first line.
+    let first_line = || match text.trim().split_once('\n').unwrap_or((text.trim(), "")) {
+        ("", _) => None,
+        (first, rest) => Some((first.trim_start_matches('#').trim().to_owned(), rest.trim().to_owned())),
+    };
+    match read.or_else(first_line) {
+        Some((headline, body)) => ReadView::Foreign { headline, body },
+        None => ReadView::Broken,
+    }
 }
 
 /// A text of a stranger's as one YAML value, short enough for a header.

@@ -57,6 +57,10 @@ fn is_page(path: &DocPath) -> bool {
     PageKey::of_path(path).is_some()
 }
 
+fn is_foreign_page(file: &[u8], rendered: &[u8]) -> bool {
+    edit::is_foreign(&String::from_utf8_lossy(file), &String::from_utf8_lossy(rendered))
+}
+
 /// What became of a page that somebody may have changed.
 enum Adopted {
     /// Nobody changed it.
@@ -213,7 +217,8 @@ impl Memory {
             let position = self.store.events(&EventQuery { limit: Some(1), ..EventQuery::everything() }).await?.position;
             let entity = self.thing_of(key, curated).await?;
             let entries = self.entries_of(&BTreeSet::from([key.clone()]), &[], curated).await?.remove(key).unwrap_or_default();
-            if page::render::render(key, &entries).text == file {
+            let rendered = page::render::render(key, &entries).text;
+            if rendered == file {
                 return Ok(Adopted::Nothing);
             }
             if let Some(other) = self.copied_from(key, &file, &entries).await? {
@@ -222,7 +227,10 @@ impl Memory {
                 ));
                 return Ok(Adopted::Held);
             }
-            let edits = edit::edits(key, &file, &entries, self.now().day());
+            let mut edits = edit::edits(key, &file, &entries, self.now().day());
+            if edit::is_foreign(&file, &rendered) {
+                edit::supersede_changed_lines(&mut edits, &file, place.as_str(), &entries);
+            }
             let before = curated.complaints.len();
             let mut drafts = self.drafts_of(key, entity.as_deref(), &edits.drafts, &entries, place, curated);
             self.keep_known_ids(&mut drafts).await?;
@@ -465,11 +473,11 @@ impl Memory {
     }
 
     /// Puts files in place that say something new, but none that somebody has changed since it was last looked at: that one
-    /// waits for the next run. Returns those that were written.
+    /// waits for the next run. A page that icecore did not write stays as it is. Returns those that were written.
     async fn write_files(&self, files: Vec<(DocPath, Vec<u8>)>, curated: &mut Curated) -> Result<Vec<String>> {
         let places: Vec<DocPath> = files.iter().map(|(place, _)| place.clone()).collect();
         let unseen: BTreeMap<DocPath, Stamp> = self.store.unseen(&places).await?.into_iter().collect();
-        let (mut changed, mut same) = (Vec::new(), Vec::new());
+        let (mut changed, mut same, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
         for (place, bytes) in files {
             if curated.held.contains(&place) {
                 continue;
@@ -477,6 +485,12 @@ impl Memory {
             match self.store.document(&place).await {
                 Ok(Some(known)) if known == bytes => same.push((place, bytes)),
                 Ok(_) if unseen.get(&place).is_some_and(|stamp| curated.taken.get(&place) != Some(stamp)) => {}
+                Ok(Some(known)) if is_page(&place) && is_foreign_page(&known, &bytes) => {
+                    foreign.extend(unseen.get(&place).map(|stamp| (place.clone(), stamp.clone())));
+                    curated.complaints.push(format!(
+                        "{place} was not written by icecore, so it stays as it is; what it says is in the ledger, what is learnt elsewhere is not on it"
+                    ));
+                }
                 Ok(_) => changed.push((place, bytes)),
                 Err(error) => curated.complaints.push(format!("{place}: {error}")),
             }
@@ -499,6 +513,7 @@ impl Memory {
         let names = changed.iter().map(|(place, _)| place.to_string()).collect();
         same.extend(changed);
         self.see_own(&same).await?;
+        self.store.see(&foreign).await?;
         Ok(names)
     }
 

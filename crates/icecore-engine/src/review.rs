@@ -158,9 +158,14 @@ impl Memory {
             Some(_) => return Ok(false),
             None => {}
         }
-        let why = "its sources changed after a person edited it; accept keeps the person's words, retry makes it anew";
         let own = self.newest_of(due.period).await?;
-        let draft = Draft { headline: own.headline, body: own.body };
+        let (draft, why) = if own.maker == Maker::File {
+            let why = "its file was not written by icecore and stays as it is; accept puts this draft in its place";
+            (self.extract_draft(due).await?, why)
+        } else {
+            let why = "its sources changed after a person edited it; accept keeps the person's words, retry makes it anew";
+            (Draft { headline: own.headline, body: own.body }, why)
+        };
         self.flag(due, &draft, why, Cost::default()).await?;
         rolled.flagged.push(Deferred { period: due.period, why: why.into() });
         Ok(false)
@@ -181,7 +186,7 @@ impl Memory {
             Settle::Accept => (State::Accepted, Some((review.headline.clone(), review.body.clone()))),
             Settle::Edit(text) => match summary::read_file(&text) {
                 ReadView::Broken => return Err(Error::Nothing("the text is empty; nothing was changed".into())),
-                ReadView::Edited { headline, body } => (State::Edited, Some((headline, body))),
+                ReadView::Edited { headline, body } | ReadView::Foreign { headline, body } => (State::Edited, Some((headline, body))),
                 ReadView::Ours => (State::Edited, summary::read_view(&text)),
             },
         };
@@ -195,6 +200,21 @@ impl Memory {
                 )));
             }
             let source: Hash = review.source.parse().unwrap_or(newest.source);
+            // It covers what the draft was made from, which may be more than the version it replaces.
+            let plan = self.known(false).await?.plan(period.tier(), None);
+            let newest = match plan.due.into_iter().find(|due| due.period == period && due.source == source) {
+                Some(due) => Summary {
+                    session: due.session.or(newest.session),
+                    start: due.start,
+                    end: due.end,
+                    messages: due.messages,
+                    states: due.states,
+                    log: due.log,
+                    sources: due.children,
+                    ..newest
+                },
+                None => newest,
+            };
             let own = Summary {
                 version: newest.version + 1,
                 headline: draft.headline,

@@ -626,6 +626,11 @@ impl Memory {
         Size { bytes, tokens: bytes / 3, wanted: compose::wanted(tier, importance, sources, bytes) }
     }
 
+    /// A draft from the sources' own sentences.
+    pub(crate) async fn extract_draft(&self, due: &Due) -> Result<Draft> {
+        Ok(self.compose(due, &self.material(due, usize::MAX).await?).0)
+    }
+
     /// A summary from the sources' own sentences.
     async fn extract(&self, due: &Due) -> Result<Made> {
         let begun = self.clock.millis();

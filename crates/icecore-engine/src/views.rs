@@ -2,6 +2,9 @@
 //!
 //! They are views; the summaries are kept elsewhere. A file that is gone is written again. A file that a person has changed
 //! becomes the next version of its summary. When its time is over a file is put into the archive, never away.
+//!
+//! A file that icecore did not write, and an entry of a cascade file that it did not write, stays word for word where it is: it
+//! becomes a version of its summary (`made_by: file`), and only its owner can replace it, by accepting a draft in review.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +12,7 @@ use icecore_domain::calendar::{Days, Week};
 use icecore_domain::cascade::plan::Known;
 use icecore_domain::cascade::retain;
 use icecore_domain::event::Origin;
+use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::plain;
@@ -32,7 +36,7 @@ pub struct Files {
     pub archived: usize,
     /// Written again because they were gone or unreadable.
     pub restored: usize,
-    /// Changed by a person, and taken over as new versions.
+    /// Written or changed by a person or another program, and taken over as new versions.
     pub adopted: Vec<Period>,
 }
 
@@ -57,14 +61,24 @@ impl Memory {
 
     /// Writes the files of versions that were just pressed.
     pub(crate) async fn write_views(&self, summaries: &[Summary], rolled: &mut Rolled) -> Result<()> {
-        let mut paths = Vec::new();
-        for summary in summaries {
-            let path = self.place(summary.period, summary.importance);
-            self.store.put(&path, summary.view().as_bytes()).await?;
+        let places: Vec<DocPath> = summaries.iter().map(|summary| self.place(summary.period, summary.importance)).collect();
+        let unseen: BTreeSet<DocPath> = self.store.unseen(&places).await?.into_iter().map(|(place, _)| place).collect();
+        let mut written = Vec::new();
+        for (summary, place) in summaries.iter().zip(places) {
+            if let Some(bytes) = self.store.document(&place).await? {
+                let is_foreign = matches!(summary::read_file(&String::from_utf8_lossy(&bytes)), ReadView::Foreign { .. });
+                // Only its owner can have it replaced: then the version is not the file's own, and not the first.
+                let is_approved = summary.version > 1 && summary.maker != Maker::File;
+                // What was saved since the run began is a version of its own at the next one.
+                if unseen.contains(&place) && bytes != summary.view().as_bytes() || is_foreign && !is_approved {
+                    continue;
+                }
+            }
+            self.store.put(&place, summary.view().as_bytes()).await?;
             rolled.files.written += 1;
-            paths.push(path);
+            written.push(place);
         }
-        self.seen(&paths).await
+        self.seen(&written).await
     }
 
     async fn seen(&self, paths: &[DocPath]) -> Result<()> {
@@ -110,17 +124,19 @@ impl Memory {
         let unseen = self.store.unseen(&places).await?;
         for (place, _) in &unseen {
             let Some(period) = shown_by(place) else { continue };
-            let Some(newest) = self.newest_summary(period).await? else { continue };
             let text = String::from_utf8_lossy(&self.store.document(place).await?.unwrap_or_default()).into_owned();
-            if text == newest.view() {
-                continue;
-            }
-            match summary::read_file(&text) {
-                ReadView::Ours | ReadView::Broken => {
+            let newest = self.newest_summary(period).await?;
+            match (summary::read_file(&text), newest) {
+                (_, Some(newest)) if text == newest.view() => {}
+                (ReadView::Ours | ReadView::Broken, Some(newest)) => {
                     self.store.put(place, newest.view().as_bytes()).await?;
                     rolled.files.restored += 1;
                 }
-                ReadView::Edited { headline, body } => self.adopt(newest, &headline, &body, place, rolled).await?,
+                (ReadView::Edited { headline, body }, Some(newest)) => self.adopt(newest, &headline, &body, place, rolled).await?,
+                (ReadView::Foreign { headline, body }, newest) if *place == period.path() => {
+                    self.adopt_foreign(period, newest, &headline, &body, &mut rolled.files).await?;
+                }
+                _ => {}
             }
         }
         self.seen(&unseen.into_iter().map(|(path, _)| path).collect::<Vec<_>>()).await
@@ -143,6 +159,63 @@ impl Memory {
         self.store.put(place, own.view().as_bytes()).await?;
         rolled.files.adopted.push(own.period);
         Ok(())
+    }
+
+    /// Takes words that icecore did not write over as a version of their summary. Their file is not touched. Returns the version,
+    /// or nothing if the newest one says the same.
+    async fn adopt_foreign(
+        &self,
+        period: Period,
+        newest: Option<Summary>,
+        headline: &str,
+        body: &str,
+        files: &mut Files,
+    ) -> Result<Option<Summary>> {
+        let headline = self.gate_text(headline).split_whitespace().collect::<Vec<_>>().join(" ");
+        let body = self.gate_text(body);
+        if newest.as_ref().is_some_and(|newest| newest.maker == Maker::File && newest.headline == headline && newest.body == body) {
+            return Ok(None);
+        }
+        let now = self.now();
+        let days = period.days();
+        let start = self.zone.moment(self.zone.start_of(days.first));
+        let end = days.last.checked_add(1.day()).map_or(start, |next| self.zone.moment(self.zone.start_of(next)));
+        let base = newest.unwrap_or(Summary {
+            period,
+            version: 0,
+            session: None,
+            start,
+            end,
+            headline: String::new(),
+            body: String::new(),
+            messages: 0,
+            states: 0,
+            recorded: now,
+            source: Hash::of(format!("{headline}\0{body}").as_bytes()),
+            log: None,
+            sources: Vec::new(),
+            maker: Maker::File,
+            provisional: false,
+            importance: Importance::Ordinary,
+            left_out: Vec::new(),
+            cost: Default::default(),
+            similar: None,
+        });
+        let version = Summary {
+            version: base.version + 1,
+            headline,
+            body,
+            recorded: now,
+            maker: Maker::File,
+            provisional: false,
+            left_out: Vec::new(),
+            cost: Default::default(),
+            similar: None,
+            ..base
+        };
+        self.store.add_summaries(std::slice::from_ref(&version), None).await?;
+        files.adopted.push(period);
+        Ok(Some(version))
     }
 
     /// Puts away what is old, writes again what is gone, and brings the cascade files and the package up to date.
@@ -171,7 +244,8 @@ impl Memory {
             if place == file || above.is_some_and(|above| flagged.contains(&above)) {
                 continue;
             }
-            if let Some(newest) = self.newest_summary(period).await? {
+            // A file of somebody else's is not moved.
+            if let Some(newest) = self.newest_summary(period).await?.filter(|newest| newest.maker != Maker::File) {
                 self.store.put(&place, newest.view().as_bytes()).await?;
                 self.store.remove(&file).await?;
                 rolled.files.archived += 1;
@@ -229,23 +303,76 @@ impl Memory {
             Some(first) => self.store.summaries(&SummaryQuery::within(Tier::Day, Days { first, last: today })).await?,
             None => Vec::new(),
         };
-        self.refresh(&path(layout::LAST_MONTH)?, &states::thirty_days(today, span, &days, &months, &memories), rolled).await?;
+        let rendered = states::thirty_days(today, span, &days, &months, &memories);
+        self.refresh_cascade(&path(layout::LAST_MONTH)?, &rendered, &days, rolled).await?;
         let pressed: BTreeSet<i16> = rolled
             .pressed
             .iter()
             .filter_map(|node| if let Period::Month(month) = node.period { Some(month.first().year()) } else { None })
             .collect();
-        for year in months.iter().map(|month| month.first().year()).collect::<BTreeSet<_>>() {
-            let place = path(&format!("memory/summaries/{year:04}.md"))?;
+        let mut years: BTreeMap<i16, DocPath> = BTreeMap::new();
+        for year in months.iter().map(|month| month.first().year()) {
+            years.insert(year, path(&format!("memory/summaries/{year:04}.md"))?);
+        }
+        // Those that other programs wrote.
+        let files = self.store.documents("memory/summaries").await?;
+        let foreign = files.into_iter().filter_map(|file| Some((file.name().strip_suffix(".md")?.parse().ok()?, file)));
+        foreign.for_each(|(year, file)| _ = years.entry(year).or_insert(file));
+        let places: Vec<DocPath> = years.values().cloned().collect();
+        let unseen = self.store.unseen(&places).await?;
+        for (year, place) in years {
             let recent = year >= today.year() - 1 || pressed.contains(&year);
-            if !recent && self.store.document(&place).await?.is_some() {
+            let is_seen = unseen.iter().all(|(file, _)| *file != place);
+            if !recent && is_seen && self.store.document(&place).await?.is_some() {
                 continue;
             }
             let days = Period::Year(year).days();
             let months = self.store.summaries(&SummaryQuery::within(Tier::Month, days)).await?;
-            self.refresh(&place, &states::year(today, span, &months, &memories), rolled).await?;
+            self.refresh_cascade(&place, &states::year(today, span, &months, &memories), &months, rolled).await?;
         }
-        Ok(())
+        self.seen(&places).await
+    }
+
+    /// Writes a cascade file, rendered from these summaries. Entries that icecore did not write stay word for word, and each is a
+    /// version of the summary of its day or month.
+    async fn refresh_cascade(&self, place: &DocPath, rendered: &str, summaries: &[Summary], rolled: &mut Rolled) -> Result<()> {
+        let Some(bytes) = self.store.document(place).await? else { return self.refresh(place, rendered, rolled).await };
+        let existing = String::from_utf8_lossy(&bytes).into_owned();
+        let ours: BTreeSet<(Period, String)> = states::blocks(rendered).1.into_iter().map(|block| (block.period, block.said())).collect();
+        let mut versions: Option<Vec<Summary>> = None;
+        let mut foreign: BTreeSet<Period> =
+            summaries.iter().filter(|summary| summary.maker == Maker::File).map(|summary| summary.period).collect();
+        for block in states::blocks(&existing).1 {
+            let said = block.said();
+            if ours.contains(&(block.period, said.clone())) {
+                continue;
+            }
+            let newest = self.newest_summary(block.period).await?;
+            let says = |version: &Summary| version.period == block.period && version.headline.split_whitespace().eq(said.split(' '));
+            match &newest {
+                Some(newest) if says(newest) && newest.maker == Maker::File => {
+                    foreign.insert(block.period);
+                    continue;
+                }
+                Some(newest) if says(newest) => continue,
+                _ => {}
+            }
+            // What an older version said is ours too.
+            if versions.is_none() {
+                let lines = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
+                versions = Some(lines.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line).ok()).collect());
+            }
+            if !versions.iter().flatten().any(|version| version.maker != Maker::File && says(version)) {
+                foreign.insert(block.period);
+                if let Some(version) = self.adopt_foreign(block.period, newest, &said, "", &mut rolled.files).await? {
+                    self.write_views(&[version], rolled).await?;
+                }
+            }
+        }
+        // A summary that another file brought has no entry here yet.
+        foreign.retain(|period| states::blocks(&existing).1.iter().any(|block| block.period == *period));
+        let text = states::keep_foreign(&existing, rendered, &foreign);
+        self.refresh(place, &text, rolled).await
     }
 
     /// Takes the states of days that have been pressed out of `24hr.md`. What somebody else wrote there is kept as a

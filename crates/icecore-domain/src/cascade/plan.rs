@@ -33,8 +33,11 @@ impl Heads {
 
     /// Takes in a newer version.
     pub fn put(&mut self, head: Head) {
-        if let (Period::Session { day, number }, Some(key)) = (head.period, &head.session) {
-            self.by_session.insert(key.clone(), head.period);
+        if let Period::Session { day, number } = head.period {
+            // A primer of another program has a number and no session.
+            if let Some(key) = &head.session {
+                self.by_session.insert(key.clone(), head.period);
+            }
             let highest = self.numbers.entry(day).or_default();
             *highest = (*highest).max(number);
         }

@@ -127,6 +127,87 @@ fn heading(line: &str) -> Option<Entry> {
     })
 }
 
+/// An entry of `30day.md` or of the file of a year, as it stands there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The day or month that it tells of.
+    pub period: Period,
+    heading: String,
+    text: String,
+}
+
+impl Block {
+    /// What it says on one line, without the memories that it names.
+    pub fn said(&self) -> String {
+        let text = match self.text.rsplit_once('\n') {
+            Some((before, last)) if last.starts_with(MEMORIES) => before,
+            _ => self.text.as_str(),
+        };
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn render(&self) -> String {
+        format!("---\n{}\n\n{}\n\n---\n", self.heading, self.text)
+    }
+}
+
+/// The entries of `30day.md` or of the file of a year, and whatever stands before the first.
+pub fn blocks(text: &str) -> (String, Vec<Block>) {
+    let mut before = String::new();
+    let mut found: Vec<Block> = Vec::new();
+    for line in text.lines() {
+        if let Some(period) = block_period(line) {
+            found.push(Block { period, heading: line.trim_end().to_owned(), text: String::new() });
+            continue;
+        }
+        let part = found.last_mut().map_or(&mut before, |block| &mut block.text);
+        part.push_str(line);
+        part.push('\n');
+    }
+    found.iter_mut().for_each(|block| block.text = without_rules(&block.text).to_owned());
+    (without_rules(&before).to_owned(), found)
+}
+
+/// The day or month that a heading names: `### 2026-02-03 (from 3 snapshots)`, `### February 2026`.
+fn block_period(line: &str) -> Option<Period> {
+    let rest = line.strip_prefix("### ")?.trim();
+    if let Some(day) = rest.get(..10).and_then(|day| day.parse::<Date>().ok()) {
+        return Some(Period::Day(day));
+    }
+    let mut words = rest.split_whitespace();
+    let (name, year) = (words.next()?, words.next()?.parse::<i16>().ok()?);
+    let number = MONTH_NAMES.iter().position(|known| known.eq_ignore_ascii_case(name))?;
+    Date::new(year, i8::try_from(number + 1).ok()?, 1).ok().map(|first| Period::Month(Month::of(first)))
+}
+
+/// The text without the rules and blank lines around it; rules inside it stay.
+fn without_rules(text: &str) -> &str {
+    let mut text = text.trim();
+    while let Some(rest) = text.strip_suffix("---").filter(|rest| rest.is_empty() || rest.ends_with('\n')) {
+        text = rest.trim_end();
+    }
+    text
+}
+
+/// The rendered file with everything kept that icecore did not write: what stands before the first entry, and the entries of
+/// these periods, word for word and in the order of time.
+pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) -> String {
+    let (before, found) = blocks(existing);
+    if before.is_empty() && foreign.is_empty() {
+        return rendered.to_owned();
+    }
+    let mut blocks: Vec<Block> = blocks(rendered).1;
+    blocks.retain(|block| !foreign.contains(&block.period));
+    blocks.extend(found.iter().filter(|block| foreign.contains(&block.period)).cloned());
+    blocks.sort_by_key(|block| block.period.days().first);
+    // Not a byte of it changes for the sake of form.
+    if blocks == found {
+        return existing.to_owned();
+    }
+    let before = if before.is_empty() { String::new() } else { format!("{before}\n\n") };
+    blocks.iter().fold(before, |text, block| text + &block.render())
+}
+
 /// How many days the files reach back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
@@ -187,10 +268,11 @@ pub fn year(today: Date, span: Span, months: &[Summary], memories: &[String]) ->
     text
 }
 
+const MONTH_NAMES: [&str; 12] =
+    ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+
 fn month_name(day: Date) -> &'static str {
-    const NAMES: [&str; 12] =
-        ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
-    usize::try_from(day.month()).ok().and_then(|month| NAMES.get(month.checked_sub(1)?)).copied().unwrap_or("")
+    usize::try_from(day.month()).ok().and_then(|month| MONTH_NAMES.get(month.checked_sub(1)?)).copied().unwrap_or("")
 }
 
 #[cfg(test)]

@@ -157,6 +157,45 @@ pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits
     Edits { drafts: reading.drafts, complaints: reading.complaints, untaken: reading.untaken }
 }
 
+/// Whether a person or another program wrote the file of a page: it has none of our marks, and it says something that our
+/// rendering of the page does not. Such a file is read and never written over.
+pub fn is_foreign(file: &str, rendered: &str) -> bool {
+    if !super::ids(file).is_empty() {
+        return false;
+    }
+    let ours: HashSet<&str> = rendered.lines().map(str::trim_end).collect();
+    let mut lines = file.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
+    while let Some(line) = lines.next() {
+        let is_torn = lines.peek().is_none() && ours.iter().any(|known| known.starts_with(line));
+        if !ours.contains(line) && !is_torn {
+            return true;
+        }
+    }
+    false
+}
+
+/// In a foreign file no line names its event. A statement of the file whose words have left it was replaced by the new
+/// statement that is most like it.
+pub fn supersede_changed_lines(edits: &mut Edits, file: &str, path: &str, entries: &[Entry]) {
+    let file = squash(file);
+    let is_gone = |entry: &&Entry| {
+        let event = &entry.event;
+        entry.standing.is_active() && event.is_statement() && event.source == path && !file.contains(&squash(&event.content))
+    };
+    let mut gone: Vec<&Entry> = entries.iter().filter(is_gone).collect();
+    for edit in &mut edits.drafts {
+        let Edit::State { content, supersedes, tags, .. } = edit else { continue };
+        if !supersedes.is_empty() || !tags.is_empty() || content.len() > MAX_COMPARED_CHARS {
+            continue;
+        }
+        let likeness = |entry: &Entry| strsim::normalized_levenshtein(content, &entry.event.content);
+        let best = gone.iter().enumerate().map(|(at, entry)| (likeness(entry), at)).max_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((_, at)) = best.filter(|(likeness, _)| *likeness >= EDITED) {
+            supersedes.push(gone.remove(at).event.id);
+        }
+    }
+}
+
 /// The file without a last line that was cut off in the middle: the beginning of a line of ours that is not there.
 fn without_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[Entry]) -> &'a str {
     let start = file.rfind('\n').map_or(0, |at| at + 1);

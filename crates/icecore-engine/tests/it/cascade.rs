@@ -101,11 +101,11 @@ impl Place {
     }
 }
 
-fn night(memory: &Memory) -> Result<icecore_engine::Ran, Error> {
+pub(crate) fn night(memory: &Memory) -> Result<icecore_engine::Ran, Error> {
     block_on(memory.run_due(None, &|_, _, _| {}))
 }
 
-fn message(place: &Place, day: Date, hour: i8, session: &str, role: Role, text: &str) -> Said {
+pub(crate) fn message(place: &Place, day: Date, hour: i8, session: &str, role: Role, text: &str) -> Said {
     Said {
         ts: Some(place.moment(day, hour, 5)),
         conversation: Some("work".into()),

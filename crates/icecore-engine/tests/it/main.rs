@@ -8,6 +8,7 @@ mod cascade;
 mod converse;
 mod embed;
 mod find;
+mod foreign;
 mod homes;
 mod llm;
 mod memory_tool;

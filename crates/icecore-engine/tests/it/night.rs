@@ -39,7 +39,7 @@ fn berlin() -> Place {
 
 impl Place {
     /// The memory as a program has it that runs at that moment.
-    fn live(&self, now: Moment) -> Memory {
+    pub(crate) fn live(&self, now: Moment) -> Memory {
         self.live_with(Arc::new(Vault::open(&self.root).unwrap()), now)
     }
 

@@ -273,7 +273,7 @@ pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
         out.warn(format!("and {} more", deferred.len() - 5));
     }
     for period in &rolled.files.adopted {
-        out.say(format!("{period} was edited by hand; your words are its newest version"));
+        out.say(format!("{period} was written or edited by hand; those words are its newest version"));
     }
     if rolled.files.archived > 0 {
         out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
