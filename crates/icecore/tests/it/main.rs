@@ -4,6 +4,7 @@
 
 mod api;
 mod browser;
+mod chaos;
 mod cli;
 mod clients;
 mod crowd;
