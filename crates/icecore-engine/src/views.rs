@@ -14,7 +14,7 @@ use icecore_domain::packs::states;
 use icecore_domain::plain;
 use icecore_domain::record::{self, Captured, Record, Role};
 use icecore_domain::summary::{self, Importance, Maker, Period, ReadView, Summary, SummaryQuery, Tier};
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -34,6 +34,9 @@ pub struct Files {
     pub restored: usize,
     /// Changed by a person, and taken over as new versions.
     pub adopted: Vec<Period>,
+    /// Saved by a person since they were last taken over, and left as they are for the next run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
 }
 
 /// The folders where people look first.
@@ -60,16 +63,39 @@ impl Memory {
         let mut paths = Vec::new();
         for summary in summaries {
             let path = self.place(summary.period, summary.importance);
-            self.store.put(&path, summary.view().as_bytes()).await?;
-            rolled.files.written += 1;
-            paths.push(path);
+            let text = summary.view();
+            if self.put_view(&path, &text, rolled).await? {
+                rolled.files.written += 1;
+                paths.push((path, text.into_bytes()));
+            }
         }
-        self.seen(&paths).await
+        self.see_own(&paths).await
     }
 
-    async fn seen(&self, paths: &[DocPath]) -> Result<()> {
-        let stamps = self.store.unseen(paths).await?;
-        Ok(self.store.see(&stamps).await?)
+    /// Puts a view in place, unless a person has changed the file since what they wrote was last taken over: then it stays, and the
+    /// next run takes it over. Whether it was written.
+    async fn put_view(&self, place: &DocPath, text: &str, rolled: &mut Rolled) -> Result<bool> {
+        let known = self.store.document(place).await?;
+        let is_edited = known.as_deref().is_some_and(|bytes| {
+            let is_edited = matches!(summary::read_file(&String::from_utf8_lossy(bytes)), ReadView::Edited { .. });
+            is_edited && bytes != text.as_bytes()
+        });
+        if is_edited {
+            rolled.files.left.push(place.to_string());
+            return Ok(false);
+        }
+        self.swap_view(place, text, ContentVersion::of(known.as_deref()), rolled).await
+    }
+
+    /// Replaces what was read of a file; false if a person saved it meanwhile.
+    async fn swap_view(&self, place: &DocPath, text: &str, from: ContentVersion, rolled: &mut Rolled) -> Result<bool> {
+        match self.store.swap(place, text.as_bytes(), from).await {
+            Err(StoreError::Moved { .. }) => {
+                rolled.files.left.push(place.to_string());
+                Ok(false)
+            }
+            other => Ok(other.map(|()| true)?),
+        }
     }
 
     pub(crate) async fn fresh_files(&self) -> Result<Vec<DocPath>> {
@@ -100,34 +126,55 @@ impl Memory {
         for summary in tail.values() {
             let place = self.place(summary.period, summary.importance);
             // One that waits to be put away is still where it was.
-            if !places.contains(&summary.period.path()) && self.store.document(&place).await?.is_none() {
-                self.store.put(&place, summary.view().as_bytes()).await?;
+            if !places.contains(&summary.period.path())
+                && self.store.document(&place).await?.is_none()
+                && self.swap_view(&place, &summary.view(), ContentVersion::ABSENT, rolled).await?
+            {
                 rolled.files.restored += 1;
             }
             places.insert(place);
         }
         let places: Vec<DocPath> = places.into_iter().collect();
         let unseen = self.store.unseen(&places).await?;
-        for (place, _) in &unseen {
-            let Some(period) = shown_by(place) else { continue };
-            let Some(newest) = self.newest_summary(period).await? else { continue };
-            let text = String::from_utf8_lossy(&self.store.document(place).await?.unwrap_or_default()).into_owned();
-            if text == newest.view() {
+        // As they were when they were read: what is saved since is looked at the next time.
+        let (mut seen, mut own) = (Vec::new(), Vec::new());
+        for (place, stamp) in unseen {
+            let newest = match shown_by(&place) {
+                Some(period) => self.newest_summary(period).await?,
+                None => None,
+            };
+            let known = self.store.document(&place).await?;
+            let text = known.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            let Some(newest) = newest.filter(|newest| text != newest.view()) else {
+                seen.push((place, stamp));
                 continue;
-            }
-            match summary::read_file(&text) {
+            };
+            let from = ContentVersion::of(known.as_deref());
+            let view = match summary::read_file(&text) {
                 ReadView::Ours | ReadView::Broken => {
-                    self.store.put(place, newest.view().as_bytes()).await?;
-                    rolled.files.restored += 1;
+                    let view = newest.view();
+                    let is_written = self.swap_view(&place, &view, from, rolled).await?;
+                    rolled.files.restored += usize::from(is_written);
+                    is_written.then_some(view)
                 }
-                ReadView::Edited { headline, body } => self.adopt(newest, &headline, &body, place, rolled).await?,
-            }
+                ReadView::Edited { headline, body } => self.adopt(newest, &headline, &body, &place, from, rolled).await?,
+            };
+            own.extend(view.map(|view| (place, view.into_bytes())));
         }
-        self.seen(&unseen.into_iter().map(|(path, _)| path).collect::<Vec<_>>()).await
+        self.store.see(&seen).await?;
+        self.see_own(&own).await
     }
 
-    /// Takes a person's words over as the next version.
-    async fn adopt(&self, newest: Summary, headline: &str, body: &str, place: &DocPath, rolled: &mut Rolled) -> Result<()> {
+    /// Takes a person's words over as the next version, and returns what the file says then; none if it was saved again meanwhile.
+    async fn adopt(
+        &self,
+        newest: Summary,
+        headline: &str,
+        body: &str,
+        place: &DocPath,
+        from: ContentVersion,
+        rolled: &mut Rolled,
+    ) -> Result<Option<String>> {
         let own = Summary {
             version: newest.version + 1,
             headline: plain::clean(&self.gate_text(headline)).text.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -140,9 +187,10 @@ impl Memory {
             ..newest
         };
         self.store.add_summaries(std::slice::from_ref(&own), None).await?;
-        self.store.put(place, own.view().as_bytes()).await?;
+        let view = own.view();
+        let is_written = self.swap_view(place, &view, from, rolled).await?;
         rolled.files.adopted.push(own.period);
-        Ok(())
+        Ok(is_written.then_some(view))
     }
 
     /// Puts away what is old, writes again what is gone, and brings the cascade files and the package up to date.
@@ -171,10 +219,22 @@ impl Memory {
             if place == file || above.is_some_and(|above| flagged.contains(&above)) {
                 continue;
             }
-            if let Some(newest) = self.newest_summary(period).await? {
-                self.store.put(&place, newest.view().as_bytes()).await?;
-                self.store.remove(&file).await?;
-                rolled.files.archived += 1;
+            let Some(bytes) = self.store.document(&file).await? else { continue };
+            if matches!(summary::read_file(&String::from_utf8_lossy(&bytes)), ReadView::Edited { .. }) {
+                // What a person wrote there is taken over first.
+                rolled.files.left.push(file.to_string());
+                continue;
+            }
+            if let Some(newest) = self.newest_summary(period).await?
+                && self.put_view(&place, &newest.view(), rolled).await?
+            {
+                match self.store.remove_unchanged(&file, ContentVersion::of(Some(&bytes))).await {
+                    Err(StoreError::Moved { .. }) => rolled.files.left.push(file.to_string()),
+                    other => {
+                        other?;
+                        rolled.files.archived += 1;
+                    }
+                }
             }
         }
         let oldest = today.checked_sub(i32::from(retention.important_days.max(retention.daily_days)).days()).unwrap_or(Date::MIN);
@@ -187,13 +247,14 @@ impl Memory {
             .collect();
         let mut restored = Vec::new();
         for period in gone {
-            if let Some(newest) = self.newest_summary(period).await? {
-                self.store.put(&period.path(), newest.view().as_bytes()).await?;
+            if let Some(view) = self.newest_summary(period).await?.map(|newest| newest.view())
+                && self.put_view(&period.path(), &view, rolled).await?
+            {
                 rolled.files.restored += 1;
-                restored.push(period.path());
+                restored.push((period.path(), view.into_bytes()));
             }
         }
-        self.seen(&restored).await?;
+        self.see_own(&restored).await?;
         self.tend_states(known, rolled).await?;
         self.tend_upload(rolled).await
     }
@@ -202,8 +263,8 @@ impl Memory {
     async fn refresh(&self, place: &DocPath, text: &str, rolled: &mut Rolled) -> Result<()> {
         let so_far = self.store.document(place).await?;
         if so_far.as_deref() != Some(text.as_bytes()) && !(so_far.is_none() && text.is_empty()) {
-            self.store.put(place, text.as_bytes()).await?;
-            rolled.files.written += 1;
+            let is_written = self.swap_view(place, text, ContentVersion::of(so_far.as_deref()), rolled).await?;
+            rolled.files.written += usize::from(is_written);
         }
         Ok(())
     }
@@ -302,7 +363,7 @@ impl Memory {
         if !renamed && entries.iter().all(|entry| stays(entry.day)) {
             return Ok(());
         }
-        match self.store.swap(&place, left.as_bytes(), bytes.len() as u64).await {
+        match self.store.swap(&place, left.as_bytes(), ContentVersion::of(Some(&bytes))).await {
             // Somebody saved a state meanwhile; the next run clears.
             Err(StoreError::Moved { .. }) => {}
             other => {

@@ -273,7 +273,7 @@ pub struct Count {
 }
 
 /// What a document said when it was read: the hash of its bytes, or that there was no document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContentVersion(Option<Hash>);
 
 impl ContentVersion {
