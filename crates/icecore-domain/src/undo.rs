@@ -19,7 +19,7 @@ pub enum Step {
     Restore(Vec<u8>),
     /// It was not there, so it goes.
     Remove,
-    /// Its old lines come back, and the new ones stay behind them.
+    /// Its old lines come back, and the new ones stay.
     Merge(Vec<u8>),
 }
 
@@ -31,8 +31,9 @@ pub fn step(nature: Nature, then: Option<&[u8]>, now: Option<&[u8]>) -> Step {
         (_, Some(then), None) => Step::Restore(then.to_vec()),
         (Nature::Ledger | Nature::AppendOnly | Nature::Log(_), Some(then), Some(now)) if now.starts_with(then) => Step::Leave,
         (Nature::Ledger, Some(then), Some(now)) => Step::Merge(bring_back(then, now, |_| false).0),
+        (Nature::Log(_), Some(then), Some(now)) => merge_logs(then, now).map_or(Step::Leave, Step::Merge),
         (Nature::AppendOnly, Some(then), Some(now)) => Step::Merge(merge(then, now)),
-        (Nature::Log(_) | Nature::View, Some(then), Some(_)) => Step::Restore(then.to_vec()),
+        (Nature::View, Some(then), Some(_)) => Step::Restore(then.to_vec()),
         (Nature::View, None, _) => Step::Remove,
     }
 }
@@ -49,6 +50,56 @@ fn merge(then: &[u8], now: &[u8]) -> Vec<u8> {
         merged.push(b'\n');
     }
     merged
+}
+
+/// Longer differences between two logs are not compared line by line.
+const MAX_COMPARED_PAIRS: usize = 4_000_000;
+
+/// A log with every line that it has now and every line that it had then, each where it stood; `None` if no line is missing.
+fn merge_logs(then: &[u8], now: &[u8]) -> Option<Vec<u8>> {
+    fn lines(text: &[u8]) -> Vec<&[u8]> {
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        text.split(|&byte| byte == b'\n').filter(|_| !text.is_empty()).collect()
+    }
+    let (old, new) = (lines(then), lines(now));
+    let ahead = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let behind = old[ahead..].iter().rev().zip(new[ahead..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&old[ahead..old.len() - behind], &new[ahead..new.len() - behind]);
+    let mut merged: Vec<&[u8]> = old[..ahead].to_vec();
+    let mut is_missing = false;
+    if a.len().saturating_mul(b.len()) > MAX_COMPARED_PAIRS {
+        // All that it had, then all that it has: what both have stands there twice, but nothing is gone.
+        is_missing = true;
+        merged.extend(a.iter().chain(b));
+    } else {
+        // The longest row of lines that both have, from each pair of places on.
+        let mut common = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
+        for i in (0..a.len()).rev() {
+            for j in (0..b.len()).rev() {
+                common[i][j] = if a[i] == b[j] { common[i + 1][j + 1] + 1 } else { common[i + 1][j].max(common[i][j + 1]) };
+            }
+        }
+        let (mut i, mut j) = (0, 0);
+        while i < a.len() || j < b.len() {
+            if i < a.len() && j < b.len() && a[i] == b[j] {
+                merged.push(a[i]);
+                (i, j) = (i + 1, j + 1);
+            } else if i < a.len() && (j == b.len() || common[i + 1][j] >= common[i][j + 1]) {
+                is_missing = true;
+                merged.push(a[i]);
+                i += 1;
+            } else {
+                merged.push(b[j]);
+                j += 1;
+            }
+        }
+    }
+    merged.extend(&old[old.len() - behind..]);
+    is_missing.then(|| {
+        let mut text = merged.join(&b'\n');
+        text.push(b'\n');
+        text
+    })
 }
 
 /// The events of a ledger's sound lines, each id as it was first used.
@@ -136,7 +187,33 @@ mod tests {
             assert_eq!(step(nature, old, None), restore());
         }
         assert_eq!(step(Nature::AppendOnly, old, new), Step::Merge(b"a\nb\nc\n".to_vec()));
-        assert_eq!(step(day, old, new), restore());
+        assert_eq!(step(day, old, new), Step::Merge(b"a\nb\nc\n".to_vec()));
+    }
+
+    // L16: a log keeps every line that it has, and gets back every line that it had
+    #[test]
+    fn a_log_is_merged_and_never_shrinks() {
+        let day = Nature::Log(jiff::civil::date(2026, 2, 13));
+        for (then, now, wanted) in [
+            // A line was corrected and another added.
+            ("# Day\n\n- a tpyo\n", "# Day\n\n- a typo\n- b\n", Some("# Day\n\n- a tpyo\n- a typo\n- b\n")),
+            // Another machine's line stands between ours: nothing is missing.
+            ("- 09:00 ours\n- 11:00 ours\n", "- 09:00 ours\n- 10:00 theirs\n- 11:00 ours\n- 12:00 later\n", None),
+            // Said twice is not said once.
+            ("- ping\n- gone\n", "- ping\n- ping\n", Some("- ping\n- gone\n- ping\n")),
+            // Emptied, and a last line without an end.
+            ("- a\n- b\n", "", Some("- a\n- b\n")),
+            ("- a\n- b\n", "- b\n- c", Some("- a\n- b\n- c\n")),
+            ("- a", "- a\n- b", None),
+        ] {
+            let step = step(day, Some(then.as_bytes()), Some(now.as_bytes()));
+            let merged = wanted.map_or(Step::Leave, |text| Step::Merge(text.as_bytes().to_vec()));
+            assert_eq!(step, merged, "{then:?} {now:?}");
+        }
+        // Logs that differ in very many lines: nothing is gone.
+        let many = |word: &str| -> String { (0..3_000).map(|n| format!("- {word} {n}\n")).collect() };
+        let Step::Merge(text) = super::step(day, Some(many("old").as_bytes()), Some(many("new").as_bytes())) else { panic!() };
+        assert_eq!(String::from_utf8(text).unwrap(), many("old") + &many("new"));
     }
 
     // L16

@@ -15,7 +15,7 @@ use icecore_domain::pause::Pauses;
 use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
 use icecore_domain::transcript::{self, Shape};
 use icecore_domain::{budget, gate, plain, private, secrets};
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::tz::Offset;
 use serde::Serialize;
 
@@ -557,8 +557,8 @@ impl Memory {
         let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::Path)?;
         let mut last = StoreError::Moved { what: path.to_string() };
         for _ in 0..ATTEMPTS {
-            let so_far = self.store.document(&path).await?.unwrap_or_default();
-            let (_, entries) = states::entries(&String::from_utf8_lossy(&so_far));
+            let so_far = self.store.document(&path).await?;
+            let (_, entries) = states::entries(&String::from_utf8_lossy(so_far.as_deref().unwrap_or_default()));
             if let Some(before) = entries.last() {
                 if before.text == record.text.trim() {
                     return Ok(Some("it is the same as the last entry".into()));
@@ -571,7 +571,7 @@ impl Memory {
                     return Ok(Some(format!("the last entry is {} minutes old, less than {}", apart / 60, least / 60)));
                 }
             }
-            match self.store.grow(&path, states::entry(record).as_bytes(), so_far.len() as u64).await {
+            match self.store.grow(&path, states::entry(record).as_bytes(), ContentVersion::of(so_far.as_deref())).await {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;

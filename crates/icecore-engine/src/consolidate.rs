@@ -16,7 +16,7 @@ use icecore_domain::ledger::{Entry, conflict};
 use icecore_domain::report::{self, Night};
 use icecore_domain::schedule::{Job, Occurrence};
 use icecore_domain::summary::SummaryQuery;
-use icecore_store::{Claimed, Error as StoreError};
+use icecore_store::{Claimed, ContentVersion, Error as StoreError};
 use serde::Serialize;
 
 use crate::checkpoint::Checkpoint;
@@ -25,7 +25,7 @@ use crate::curate::Curated;
 use crate::distil::Distilled;
 use crate::log::Noticed;
 use crate::rollup::{Asking, Outlook, Rolled, Watch, Wish};
-use crate::{Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result};
 
 /// How much of an archive is looked at for what left in this run.
 const TAIL_BYTES: u64 = 1024 * 1024;
@@ -228,12 +228,23 @@ impl Memory {
         };
         self.still_alone(&alone).await?;
         let place = path(&format!("{}/{}.md", layout::REPORTS, now.day()))?;
-        let known = self.store.document(&place).await?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let text = report::with_run(known.as_deref(), now, &report::run(now, &night));
-        // A run that came to its end and died before it could say so has written its report already.
-        if since != Some(now) && known.as_deref() != Some(text.as_str()) {
-            self.store.put(&place, text.as_bytes()).await?;
+        let run = report::run(now, &night);
+        let mut written = Ok(());
+        for _ in 0..ATTEMPTS {
+            let bytes = self.store.document(&place).await?;
+            let known = bytes.as_deref().map(String::from_utf8_lossy);
+            let text = report::with_run(known.as_deref(), now, &run);
+            // A run that came to its end and died before it could say so has written its report already.
+            if since == Some(now) || known.as_deref() == Some(text.as_str()) {
+                break;
+            }
+            written = self.store.swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref())).await;
+            // A person wrote into the report meanwhile.
+            if !matches!(written, Err(StoreError::Moved { .. })) {
+                break;
+            }
         }
+        written?;
         if let Some(last) = new.last() {
             checkpoint.last_processed_event_id = Some(last.event.id.to_string());
         }

@@ -15,7 +15,7 @@ use icecore_domain::memo::{self, MemoEdit, ReadMemo};
 use icecore_domain::page::edit::{self, Edit};
 use icecore_domain::page::{self, PageKey, PageKind};
 use icecore_domain::plain;
-use icecore_store::{Error as StoreError, Position, Stamp};
+use icecore_store::{ContentVersion, Error as StoreError, Position, Replacement, Stamp};
 use serde::Serialize;
 
 use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
@@ -49,6 +49,13 @@ pub struct Curated {
     pub complaints: Vec<String>,
 }
 
+impl Curated {
+    /// Whether what a page or memory file says, as it looks now, was taken over.
+    pub(crate) fn has_taken(&self, place: &DocPath, stamp: &Stamp) -> bool {
+        self.taken.get(place) == Some(stamp)
+    }
+}
+
 fn path(text: &str) -> Result<DocPath> {
     Ok(text.parse().map_err(StoreError::Path)?)
 }
@@ -78,6 +85,10 @@ fn misnamed(path: &DocPath) -> Option<String> {
     let (kind, only) = (folders.next()?.parse::<PageKind>().ok()?, folders.nth(1).is_none());
     let right = PageKey::new(kind, name).path();
     only.then(|| format!("{path} is not the name of a page, so it was not looked at; call it {right}"))
+}
+
+fn saved_meanwhile(place: &DocPath) -> String {
+    format!("{place} was saved while it was being written, so it stays as it was saved; the next run takes it in")
 }
 
 /// Whether it is one file's trouble, and not that of the whole vault.
@@ -363,7 +374,13 @@ impl Memory {
                     if read.event.is_none() {
                         // The file is the event's from now on; what other programs put into it stays.
                         let text = memo::render(&Entry::fresh(event, 0), &read.foreign);
-                        self.store.put(place, text.as_bytes()).await?;
+                        match self.store.swap(place, text.as_bytes(), ContentVersion::of(Some(&bytes))).await {
+                            Err(StoreError::Moved { .. }) => {
+                                curated.complaints.push(saved_meanwhile(place));
+                                return Ok(());
+                            }
+                            other => other?,
+                        }
                         curated.memories.push(place.to_string());
                         written = Some(text.into_bytes());
                     }
@@ -475,50 +492,63 @@ impl Memory {
     /// Puts files in place that say something new, but none that somebody has changed since it was last looked at: that one
     /// waits for the next run. A page that icecore did not write stays as it is. Returns those that were written.
     async fn write_files(&self, files: Vec<(DocPath, Vec<u8>)>, curated: &mut Curated) -> Result<Vec<String>> {
-        let places: Vec<DocPath> = files.iter().map(|(place, _)| place.clone()).collect();
-        let unseen: BTreeMap<DocPath, Stamp> = self.store.unseen(&places).await?.into_iter().collect();
-        let (mut changed, mut same, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, bytes) in files {
-            if curated.held.contains(&place) {
-                continue;
-            }
+        let mut read = Vec::new();
+        for (place, bytes) in files.into_iter().filter(|(place, _)| !curated.held.contains(place)) {
             match self.store.document(&place).await {
-                Ok(Some(known)) if known == bytes => same.push((place, bytes)),
-                Ok(_) if unseen.get(&place).is_some_and(|stamp| curated.taken.get(&place) != Some(stamp)) => {}
-                Ok(Some(known)) if is_page(&place) && is_foreign_page(&known, &bytes) => {
-                    foreign.extend(unseen.get(&place).map(|stamp| (place.clone(), stamp.clone())));
-                    curated.complaints.push(format!(
-                        "{place} was not written by icecore, so it stays as it is; what it says is in the ledger, what is learnt elsewhere is not on it"
-                    ));
-                }
-                Ok(_) => changed.push((place, bytes)),
+                Ok(known) => read.push((place, known, bytes)),
                 Err(error) => curated.complaints.push(format!("{place}: {error}")),
             }
         }
-        if let Err(error) = self.store.put_many(&changed).await {
-            if !is_of_one_file(&error) {
-                return Err(error.into());
+        // Looked at after it was read, so that what was saved before that is not passed over.
+        let places: Vec<DocPath> = read.iter().map(|(place, ..)| place.clone()).collect();
+        let unseen: BTreeMap<DocPath, Stamp> = self.store.unseen(&places).await?.into_iter().collect();
+        let (mut changed, mut same, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        for (path, known, bytes) in read {
+            let stamp = unseen.get(&path);
+            if known.as_ref() == Some(&bytes) {
+                same.push((path, bytes));
+            } else if stamp.is_some_and(|stamp| !curated.has_taken(&path, stamp)) {
+                // What was saved since it was taken over is the next run's.
+            } else if is_page(&path) && known.as_deref().is_some_and(|known| is_foreign_page(known, &bytes)) {
+                curated.complaints.push(format!(
+                    "{path} was not written by icecore, so it stays as it is; what it says is in the ledger, what is learnt elsewhere is not on it"
+                ));
+                foreign.extend(stamp.map(|stamp| (path.clone(), stamp.clone())));
+            } else {
+                changed.push(Replacement { from: ContentVersion::of(known.as_deref()), path, bytes });
             }
-            // One of them cannot be written; the others can.
-            let mut written = Vec::new();
-            for (place, bytes) in changed {
-                match self.store.put(&place, &bytes).await {
-                    Ok(()) => written.push((place, bytes)),
-                    Err(error) if is_of_one_file(&error) => curated.complaints.push(format!("{place}: {error}")),
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            changed = written;
         }
-        let names = changed.iter().map(|(place, _)| place.to_string()).collect();
-        same.extend(changed);
+        let left: BTreeSet<DocPath> = match self.store.swap_many(&changed).await {
+            Ok(left) => left.into_iter().collect(),
+            Err(error) if is_of_one_file(&error) => {
+                // One of them cannot be written; the others can.
+                let mut left = BTreeSet::new();
+                for one in &changed {
+                    match self.store.swap_many(std::slice::from_ref(one)).await {
+                        Ok(some) => left.extend(some),
+                        Err(error) if is_of_one_file(&error) => {
+                            curated.complaints.push(format!("{}: {error}", one.path));
+                            left.insert(one.path.clone());
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                left
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let told: BTreeSet<&DocPath> = left.iter().collect();
+        curated.complaints.extend(told.into_iter().map(saved_meanwhile));
+        changed.retain(|one| !left.contains(&one.path));
+        let names = changed.iter().map(|one| one.path.to_string()).collect();
+        same.extend(changed.into_iter().map(|one| (one.path, one.bytes)));
         self.see_own(&same).await?;
         self.store.see(&foreign).await?;
         Ok(names)
     }
 
     /// Notes files as seen that stand there as we wrote them; one that somebody saved right after is not.
-    async fn see_own(&self, files: &[(DocPath, Vec<u8>)]) -> Result<()> {
+    pub(crate) async fn see_own(&self, files: &[(DocPath, Vec<u8>)]) -> Result<()> {
         let places: Vec<DocPath> = files.iter().map(|(place, _)| place.clone()).collect();
         let mut seen = self.store.unseen(&places).await?;
         let ours: BTreeMap<&DocPath, &Vec<u8>> = files.iter().map(|(place, bytes)| (place, bytes)).collect();

@@ -21,7 +21,7 @@ use icecore_domain::page::PageKey;
 use icecore_domain::record::{self, Record, SessionKey};
 use icecore_domain::summary::{Cost, Maker, Period, Summary, SummaryQuery, Tier};
 use icecore_domain::{memo, plain};
-use icecore_store::{Became, Error as StoreError, Rewritten, Scrubbed};
+use icecore_store::{Became, ContentVersion, Error as StoreError, Rewritten, Scrubbed};
 use jiff::civil::Date;
 use serde::Serialize;
 
@@ -146,10 +146,12 @@ impl Memory {
 
     /// Looks whether something was forgotten since, by whatever process.
     pub(crate) async fn renew_tombstones(&self) -> Result<()> {
-        let text = self.store.document(&path(layout::FORGOTTEN)?).await?.unwrap_or_default();
+        let text = self.store.document(&path(layout::FORGOTTEN)?).await?;
+        let version = ContentVersion::of(text.as_deref());
         let known = self.stones.read().unwrap_or_else(PoisonError::into_inner).0;
-        if text.len() != known {
-            *self.stones.write().unwrap_or_else(PoisonError::into_inner) = (text.len(), Arc::new(Tombstones::read(&text)));
+        if version != known {
+            let stones = Tombstones::read(text.as_deref().unwrap_or_default());
+            *self.stones.write().unwrap_or_else(PoisonError::into_inner) = (version, Arc::new(stones));
         }
         Ok(())
     }
@@ -253,11 +255,12 @@ impl Memory {
                 Fate::Same | Fate::Gone => before.clone(),
             };
             self.expect_ledger(&before, &after).await?;
+            let taken_in = self.pages_taken_in(&scrub, &curated).await?;
             let touched = self.store.scrub(&scrub, false).await?;
             self.settle_ledger(Prefix::of(&after)).await?;
             gone = told(&scrub, &found, &touched);
             self.take_back(&scrub.events).await?;
-            self.renew_views(&touched, &mut curated).await?;
+            self.renew_views(&touched, &taken_in, &mut curated).await?;
             self.refresh_loops().await?;
             match self.press_again(&scrub, asking, watch).await {
                 Ok(pressed) => forgot.pressed = pressed.iter().map(ToString::to_string).collect(),
@@ -310,6 +313,23 @@ impl Memory {
         Ok(stone.id)
     }
 
+    /// The pages that are about to be scrubbed, as they were when what people wrote into them was taken into the ledger; one that was
+    /// saved since counts as absent then.
+    async fn pages_taken_in(&self, scrub: &Scrub, curated: &Curated) -> Result<HashMap<DocPath, ContentVersion>> {
+        let mut pages = HashMap::new();
+        for one in self.store.scrub(scrub, true).await?.iter().filter(|one| matches!(one.what, Became::Changed(_))) {
+            if let Some(page) = one.path.parse::<DocPath>().ok().filter(|place| PageKey::of_path(place).is_some()) {
+                pages.insert(page, one.versions.0);
+            }
+        }
+        // Looked at after it was read, so that what was saved before that is not passed over.
+        let places: Vec<DocPath> = pages.keys().cloned().collect();
+        for (place, _) in self.store.unseen(&places).await?.into_iter().filter(|(place, stamp)| !curated.has_taken(place, stamp)) {
+            pages.insert(place, ContentVersion::ABSENT);
+        }
+        Ok(pages)
+    }
+
     /// What was forgotten holds no longer.
     async fn take_back(&self, ids: &BTreeSet<EventId>) -> Result<()> {
         let ids: Vec<EventId> = ids.iter().copied().collect();
@@ -325,11 +345,19 @@ impl Memory {
     }
 
     /// Pages are made from events: those that were touched are made again from what is left of them.
-    async fn renew_views(&self, touched: &[Scrubbed], curated: &mut Curated) -> Result<()> {
+    /// A page that a person saved since what it says was taken into the ledger keeps what is left of that, for the next run.
+    async fn renew_views(&self, touched: &[Scrubbed], taken_in: &HashMap<DocPath, ContentVersion>, curated: &mut Curated) -> Result<()> {
         for one in touched.iter().filter(|one| matches!(one.what, Became::Changed(_))) {
             let page = one.path.parse::<DocPath>().ok().filter(|place| PageKey::of_path(place).is_some() && !curated.held.contains(place));
-            if let Some(page) = page {
-                self.store.remove(&page).await?;
+            let Some(page) = page else { continue };
+            let (before, after) = one.versions;
+            // What a run that died has scrubbed is not what was taken in, but nothing was left to take in then.
+            if taken_in.get(&page).is_some_and(|taken_in| *taken_in != before) {
+                continue;
+            }
+            match self.store.remove_unchanged(&page, after).await {
+                Err(StoreError::Moved { .. }) => {}
+                other => other?,
             }
         }
         self.rebuild_views(curated).await

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use icecore_domain::event::{Draft, Scope};
 use icecore_domain::layout::DocPath;
 use icecore_domain::secrets;
-use icecore_store::{Error as StoreError, Snapshot};
+use icecore_store::{ContentVersion, Error as StoreError, Snapshot};
 use jiff::ToSpan;
 use serde_json::value::RawValue;
 
@@ -108,7 +108,7 @@ impl Memory {
             if redacted.hidden.is_empty() {
                 continue;
             }
-            match self.store.swap(place, redacted.text.as_bytes(), bytes.len() as u64).await {
+            match self.store.swap(place, redacted.text.as_bytes(), ContentVersion::of(Some(&bytes))).await {
                 Err(StoreError::Moved { .. } | StoreError::Denied { .. } | StoreError::Link(_)) => continue,
                 other => other?,
             }

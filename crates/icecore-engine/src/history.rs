@@ -1,14 +1,16 @@
 //! The safety net: keeping a state, and going back to one (L16).
 
+use std::collections::HashSet;
+
 use icecore_domain::event::{Act, Draft, Origin};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::undo::{self, Step};
-use icecore_store::{Position, Snapshot};
+use icecore_store::{ContentVersion, Error as StoreError, Position, Snapshot};
 use serde::Serialize;
 
-use crate::{Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result};
 
 /// What an undo did.
 #[derive(Debug, Serialize)]
@@ -39,12 +41,15 @@ pub struct UndoneFile {
 const BEFORE: &str = "before undo to ";
 /// How the note of an event begins that an undo took something back with.
 pub(crate) const UNDONE: &str = "Undone:";
+/// What is said of a file that was saved again and again while it was to come back.
+const LEFT: &str = "left as it is: it was saved meanwhile";
 const AFTER: &str = "undo to ";
 const FROM: &str = ", from ";
 
 /// What an undo is going to do.
 struct Plan {
-    files: Vec<(DocPath, Step)>,
+    /// What becomes of which file, and what it said when that was decided.
+    files: Vec<(DocPath, Step, ContentVersion)>,
     position: Position,
     ledger_then: Option<Vec<u8>>,
     retracts: bool,
@@ -93,6 +98,7 @@ impl Memory {
         let unfinished = target.note.strip_prefix(BEFORE).filter(|_| to.is_none()).and_then(named);
         target = unfinished.unwrap_or(target);
         let before = self.history.snapshot(&format!("{BEFORE}{}", short(&target.id)), self.clock.now()).await?;
+        let from = before.as_ref().or(snapshots.first()).map_or(String::new(), |snapshot| snapshot.id.clone());
         let mut plan = self.plan_undo(&target).await?;
         if plan.is_empty() && to.is_none() {
             // Nothing to take back. If the last thing done was an undo, this one takes that back.
@@ -102,32 +108,23 @@ impl Memory {
             }
             plan = self.plan_undo(&target).await?;
         }
-        let from = before.as_ref().or(snapshots.first()).map_or(String::new(), |snapshot| snapshot.id.clone());
-        let mut files = Vec::new();
-        for (path, step) in plan.files {
-            let what = match step {
-                Step::Leave => continue,
-                Step::Remove => {
-                    self.store.remove(&path).await?;
-                    "removed"
-                }
-                Step::Restore(bytes) | Step::Merge(bytes) if path.as_str() == layout::LEDGER => {
-                    self.store.replace_ledger(&bytes, plan.position).await?;
-                    "lost lines brought back"
-                }
-                Step::Restore(bytes) => {
-                    self.store.put(&path, &bytes).await?;
-                    "restored"
-                }
-                Step::Merge(bytes) => {
-                    self.store.put(&path, &bytes).await?;
-                    "lost lines brought back"
-                }
-            };
-            files.push(UndoneFile { path: path.to_string(), what });
+        let mut files: Vec<UndoneFile> = Vec::new();
+        let mut kept = from.clone();
+        let mut left = self.carry_out_undo(&plan, &kept, &mut files).await?;
+        for _ in 1..ATTEMPTS {
+            if left.is_empty() {
+                break;
+            }
+            // What was saved meanwhile is kept before it goes, and decided about as it is now.
+            let again = self.history.snapshot(&format!("{BEFORE}{}", short(&target.id)), self.clock.now()).await?;
+            kept = again.map_or(kept, |snapshot| snapshot.id);
+            let next = self.plan_undo(&target).await?;
+            plan = Plan { ledger_then: plan.ledger_then.or(next.ledger_then), ..next };
+            left = self.carry_out_undo(&plan, &kept, &mut files).await?;
         }
+        files.extend(left.iter().map(|path| UndoneFile { path: path.to_string(), what: LEFT }));
         let ledger_then = plan.ledger_then;
-        if files.iter().any(|file| file.path == layout::LEDGER) {
+        if files.iter().any(|file| file.path == layout::LEDGER && file.what != LEFT) {
             // What was recorded while lines were missing may have taken their ids.
             self.set_broken_lines_aside(&undo::told(ledger_then.as_deref().unwrap_or_default())).await?;
             self.accept().await?;
@@ -140,6 +137,43 @@ impl Memory {
         // The mark that it is done; and the next undo starts from here.
         self.history.snapshot(&format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)), self.clock.now()).await?;
         Ok(Some(Undone { to: target.id, note: target.note, before: Some(from).filter(|from| !from.is_empty()), files, retracted }))
+    }
+
+    /// Does to the files what was planned, and returns those that stay as they are because they were saved meanwhile: since the plan
+    /// was made, or since the snapshot `kept` of the state before.
+    async fn carry_out_undo(&self, plan: &Plan, kept: &str, files: &mut Vec<UndoneFile>) -> Result<Vec<DocPath>> {
+        let is_lost = |step: &Step| matches!(step, Step::Restore(_) | Step::Remove);
+        // What goes or is written over must be in that snapshot.
+        let saved: HashSet<DocPath> = if kept.is_empty() || !plan.files.iter().any(|(_, step, _)| is_lost(step)) {
+            HashSet::new()
+        } else {
+            self.history.changes_since(kept).await?.into_iter().map(|(path, _)| path).collect()
+        };
+        let mut left = Vec::new();
+        for (path, step, from) in &plan.files {
+            if is_lost(step) && saved.contains(path) && *from != ContentVersion::ABSENT {
+                left.push(path.clone());
+                continue;
+            }
+            let (done, what) = match step {
+                Step::Leave => continue,
+                Step::Remove => (self.store.remove_unchanged(path, *from).await, "removed"),
+                Step::Restore(bytes) | Step::Merge(bytes) if path.as_str() == layout::LEDGER => {
+                    (self.store.replace_ledger(bytes, plan.position).await, "lost lines brought back")
+                }
+                Step::Restore(bytes) => (self.store.swap(path, bytes, *from).await, "restored"),
+                Step::Merge(bytes) => (self.store.swap(path, bytes, *from).await, "lost lines brought back"),
+            };
+            match done {
+                Err(StoreError::Moved { .. }) => left.push(path.clone()),
+                other => {
+                    other?;
+                    files.retain(|file| file.path != path.as_str());
+                    files.push(UndoneFile { path: path.to_string(), what });
+                }
+            }
+        }
+        Ok(left)
     }
 
     /// What going back to `target` would change.
@@ -158,11 +192,11 @@ impl Memory {
                 plan.ledger_then = Some(ledger_then);
             }
             if step != Step::Leave {
-                plan.files.push((path, step));
+                plan.files.push((path, step, ContentVersion::of(now.as_deref())));
             }
         }
         // What goes first makes room: a file may stand where a folder has to be.
-        plan.files.sort_by_key(|(_, step)| *step != Step::Remove);
+        plan.files.sort_by_key(|(_, step, _)| *step != Step::Remove);
         Ok(plan)
     }
 
@@ -175,21 +209,29 @@ impl Memory {
     }
 
     async fn take_back_since(&self, then: &Ledger, target: &Snapshot) -> Result<Vec<EventId>> {
-        let text = self.store.ledger().await?;
-        let now = Ledger::read(&text.bytes, None);
-        let moment = self.now();
-        let gone = undo::retractions(then, &now);
-        let drafts: Vec<Draft> = gone
-            .iter()
-            .map(|entry| {
-                let content = format!("{UNDONE} back to snapshot {}", short(&target.id));
-                Draft { origin: Origin::User, ..Draft::upon(&entry.event, Act::Retract, moment, content) }
-            })
-            .collect();
-        let retracted = gone.iter().map(|entry| entry.event.id).collect();
-        if !drafts.is_empty() {
-            self.store.append(drafts, Some(text.position)).await?;
+        let mut last = StoreError::Moved { what: layout::LEDGER.into() };
+        for _ in 0..ATTEMPTS {
+            let text = self.store.ledger().await?;
+            let now = Ledger::read(&text.bytes, None);
+            let moment = self.now();
+            let gone = undo::retractions(then, &now);
+            let drafts: Vec<Draft> = gone
+                .iter()
+                .map(|entry| {
+                    let content = format!("{UNDONE} back to snapshot {}", short(&target.id));
+                    Draft { origin: Origin::User, ..Draft::upon(&entry.event, Act::Retract, moment, content) }
+                })
+                .collect();
+            let retracted = gone.iter().map(|entry| entry.event.id).collect();
+            if drafts.is_empty() {
+                return Ok(retracted);
+            }
+            match self.store.append(drafts, Some(text.position)).await {
+                // Something was recorded meanwhile.
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return Ok(other.map(|_| retracted)?),
+            }
         }
-        Ok(retracted)
+        Err(last.into())
     }
 }

@@ -17,7 +17,7 @@ use icecore_store::Error as StoreError;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::{Gaps, Taken};
-use crate::{ATTEMPTS, Memory, Result};
+use crate::{Memory, Result};
 
 /// How many events are appended at once.
 const STEP: usize = 2_000;
@@ -198,16 +198,7 @@ impl Memory {
         if lines.is_empty() {
             return Ok(());
         }
-        let path = imports_path()?;
-        let mut last = StoreError::Moved { what: path.to_string() };
-        for _ in 0..ATTEMPTS {
-            let length = self.store.document(&path).await?.unwrap_or_default().len() as u64;
-            match self.store.grow(&path, lines.as_bytes(), length).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
-                other => return Ok(other?),
-            }
-        }
-        Err(last.into())
+        Ok(self.store.extend(&imports_path()?, lines.as_bytes()).await?)
     }
 }
 

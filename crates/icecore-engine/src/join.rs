@@ -12,14 +12,14 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::integrity::{self, Prefix};
 use icecore_domain::merge::{self, Renumbering};
 use icecore_domain::plain;
-use icecore_store::{Error as StoreError, Fork, Joined, LedgerText, MERGED, SETTLED};
+use icecore_store::{ContentVersion, Error as StoreError, Fork, Joined, LedgerText, MERGED, SETTLED};
 use serde::Serialize;
 
 use crate::curate::Curated;
 use crate::forget::Forget;
 use crate::rollup::{Asking, Watch};
 use crate::tend::Verdict;
-use crate::{Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result};
 
 /// The note with the tombstones that were carried out on this machine, and the last merge that was settled.
 const HERE: &str = "machine.json";
@@ -255,10 +255,17 @@ impl Memory {
                 }
             } else {
                 let place = path(file)?;
-                let bytes = self.store.document(&place).await?.unwrap_or_default();
-                if let Some(renamed) = merge::rename(file, &bytes, &ids).filter(|_| is_old(&bytes)) {
-                    self.store.put(&place, &renamed).await?;
+                let mut renamed = Ok(());
+                for _ in 0..ATTEMPTS {
+                    let bytes = self.store.document(&place).await?.unwrap_or_default();
+                    let Some(text) = merge::rename(file, &bytes, &ids).filter(|_| is_old(&bytes)) else { break };
+                    renamed = self.store.swap(&place, &text, ContentVersion::of(Some(&bytes))).await;
+                    // Saved by a person meanwhile, or appended to: it is read again.
+                    if !matches!(renamed, Err(StoreError::Moved { .. })) {
+                        break;
+                    }
                 }
+                renamed?;
             }
         }
         Ok(self.store.remove_note(&note).await?)
@@ -272,7 +279,8 @@ impl Memory {
             archives.push((document.clone(), self.store.document(&document).await?.unwrap_or_default()));
         }
         for (document, bytes) in merge::once(&archives) {
-            self.store.put(&document, &bytes).await?;
+            let known = archives.iter().find(|(path, _)| *path == document).map(|(_, bytes)| bytes.as_slice());
+            self.store.swap(&document, &bytes, ContentVersion::of(known)).await?;
             done.push(format!("took out of {document} what stands in another archive too"));
         }
         if both {
@@ -312,8 +320,9 @@ impl Memory {
 
     /// Reads the tombstones again, whatever is known of them.
     async fn reload_tombstones(&self) -> Result<()> {
-        let text = self.store.document(&path(layout::FORGOTTEN)?).await?.unwrap_or_default();
-        let read = (text.len(), std::sync::Arc::new(Tombstones::read(&text)));
+        let text = self.store.document(&path(layout::FORGOTTEN)?).await?;
+        let stones = Tombstones::read(text.as_deref().unwrap_or_default());
+        let read = (ContentVersion::of(text.as_deref()), std::sync::Arc::new(stones));
         *self.stones.write().unwrap_or_else(std::sync::PoisonError::into_inner) = read;
         Ok(())
     }

@@ -88,7 +88,7 @@ use icecore_domain::event::Unfit;
 use icecore_domain::forget::Tombstones;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::Refusal;
-use icecore_store::{History, Store};
+use icecore_store::{ContentVersion, History, Store};
 
 use crate::clock::Clock;
 use crate::config::Policy;
@@ -150,7 +150,7 @@ pub struct Memory {
     /// What today has cost, as far as it is known.
     tally: Mutex<spend::Tally>,
     /// What must not come in again, and how long the file was that says so.
-    stones: std::sync::RwLock<(usize, Arc<Tombstones>)>,
+    stones: std::sync::RwLock<(ContentVersion, Arc<Tombstones>)>,
 }
 
 impl Memory {

@@ -8,7 +8,7 @@ use icecore_domain::layout::{DocPath, Nature};
 use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::plain;
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::ToSpan;
 use serde::Serialize;
 
@@ -74,7 +74,7 @@ impl Memory {
         let mut last = StoreError::Moved { what: path.to_string() };
         for _ in 0..ATTEMPTS {
             let so_far = self.store.document(&path).await?;
-            let from = so_far.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            let from = ContentVersion::of(so_far.as_deref());
             let so_far = so_far.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let ended = so_far.as_ref().is_none_or(|text| text.is_empty() || text.ends_with('\n'));
             let appended = extract::log_line(so_far.as_deref(), &cleaned.text, now);

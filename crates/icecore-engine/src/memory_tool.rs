@@ -11,10 +11,10 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::memory_tool::{self, Command, Files, There, ToolPath};
 use icecore_domain::plain;
-use icecore_store::{Claimed, Error as StoreError};
+use icecore_store::{Claimed, ContentVersion, Error as StoreError};
 use serde::{Deserialize, Serialize};
 
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{Error, Memory, Result};
 
 /// So long somebody who wants to write waits until another one is done.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -107,7 +107,7 @@ impl Memory {
             Command::View { .. } => Ok(String::new()),
             Command::Create { path, text } => {
                 memory_tool::may_create(&path, &files)?;
-                self.put_tool_file(&path, &text, secrets).await?;
+                self.put_tool_file(&path, &text, None, secrets).await?;
                 Ok(memory_tool::created(&path))
             }
             Command::Replace { path, old, new } => {
@@ -117,8 +117,8 @@ impl Memory {
                 let text = self.tool_text(&path).await?;
                 let (changed, at) = memory_tool::replaced(&path, &text, &old, &new)?;
                 memory_tool::may_keep(&path, &changed)?;
-                self.keep_tool_version(&path, "str_replace", None, text).await?;
-                let kept = self.put_tool_file(&path, &changed, secrets).await?;
+                self.keep_tool_version(&path, "str_replace", None, text.clone()).await?;
+                let kept = self.put_tool_file(&path, &changed, Some(&text), secrets).await?;
                 Ok(memory_tool::snippet(&kept, at))
             }
             Command::Insert { path, line, text: new } => {
@@ -128,15 +128,15 @@ impl Memory {
                 let text = self.tool_text(&path).await?;
                 let changed = memory_tool::inserted(&text, line, &new)?;
                 memory_tool::may_keep(&path, &changed)?;
-                self.keep_tool_version(&path, "insert", None, text).await?;
-                self.put_tool_file(&path, &changed, secrets).await?;
+                self.keep_tool_version(&path, "insert", None, text.clone()).await?;
+                self.put_tool_file(&path, &changed, Some(&text), secrets).await?;
                 Ok(memory_tool::edited(&path))
             }
             Command::Delete { path } => {
                 for file in memory_tool::deleted(&path, &files)? {
                     let text = self.tool_text(&file).await?;
-                    self.keep_tool_version(&file, "delete", None, text).await?;
-                    self.take_tool_file_away(&file).await?;
+                    self.keep_tool_version(&file, "delete", None, text.clone()).await?;
+                    self.take_tool_file_away(&file, &text).await?;
                 }
                 Ok(memory_tool::gone(&path))
             }
@@ -150,14 +150,14 @@ impl Memory {
                         Some(document) => self.store.document(document).await?,
                         None => None,
                     };
-                    if there.is_some_and(|there| there != text.as_bytes()) {
+                    if there.as_ref().is_some_and(|there| there != text.as_bytes()) {
                         return Err(format!("Error: The destination {} already exists", new.asked()).into());
                     }
                     self.keep_tool_version(&old, "rename", Some(new.asked().to_owned()), text.clone()).await?;
                     if let Some(document) = new.document() {
-                        self.store.put(document, text.as_bytes()).await?;
+                        self.store.swap(document, text.as_bytes(), ContentVersion::of(there.as_deref())).await?;
                     }
-                    self.take_tool_file_away(&old).await?;
+                    self.take_tool_file_away(&old, &text).await?;
                 }
                 Ok(memory_tool::renamed(&from, &to))
             }
@@ -231,22 +231,28 @@ impl Memory {
         String::from_utf8(bytes).map_err(|_| Wrong::Told(format!("Error: {} is not a text", path.asked())))
     }
 
-    /// Puts a file in place, through the gate, and returns what is in it now.
-    async fn put_tool_file(&self, path: &ToolPath, text: &str, secrets: &mut BTreeMap<String, usize>) -> Result<String, Wrong> {
+    /// Puts a file in place of what was read, through the gate, and returns what is in it now.
+    async fn put_tool_file(
+        &self,
+        path: &ToolPath,
+        text: &str,
+        read: Option<&str>,
+        secrets: &mut BTreeMap<String, usize>,
+    ) -> Result<String, Wrong> {
         // The whole of it: two halves of a secret would pass one by one.
         let mut hidden = BTreeMap::new();
         let kept = self.gate_told(text, &mut hidden);
         memory_tool::may_keep(path, &kept)?;
         *secrets = hidden;
         if let Some(document) = path.document() {
-            self.store.put(document, kept.as_bytes()).await?;
+            self.store.swap(document, kept.as_bytes(), ContentVersion::of(read.map(str::as_bytes))).await?;
         }
         Ok(kept)
     }
 
-    async fn take_tool_file_away(&self, path: &ToolPath) -> Result<(), Wrong> {
+    async fn take_tool_file_away(&self, path: &ToolPath, read: &str) -> Result<(), Wrong> {
         match path.document() {
-            Some(document) => Ok(self.store.remove(document).await?),
+            Some(document) => Ok(self.store.remove_unchanged(document, ContentVersion::of(Some(read.as_bytes()))).await?),
             None => Ok(()),
         }
     }
@@ -274,15 +280,6 @@ impl Memory {
         }
         let line = serde_json::to_string(&version).map_err(|error| Wrong::Failed(Error::TooMuch(error.to_string())))? + "\n";
         let log: DocPath = format!("{}/{}.jsonl", layout::TOOL_VERSIONS, now.day().strftime("%Y-%m")).parse().map_err(StoreError::Path)?;
-        let mut last = StoreError::Moved { what: log.to_string() };
-        for _ in 0..ATTEMPTS {
-            let sizes = self.store.sizes(layout::TOOL_VERSIONS).await?;
-            let from = sizes.iter().find(|(path, _)| *path == log).map_or(0, |(_, bytes)| *bytes);
-            match self.store.grow(&log, line.as_bytes(), from).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
-                other => return Ok(other?),
-            }
-        }
-        Err(last.into())
+        Ok(self.store.extend(&log, line.as_bytes()).await?)
     }
 }

@@ -10,12 +10,12 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::migrate::{self, Account, Found, Plan, Step, Vault, WAS};
 use icecore_domain::plain;
 use icecore_domain::record::{self, Captured, Record, Role};
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::capture::STATES;
-use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
+use crate::{Error, Memory, Result, Secrets};
 
 /// A file of the old folder, as it was read.
 #[derive(Debug, Clone)]
@@ -266,11 +266,11 @@ impl Memory {
                     }
                 }
                 // Where somebody was faster, the next run sees what is there now.
-                Step::Keep { to, bytes, .. } => match self.store.swap(&to, &bytes, 0).await {
+                Step::Keep { to, bytes, .. } => match self.store.swap(&to, &bytes, ContentVersion::ABSENT).await {
                     Err(StoreError::Moved { .. }) => migrated.complaints.push(format!("{to} has come to be meanwhile; migrate once more")),
                     other => other?,
                 },
-                Step::Merge { to, bytes, .. } => self.merge(&to, &bytes).await?,
+                Step::Merge { to, bytes, .. } => self.store.extend(&to, &bytes).await?,
                 Step::Record { at, title, text, .. } => {
                     self.store.add_records(vec![self.old_state(at, title, &text)]).await?;
                 }
@@ -280,10 +280,11 @@ impl Memory {
                         continue;
                     };
                     let Some(bytes) = self.store.document(&old).await? else { continue };
-                    if self.store.document(&to).await?.as_ref() != Some(&bytes) {
-                        self.store.put(&to, &bytes).await?;
+                    let there = self.store.document(&to).await?;
+                    if there.as_ref() != Some(&bytes) {
+                        self.store.swap(&to, &bytes, ContentVersion::of(there.as_deref())).await?;
                     }
-                    self.store.remove(&old).await?;
+                    self.store.remove_unchanged(&old, ContentVersion::of(Some(&bytes))).await?;
                 }
                 Step::RemoveFolder(name) => {
                     if let Ok(folder) = name.parse::<DocPath>() {
@@ -306,17 +307,5 @@ impl Memory {
             known.extend(was.map(|was| (was, event.id)));
         }
         Ok(())
-    }
-
-    async fn merge(&self, to: &DocPath, bytes: &[u8]) -> Result<()> {
-        let mut last = StoreError::Moved { what: to.to_string() };
-        for _ in 0..ATTEMPTS {
-            let length = self.store.document(to).await?.map_or(0, |known| known.len() as u64);
-            match self.store.grow(to, bytes, length).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
-                other => return Ok(other?),
-            }
-        }
-        Err(last.into())
     }
 }

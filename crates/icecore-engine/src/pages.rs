@@ -15,7 +15,7 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::page::edit::MAX_PAGE_BYTES;
 use icecore_domain::page::{self, KNOWLEDGE, PageKey};
 use icecore_domain::plain;
-use icecore_store::{Error as StoreError, Snapshot};
+use icecore_store::{ContentVersion, Error as StoreError, Snapshot};
 use serde::Serialize;
 
 use crate::curate::Curated;
@@ -180,8 +180,7 @@ impl Memory {
         }
         match &known {
             Some(bytes) if bytes == text.as_bytes() => {}
-            Some(bytes) => self.store.swap(&place, text.as_bytes(), bytes.len() as u64).await?,
-            None => self.store.put(&place, text.as_bytes()).await?,
+            known => self.store.swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref())).await?,
         }
         let held = self.adopt_one(key, &mut curated).await?;
         self.refresh_loops().await?;

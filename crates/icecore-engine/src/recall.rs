@@ -28,7 +28,7 @@ use icecore_domain::record::Captured;
 use icecore_domain::schedule::Job;
 use icecore_domain::summary::{Summary, SummaryQuery, Tier};
 use icecore_domain::trigger::{self, Trigger};
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
@@ -494,6 +494,7 @@ impl Memory {
     /// Takes the suggestions over into `recall/triggers.json`, behind what stands there; how many were new.
     pub async fn keep_triggers(&self) -> Result<usize> {
         let place = path(layout::TRIGGERS)?;
+        let known = self.store.document(&place).await?;
         let (triggers, complaints) = self.all_triggers().await?;
         if let Some(complaint) = complaints.first() {
             return Err(crate::Error::Damaged(format!("{complaint}; mend it first, nothing was written")));
@@ -503,7 +504,7 @@ impl Memory {
         let kept: Vec<Trigger> = triggers.iter().filter(new).cloned().collect();
         let added = kept.iter().filter(|trigger| !trigger.by_hand).count();
         if added > 0 {
-            self.store.put(&place, trigger::write(&kept).as_bytes()).await?;
+            self.store.swap(&place, trigger::write(&kept).as_bytes(), ContentVersion::of(known.as_deref())).await?;
         }
         Ok(added)
     }

@@ -13,7 +13,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use crate::rollup::{Deferred, Rolled};
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{Error, Memory, Result};
 
 /// Where a refused draft stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,15 +80,7 @@ fn path(text: &str) -> Result<DocPath> {
 impl Memory {
     /// Appends a line to a document that only grows.
     pub(crate) async fn append_line(&self, path: &DocPath, line: &str) -> Result<()> {
-        let mut last = StoreError::Moved { what: path.to_string() };
-        for _ in 0..ATTEMPTS {
-            let length = self.store.document(path).await?.unwrap_or_default().len() as u64;
-            match self.store.grow(path, format!("{line}\n").as_bytes(), length).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
-                other => return Ok(other?),
-            }
-        }
-        Err(last.into())
+        Ok(self.store.extend(path, format!("{line}\n").as_bytes()).await?)
     }
 
     /// The last word on every draft that was ever refused.

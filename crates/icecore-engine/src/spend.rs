@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 
 use icecore_domain::layout::DocPath;
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
@@ -131,10 +131,10 @@ impl Memory {
         let path = path(now.day())?;
         let mut last = StoreError::Moved { what: path.to_string() };
         for _ in 0..ATTEMPTS {
-            let so_far = self.store.document(&path).await?.unwrap_or_default();
+            let so_far = self.store.document(&path).await?;
             let spent = {
                 let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-                tally.take(&so_far);
+                tally.take(so_far.as_deref().unwrap_or_default());
                 tally.spent()
             };
             let left = ceiling.saturating_sub(spent.total());
@@ -142,11 +142,8 @@ impl Memory {
                 return Ok(Err(left));
             }
             let reservation = Reservation { id: format!("{}", spent.asked + 1), job: job.into(), model: model.into(), day: now.day() };
-            match self
-                .store
-                .grow(&path, reservation.line(now.to_string(), State::Reserved, tokens_in, tokens_out).as_bytes(), so_far.len() as u64)
-                .await
-            {
+            let line = reservation.line(now.to_string(), State::Reserved, tokens_in, tokens_out);
+            match self.store.grow(&path, line.as_bytes(), ContentVersion::of(so_far.as_deref())).await {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;
@@ -161,15 +158,7 @@ impl Memory {
     pub(crate) async fn settle(&self, reservation: &Reservation, tokens_in: u64, tokens_out: u64) -> Result<()> {
         let path = path(reservation.day)?;
         let line = reservation.line(self.now().to_string(), State::Spent, tokens_in, tokens_out);
-        let mut last = StoreError::Moved { what: path.to_string() };
-        for _ in 0..ATTEMPTS {
-            let length = self.store.document(&path).await?.unwrap_or_default().len() as u64;
-            match self.store.grow(&path, line.as_bytes(), length).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
-                other => return Ok(other?),
-            }
-        }
-        Err(last.into())
+        Ok(self.store.extend(&path, line.as_bytes()).await?)
     }
 }
 

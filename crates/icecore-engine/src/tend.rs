@@ -523,14 +523,14 @@ impl Memory {
             entry.push_str(&format!("  - and {} more\n", failures.len() - 20));
         }
         let log = path(layout::INTEGRITY_LOG)?;
-        let known = self.store.document(&log).await?.unwrap_or_default();
+        let known = self.store.document(&log).await?;
+        let text = known.as_deref().unwrap_or_default();
         // A run that died and is run again says nothing new.
-        if known.ends_with(entry.as_bytes()) {
+        if text.ends_with(entry.as_bytes()) {
             return Ok(());
         }
-        let from = known.len() as u64;
-        let entry = if from == 0 { format!("# Integrity log\n\n{entry}") } else { entry };
-        match self.store.grow(&log, entry.as_bytes(), from).await {
+        let entry = if text.is_empty() { format!("# Integrity log\n\n{entry}") } else { entry };
+        match self.store.grow(&log, entry.as_bytes(), icecore_store::ContentVersion::of(known.as_deref())).await {
             // Two verifications at once: the other one has just written the same.
             Err(icecore_store::Error::Moved { .. }) => Ok(()),
             other => Ok(other?),

@@ -18,7 +18,7 @@ use icecore_domain::packs::states;
 use icecore_domain::plain;
 use icecore_domain::record::{self, Captured, Record, Role};
 use icecore_domain::summary::{self, Importance, Maker, Period, ReadView, Summary, SummaryQuery, Tier};
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -38,6 +38,9 @@ pub struct Files {
     pub restored: usize,
     /// Written or changed by a person or another program, and taken over as new versions.
     pub adopted: Vec<Period>,
+    /// Saved by a person since they were last taken over, and left as they are for the next run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
 }
 
 /// The folders where people look first.
@@ -61,29 +64,50 @@ impl Memory {
 
     /// Writes the files of versions that were just pressed.
     pub(crate) async fn write_views(&self, summaries: &[Summary], rolled: &mut Rolled) -> Result<()> {
-        let places: Vec<DocPath> = summaries.iter().map(|summary| self.place(summary.period, summary.importance)).collect();
-        let unseen: BTreeSet<DocPath> = self.store.unseen(&places).await?.into_iter().map(|(place, _)| place).collect();
-        let mut written = Vec::new();
-        for (summary, place) in summaries.iter().zip(places) {
-            if let Some(bytes) = self.store.document(&place).await? {
-                let is_foreign = matches!(summary::read_file(&String::from_utf8_lossy(&bytes)), ReadView::Foreign { .. });
-                // Only its owner can have it replaced: then the version is not the file's own, and not the first.
-                let is_approved = summary.version > 1 && summary.maker != Maker::File;
-                // What was saved since the run began is a version of its own at the next one.
-                if unseen.contains(&place) && bytes != summary.view().as_bytes() || is_foreign && !is_approved {
-                    continue;
-                }
+        let mut paths = Vec::new();
+        for summary in summaries {
+            let path = self.place(summary.period, summary.importance);
+            if self.put_view(&path, summary, rolled).await? {
+                rolled.files.written += 1;
+                paths.push((path, summary.view().into_bytes()));
             }
-            self.store.put(&place, summary.view().as_bytes()).await?;
-            rolled.files.written += 1;
-            written.push(place);
         }
-        self.seen(&written).await
+        self.see_own(&paths).await
     }
 
-    async fn seen(&self, paths: &[DocPath]) -> Result<()> {
-        let stamps = self.store.unseen(paths).await?;
-        Ok(self.store.see(&stamps).await?)
+    /// Puts a view in place, unless a person has changed the file since what they wrote was last taken over: then it stays, and the
+    /// next run takes it over. A file that icecore did not write stays too. Whether it was written.
+    async fn put_view(&self, place: &DocPath, summary: &Summary, rolled: &mut Rolled) -> Result<bool> {
+        let text = summary.view();
+        let known = self.store.document(place).await?;
+        let stays = match known.as_deref().filter(|bytes| *bytes != text.as_bytes()) {
+            Some(bytes) => match summary::read_file(&String::from_utf8_lossy(bytes)) {
+                ReadView::Edited { .. } => true,
+                // Only its owner can have it replaced, by accepting a draft: then there is a version after the file's own.
+                ReadView::Foreign { .. } => {
+                    let is_approved = summary.version > 1 && summary.maker != Maker::File;
+                    !is_approved || !self.store.unseen(std::slice::from_ref(place)).await?.is_empty()
+                }
+                ReadView::Ours | ReadView::Broken => false,
+            },
+            None => false,
+        };
+        if stays {
+            rolled.files.left.push(place.to_string());
+            return Ok(false);
+        }
+        self.swap_view(place, &text, ContentVersion::of(known.as_deref()), rolled).await
+    }
+
+    /// Replaces what was read of a file; false if a person saved it meanwhile.
+    async fn swap_view(&self, place: &DocPath, text: &str, from: ContentVersion, rolled: &mut Rolled) -> Result<bool> {
+        match self.store.swap(place, text.as_bytes(), from).await {
+            Err(StoreError::Moved { .. }) => {
+                rolled.files.left.push(place.to_string());
+                Ok(false)
+            }
+            other => Ok(other.map(|()| true)?),
+        }
     }
 
     pub(crate) async fn fresh_files(&self) -> Result<Vec<DocPath>> {
@@ -114,36 +138,67 @@ impl Memory {
         for summary in tail.values() {
             let place = self.place(summary.period, summary.importance);
             // One that waits to be put away is still where it was.
-            if !places.contains(&summary.period.path()) && self.store.document(&place).await?.is_none() {
-                self.store.put(&place, summary.view().as_bytes()).await?;
+            if !places.contains(&summary.period.path())
+                && self.store.document(&place).await?.is_none()
+                && self.swap_view(&place, &summary.view(), ContentVersion::ABSENT, rolled).await?
+            {
                 rolled.files.restored += 1;
             }
             places.insert(place);
         }
         let places: Vec<DocPath> = places.into_iter().collect();
         let unseen = self.store.unseen(&places).await?;
-        for (place, _) in &unseen {
-            let Some(period) = shown_by(place) else { continue };
-            let text = String::from_utf8_lossy(&self.store.document(place).await?.unwrap_or_default()).into_owned();
-            let newest = self.newest_summary(period).await?;
-            match (summary::read_file(&text), newest) {
-                (_, Some(newest)) if text == newest.view() => {}
+        // As they were when they were read: what is saved since is looked at the next time.
+        let (mut seen, mut own) = (Vec::new(), Vec::new());
+        for (place, stamp) in unseen {
+            let known = self.store.document(&place).await?;
+            let text = known.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            let from = ContentVersion::of(known.as_deref());
+            let period = shown_by(&place);
+            let newest = match period {
+                Some(period) => self.newest_summary(period).await?,
+                None => None,
+            };
+            let view = match (summary::read_file(&text), newest) {
+                (_, Some(newest)) if text == newest.view() => {
+                    seen.push((place, stamp));
+                    continue;
+                }
                 (ReadView::Ours | ReadView::Broken, Some(newest)) => {
-                    self.store.put(place, newest.view().as_bytes()).await?;
-                    rolled.files.restored += 1;
+                    let view = newest.view();
+                    let is_written = self.swap_view(&place, &view, from, rolled).await?;
+                    rolled.files.restored += usize::from(is_written);
+                    is_written.then_some(view)
                 }
-                (ReadView::Edited { headline, body }, Some(newest)) => self.adopt(newest, &headline, &body, place, rolled).await?,
-                (ReadView::Foreign { headline, body }, newest) if *place == period.path() => {
-                    self.adopt_foreign(period, newest, &headline, &body, &mut rolled.files).await?;
+                (ReadView::Edited { headline, body }, Some(newest)) => self.adopt(newest, &headline, &body, &place, from, rolled).await?,
+                (ReadView::Foreign { headline, body }, newest) => {
+                    if let Some(period) = period.filter(|period| place == period.path()) {
+                        self.adopt_foreign(period, newest, &headline, &body, &mut rolled.files).await?;
+                    }
+                    seen.push((place, stamp));
+                    continue;
                 }
-                _ => {}
-            }
+                (_, None) => {
+                    seen.push((place, stamp));
+                    continue;
+                }
+            };
+            own.extend(view.map(|view| (place, view.into_bytes())));
         }
-        self.seen(&unseen.into_iter().map(|(path, _)| path).collect::<Vec<_>>()).await
+        self.store.see(&seen).await?;
+        self.see_own(&own).await
     }
 
-    /// Takes a person's words over as the next version.
-    async fn adopt(&self, newest: Summary, headline: &str, body: &str, place: &DocPath, rolled: &mut Rolled) -> Result<()> {
+    /// Takes a person's words over as the next version, and returns what the file says then; none if it was saved again meanwhile.
+    async fn adopt(
+        &self,
+        newest: Summary,
+        headline: &str,
+        body: &str,
+        place: &DocPath,
+        from: ContentVersion,
+        rolled: &mut Rolled,
+    ) -> Result<Option<String>> {
         let own = Summary {
             version: newest.version + 1,
             headline: plain::clean(&self.gate_text(headline)).text.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -156,9 +211,10 @@ impl Memory {
             ..newest
         };
         self.store.add_summaries(std::slice::from_ref(&own), None).await?;
-        self.store.put(place, own.view().as_bytes()).await?;
+        let view = own.view();
+        let is_written = self.swap_view(place, &view, from, rolled).await?;
         rolled.files.adopted.push(own.period);
-        Ok(())
+        Ok(is_written.then_some(view))
     }
 
     /// Takes words that icecore did not write over as a version of their summary. Their file is not touched. Returns the version,
@@ -244,11 +300,27 @@ impl Memory {
             if place == file || above.is_some_and(|above| flagged.contains(&above)) {
                 continue;
             }
-            // A file of somebody else's is not moved.
-            if let Some(newest) = self.newest_summary(period).await?.filter(|newest| newest.maker != Maker::File) {
-                self.store.put(&place, newest.view().as_bytes()).await?;
-                self.store.remove(&file).await?;
-                rolled.files.archived += 1;
+            let Some(bytes) = self.store.document(&file).await? else { continue };
+            match summary::read_file(&String::from_utf8_lossy(&bytes)) {
+                // What a person wrote there is taken over first.
+                ReadView::Edited { .. } => {
+                    rolled.files.left.push(file.to_string());
+                    continue;
+                }
+                // A file that icecore did not write is not moved.
+                ReadView::Foreign { .. } => continue,
+                ReadView::Ours | ReadView::Broken => {}
+            }
+            if let Some(newest) = self.newest_summary(period).await?
+                && self.put_view(&place, &newest, rolled).await?
+            {
+                match self.store.remove_unchanged(&file, ContentVersion::of(Some(&bytes))).await {
+                    Err(StoreError::Moved { .. }) => rolled.files.left.push(file.to_string()),
+                    other => {
+                        other?;
+                        rolled.files.archived += 1;
+                    }
+                }
             }
         }
         let oldest = today.checked_sub(i32::from(retention.important_days.max(retention.daily_days)).days()).unwrap_or(Date::MIN);
@@ -261,13 +333,14 @@ impl Memory {
             .collect();
         let mut restored = Vec::new();
         for period in gone {
-            if let Some(newest) = self.newest_summary(period).await? {
-                self.store.put(&period.path(), newest.view().as_bytes()).await?;
+            if let Some(newest) = self.newest_summary(period).await?
+                && self.put_view(&period.path(), &newest, rolled).await?
+            {
                 rolled.files.restored += 1;
-                restored.push(period.path());
+                restored.push((period.path(), newest.view().into_bytes()));
             }
         }
-        self.seen(&restored).await?;
+        self.see_own(&restored).await?;
         self.tend_states(known, rolled).await?;
         self.tend_upload(rolled).await
     }
@@ -276,8 +349,8 @@ impl Memory {
     async fn refresh(&self, place: &DocPath, text: &str, rolled: &mut Rolled) -> Result<()> {
         let so_far = self.store.document(place).await?;
         if so_far.as_deref() != Some(text.as_bytes()) && !(so_far.is_none() && text.is_empty()) {
-            self.store.put(place, text.as_bytes()).await?;
-            rolled.files.written += 1;
+            let is_written = self.swap_view(place, text, ContentVersion::of(so_far.as_deref()), rolled).await?;
+            rolled.files.written += usize::from(is_written);
         }
         Ok(())
     }
@@ -330,7 +403,7 @@ impl Memory {
             let months = self.store.summaries(&SummaryQuery::within(Tier::Month, days)).await?;
             self.refresh_cascade(&place, &states::year(today, span, &months, &memories), &months, rolled).await?;
         }
-        self.seen(&places).await
+        Ok(self.store.see(&unseen).await?)
     }
 
     /// Writes a cascade file, rendered from these summaries. Entries that icecore did not write stay word for word, and each is a
@@ -372,7 +445,10 @@ impl Memory {
         // A summary that another file brought has no entry here yet.
         foreign.retain(|period| states::blocks(&existing).1.iter().any(|block| block.period == *period));
         let text = states::keep_foreign(&existing, rendered, &foreign);
-        self.refresh(place, &text, rolled).await
+        if text != existing && self.swap_view(place, &text, ContentVersion::of(Some(&bytes)), rolled).await? {
+            rolled.files.written += 1;
+        }
+        Ok(())
     }
 
     /// Takes the states of days that have been pressed out of `24hr.md`. What somebody else wrote there is kept as a
@@ -429,7 +505,7 @@ impl Memory {
         if !renamed && entries.iter().all(|entry| stays(entry.day)) {
             return Ok(());
         }
-        match self.store.swap(&place, left.as_bytes(), bytes.len() as u64).await {
+        match self.store.swap(&place, left.as_bytes(), ContentVersion::of(Some(&bytes))).await {
             // Somebody saved a state meanwhile; the next run clears.
             Err(StoreError::Moved { .. }) => {}
             other => {

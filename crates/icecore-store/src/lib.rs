@@ -272,6 +272,31 @@ pub struct Count {
     pub events: usize,
 }
 
+/// What a document said when it was read: the hash of its bytes, or that there was no document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContentVersion(Option<Hash>);
+
+impl ContentVersion {
+    /// There was no document.
+    pub const ABSENT: Self = Self(None);
+
+    /// The version of a document that was read.
+    pub fn of(document: Option<&[u8]>) -> Self {
+        Self(document.map(Hash::of))
+    }
+}
+
+/// A document that is to say something else, if it still says what was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    /// Its path.
+    pub path: DocPath,
+    /// What it is to say.
+    pub bytes: Vec<u8>,
+    /// What it said when it was read.
+    pub from: ContentVersion,
+}
+
 /// What a document looked like when somebody last looked: changes whenever the document does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp(pub String);
@@ -326,6 +351,8 @@ pub struct Scrubbed {
     pub path: String,
     /// What became of it.
     pub what: Became,
+    /// What it said before, and what it says since.
+    pub versions: (ContentVersion, ContentVersion),
 }
 
 /// What became of a file in which something was to be forgotten.
@@ -429,18 +456,29 @@ pub trait Store: passages::Passages {
     /// How many bytes a document has; 0 if there is none.
     async fn length(&self, path: &DocPath) -> Result<u64>;
 
-    /// Puts a document in place, whole.
+    /// Puts a document in place, whole, whatever stands there: only for documents that no person edits.
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
     /// Puts many documents in place, each whole; cheaper than one by one.
     async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()>;
 
-    /// Puts a document in place of one that has `from` bytes, if it still has so many.
-    async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()>;
+    /// Replaces a document that still says what was read (`from`); otherwise it stays as it is and the call fails with
+    /// [`Error::Moved`].
+    async fn swap(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
 
-    /// Appends to a document, if it still has `from` bytes; one that does not exist has none. If its last line has no
-    /// end, it gets one first.
-    async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()>;
+    /// Replaces each of these documents that still says what was read, and returns the paths of the others, which stay as they
+    /// are. Cheaper than one by one.
+    async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>>;
+
+    /// Appends to a document that still says what was read (`from`); otherwise fails with [`Error::Moved`]. If its last line has
+    /// no end, it gets one first.
+    async fn grow(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
+
+    /// Appends to a document, whatever it says. If its last line has no end, it gets one first.
+    async fn extend(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
+
+    /// Removes a document that still says what was read (`from`); otherwise it stays and the call fails with [`Error::Moved`].
+    async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()>;
 
     /// Takes a document away. One that is not there is no error.
     async fn remove(&self, path: &DocPath) -> Result<()>;

@@ -7,18 +7,15 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use crate::vault::door::fault;
 use crate::{Error, Result};
 
 /// So many links are followed; more lead in a circle.
 const MOST_LINKS: usize = 40;
-
-fn fault(what: &'static str, path: &Path, reason: io::Error) -> Error {
-    Error::Io { what, path: path.to_owned(), reason }
-}
 
 /// The file that a path stands for, links followed. It need not be there.
 pub fn target(path: &Path) -> Result<PathBuf> {

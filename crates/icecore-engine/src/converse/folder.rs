@@ -16,7 +16,7 @@ use icecore_domain::ledger::Ledger;
 use icecore_domain::packs::chat::Line;
 use icecore_domain::record::Record;
 use icecore_domain::{page, plain};
-use icecore_store::Error as StoreError;
+use icecore_store::{ContentVersion, Error as StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::{Begun, Chats, PROMOTED, Reply, last_turn};
@@ -262,16 +262,7 @@ impl Chats {
 
     /// Appends lines to a file of a conversation, whatever stands there.
     pub(super) async fn extend(&self, place: &str, lines: &str) -> Result<()> {
-        let place = path(place)?;
-        let mut last = StoreError::Moved { what: place.to_string() };
-        for _ in 0..ATTEMPTS {
-            let known = self.memory.store.length(&place).await?;
-            match self.memory.store.grow(&place, lines.as_bytes(), known).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
-                other => return other.map_err(Error::from),
-            }
-        }
-        Err(last.into())
+        Ok(self.memory.store.extend(&path(place)?, lines.as_bytes()).await?)
     }
 
     /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is asked again if somebody else
@@ -280,12 +271,12 @@ impl Chats {
         let place = path(place)?;
         let mut last = StoreError::Moved { what: place.to_string() };
         for _ in 0..ATTEMPTS {
-            let known = self.memory.store.document(&place).await?.unwrap_or_default();
-            let text = lines(&known);
+            let known = self.memory.store.document(&place).await?;
+            let text = lines(known.as_deref().unwrap_or_default());
             if text.is_empty() {
                 return Ok(text);
             }
-            match self.memory.store.grow(&place, text.as_bytes(), known.len() as u64).await {
+            match self.memory.store.grow(&place, text.as_bytes(), ContentVersion::of(known.as_deref())).await {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => return other.map(|()| text).map_err(Error::from),
             }

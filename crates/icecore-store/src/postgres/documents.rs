@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath, Nature};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{Space, Tx};
-use crate::{Error, Looked, Result, Stamp, Weight};
+use crate::{ContentVersion, Error, Looked, Result, Stamp, Weight};
 
 /// A piece has so many bytes at most, so that no single row becomes too much to handle.
 const PIECE_BYTES: usize = 1 << 20;
@@ -108,6 +109,23 @@ impl Space {
             // Made by somebody and taken away again, all in this moment.
             None => Err(moved(path)),
         }
+    }
+
+    /// What a document that is held says. The database makes the hash, so that the text need not travel.
+    pub(super) async fn content_version(&self, tx: &Tx, path: &DocPath, look: Look) -> Result<ContentVersion> {
+        const SQL: &str = "SELECT sha256(coalesce(string_agg(bytes, ''::bytea ORDER BY at), ''::bytea)) FROM icecore.chunk \
+            WHERE space_id = $1 AND path = $2";
+        if look.version == 0 {
+            return Ok(ContentVersion::ABSENT);
+        }
+        let row = tx.one(SQL, &[&self.id, &path.as_str()]).await?;
+        Ok(ContentVersion(Hash::from_bytes(row.get(0))))
+    }
+
+    /// Holds a document that still says what was read.
+    pub(super) async fn hold_unchanged(&self, tx: &Tx, path: &DocPath, from: ContentVersion) -> Result<Look> {
+        let look = self.hold(tx, path).await?;
+        if self.content_version(tx, path, look).await? == from { Ok(look) } else { Err(moved(path)) }
     }
 
     /// Holds many documents, which are given in the order of their paths and each once: whoever holds several holds them in that

@@ -7,13 +7,16 @@ use icecore_domain::forget::{self, Fate, Scrub};
 use icecore_domain::layout::{DocPath, PRIVATE};
 
 use super::{Space, Tx};
-use crate::{Became, Result, Scrubbed};
+use crate::{Became, ContentVersion, Result, Scrubbed};
 
 /// Documents that are not ours are not looked into if they are longer.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// Tables of what is private and can be done without, each with its column of names and the folder it would be in a vault.
 const PRIVATE_TABLES: [(&str, &str, &str); 2] = [("note", "name", "notes"), ("aside", "place", "quarantine")];
+
+/// For what is private: no one compares it.
+const UNKNOWN_VERSIONS: (ContentVersion, ContentVersion) = (ContentVersion::ABSENT, ContentVersion::ABSENT);
 
 /// What becomes of a document.
 fn fate(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> Fate {
@@ -34,6 +37,8 @@ impl Space {
         let mut found = self.scrub_private(&tx, scrub, dry).await?;
         for path in self.all_documents(&tx, dry).await? {
             let bytes = self.read_from(&tx, &path, 0).await?;
+            let before = ContentVersion::of(Some(&bytes));
+            let mut after = before;
             let what = match fate(scrub, &path, &bytes) {
                 Fate::Same if is_left(scrub, &path, &bytes) => Became::Left,
                 Fate::Same => continue,
@@ -42,9 +47,11 @@ impl Space {
                         self.discard(&tx, &path).await?;
                         self.derive(&tx, &path, b"").await?;
                     }
+                    after = ContentVersion::ABSENT;
                     Became::Gone
                 }
                 Fate::Changed { bytes, lines } => {
+                    after = ContentVersion::of(Some(&bytes));
                     if !dry {
                         self.replace(&tx, &path, &bytes).await?;
                         self.derive(&tx, &path, &bytes).await?;
@@ -52,7 +59,7 @@ impl Space {
                     Became::Changed(lines)
                 }
             };
-            found.push(Scrubbed { path: path.to_string(), what });
+            found.push(Scrubbed { path: path.to_string(), what, versions: (before, after) });
         }
         if !dry {
             self.drop_search(&tx).await?;
@@ -93,13 +100,17 @@ impl Space {
                         tx.run(&sql, &[&self.id, &called, &bytes]).await?;
                     }
                 }
-                found.push(Scrubbed { path, what });
+                found.push(Scrubbed { path, what, versions: UNKNOWN_VERSIONS });
             }
         }
         // What models answered may say it in other words.
         let sql = format!("SELECT encode(question, 'hex') FROM icecore.answer WHERE space_id = $1 {held}");
         for row in tx.rows(&sql, &[&self.id]).await? {
-            found.push(Scrubbed { path: format!("{PRIVATE}/answers/{}", row.get::<_, &str>(0)), what: Became::Gone });
+            found.push(Scrubbed {
+                path: format!("{PRIVATE}/answers/{}", row.get::<_, &str>(0)),
+                what: Became::Gone,
+                versions: UNKNOWN_VERSIONS,
+            });
         }
         if !dry {
             // That a document was looked at tells its name.

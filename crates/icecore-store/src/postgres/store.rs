@@ -16,8 +16,10 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
 use super::Space;
-use super::documents::moved;
-use crate::{Added, Claimed, Count, Found, Ground, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
+use crate::{
+    Added, Claimed, ContentVersion, Count, Found, Ground, LedgerText, Looked, Position, Progress, Replacement, Result, Scrubbed, Stamp,
+    Store, Weight,
+};
 
 #[async_trait]
 impl Store for Space {
@@ -115,24 +117,58 @@ impl Store for Space {
         tx.commit().await
     }
 
-    async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+    async fn swap(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()> {
         let tx = self.begin().await?;
-        if self.hold(&tx, path).await?.length != from {
-            return Err(moved(path));
-        }
+        self.hold_unchanged(&tx, path, from).await?;
         self.replace(&tx, path, bytes).await?;
         self.derive(&tx, path, bytes).await?;
         tx.commit().await
     }
 
-    async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+    async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
         let tx = self.begin().await?;
-        let before = self.hold(&tx, path).await?;
-        if before.length != from {
-            return Err(moved(path));
+        // In one order, so that two who write the same do not wait for each other.
+        let mut sorted: Vec<&Replacement> = replacements.iter().collect();
+        sorted.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut changed = Vec::new();
+        for Replacement { path, bytes, from } in sorted {
+            let look = self.hold(&tx, path).await?;
+            if self.content_version(&tx, path, look).await? != *from {
+                if look.version == 0 {
+                    // It was made only to be held.
+                    self.discard(&tx, path).await?;
+                }
+                changed.push(path.clone());
+                continue;
+            }
+            self.replace(&tx, path, bytes).await?;
+            self.derive(&tx, path, bytes).await?;
         }
+        tx.commit().await?;
+        Ok(changed)
+    }
+
+    async fn grow(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()> {
+        let tx = self.begin().await?;
+        let before = self.hold_unchanged(&tx, path, from).await?;
         self.append_held(&tx, path, before, bytes).await?;
         self.derive_more(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn extend(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let tx = self.begin().await?;
+        let before = self.hold(&tx, path).await?;
+        self.append_held(&tx, path, before, bytes).await?;
+        self.derive_more(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()> {
+        let tx = self.begin().await?;
+        self.hold_unchanged(&tx, path, from).await?;
+        self.discard(&tx, path).await?;
+        self.derive(&tx, path, b"").await?;
         tx.commit().await
     }
 

@@ -19,7 +19,7 @@ use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
 use icecore_domain::record::{self, Captured, Record, Role};
 use icecore_domain::summary::{Cost, Importance, Maker, Summary, SummaryQuery, Tier};
 
-use crate::{Became, Error, Position, Store};
+use crate::{Became, ContentVersion, Error, Position, Replacement, Store};
 
 type Answer<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 type Question = for<'a> fn(&'a dyn Store) -> Answer<'a>;
@@ -41,6 +41,7 @@ pub const QUESTIONS: &[(&str, Question)] = &[
     ("sessions come to the same whatever the order", |store| Box::pin(sessions(store))),
     ("the newest version of a summary is given, as of any moment", |store| Box::pin(summaries(store))),
     ("answers are kept, and work is claimed by one", |store| Box::pin(answers(store))),
+    ("many documents are replaced, and none that changed", |store| Box::pin(replacing_many(store))),
     ("notes are kept apart, and those that grow stay small", |store| Box::pin(notes(store))),
     ("whatever is kept can be found, in its last wording", |store| Box::pin(passages(store))),
     ("vectors stay with their words", |store| Box::pin(vectors(store))),
@@ -321,16 +322,19 @@ async fn documents(store: &dyn Store) {
 // L1
 async fn growth(store: &dyn Store) {
     let log = path("memory/2026-02-13.md");
-    store.grow(&log, b"one\n", 0).await.unwrap();
-    match store.grow(&log, b"lost\n", 0).await {
+    let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
+    store.grow(&log, b"one\n", ContentVersion::ABSENT).await.unwrap();
+    match store.grow(&log, b"lost\n", ContentVersion::ABSENT).await {
         Err(Error::Moved { .. }) => {}
         other => panic!("{other:?}"),
     }
-    store.grow(&log, b"two\n", 4).await.unwrap();
+    // As many bytes with other words are not what was read.
+    assert!(matches!(store.grow(&log, b"lost\n", version("eno\n")).await, Err(Error::Moved { .. })));
+    store.grow(&log, b"two\n", version("one\n")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"one\ntwo\n");
     // A last line without an end gets one.
     store.put(&log, b"no end").await.unwrap();
-    store.grow(&log, b"three\n", 6).await.unwrap();
+    store.grow(&log, b"three\n", version("no end")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"no end\nthree\n");
 }
 
@@ -624,13 +628,46 @@ async fn answers(store: &dyn Store) {
     assert!(store.claim("pressing").await.unwrap().is_some());
     let runs = path("memory/runs.jsonl");
     assert_eq!(store.tail(&runs, 10).await.unwrap(), (Vec::new(), true));
-    store.grow(&runs, b"one\ntwo\nthree\n", 0).await.unwrap();
+    store.extend(&runs, b"one\ntwo\n").await.unwrap();
+    store.extend(&runs, b"three\n").await.unwrap();
     assert_eq!(store.tail(&runs, 100).await.unwrap(), (b"one\ntwo\nthree\n".to_vec(), true));
     assert_eq!(store.tail(&runs, 8).await.unwrap(), (b"three\n".to_vec(), false));
     assert_eq!(store.event_days().await.unwrap(), []);
-    assert!(matches!(store.swap(&runs, b"new\n", 3).await, Err(Error::Moved { .. })));
-    store.swap(&runs, b"new\n", 14).await.unwrap();
+    let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
+    for other in [version("one\ntwo\neerht\n"), version(""), ContentVersion::ABSENT] {
+        assert!(matches!(store.swap(&runs, b"new\n", other).await, Err(Error::Moved { .. })));
+        assert!(matches!(store.remove_unchanged(&runs, other).await, Err(Error::Moved { .. })));
+    }
+    store.swap(&runs, b"new\n", version("one\ntwo\nthree\n")).await.unwrap();
     assert_eq!(store.document(&runs).await.unwrap().as_deref(), Some(b"new\n".as_slice()));
+    store.remove_unchanged(&runs, version("new\n")).await.unwrap();
+    assert_eq!(store.document(&runs).await.unwrap(), None);
+    store.swap(&runs, b"first\n", ContentVersion::ABSENT).await.unwrap();
+    assert_eq!(store.document(&runs).await.unwrap().as_deref(), Some(b"first\n".as_slice()));
+}
+
+async fn replacing_many(store: &dyn Store) {
+    let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
+    // A few, and more than are handled one by one.
+    for many in [2, 12] {
+        let pages: Vec<DocPath> = (0..many).map(|n| path(&format!("knowledge/entities/{many}-{n:02}.md"))).collect();
+        let all = |old: &str, new: &str| -> Vec<Replacement> {
+            let from = if old.is_empty() { ContentVersion::ABSENT } else { version(old) };
+            pages.iter().map(|path| Replacement { path: path.clone(), bytes: new.into(), from }).collect()
+        };
+        assert_eq!(store.swap_many(&all("", "one")).await.unwrap(), []);
+        // One that was saved with as many bytes, one that is gone: both stay as they are.
+        store.put(&pages[0], b"own").await.unwrap();
+        store.remove(&pages[1]).await.unwrap();
+        let mut changed = store.swap_many(&all("one", "two")).await.unwrap();
+        changed.sort();
+        assert_eq!(changed, pages[..2]);
+        for (nth, page) in pages.iter().enumerate() {
+            let wanted: Option<&[u8]> = [Some(b"own".as_slice()), None].get(nth).copied().unwrap_or(Some(b"two"));
+            assert_eq!(store.document(page).await.unwrap().as_deref(), wanted);
+        }
+        assert_eq!(store.documents("knowledge").await.unwrap().iter().filter(|page| pages.contains(page)).count(), many - 1);
+    }
 }
 
 async fn notes(store: &dyn Store) {

@@ -22,7 +22,10 @@ use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
 use crate::passages::{Embedded, Passages, Placed, TakenIn};
-use crate::{Added, Claimed, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight};
+use crate::{
+    Added, Claimed, ContentVersion, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Replacement, Result, Scrubbed,
+    Stamp, Store, Weight,
+};
 
 /// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes
 /// in turn and run again must come to the same end as one that was never stopped.
@@ -188,14 +191,34 @@ impl<S: Store> Store for StopAfter<S> {
         Ok(())
     }
 
-    async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+    async fn swap(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()> {
         self.write()?;
         self.inner.swap(path, bytes, from).await
     }
 
-    async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+    async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
+        // One by one, so that a stop falls between any two of them.
+        let mut changed = Vec::new();
+        for one in replacements {
+            self.write()?;
+            changed.extend(self.inner.swap_many(std::slice::from_ref(one)).await?);
+        }
+        Ok(changed)
+    }
+
+    async fn grow(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()> {
         self.write()?;
         self.inner.grow(path, bytes, from).await
+    }
+
+    async fn extend(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        self.write()?;
+        self.inner.extend(path, bytes).await
+    }
+
+    async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()> {
+        self.write()?;
+        self.inner.remove_unchanged(path, from).await
     }
 
     async fn remove(&self, path: &DocPath) -> Result<()> {

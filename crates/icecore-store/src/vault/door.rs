@@ -4,14 +4,19 @@
 //! and folder; when it returns an error or the process dies, the file is what it was, or (after a death in
 //! the middle of an append) has one torn last line that the next opening sets aside. A failed flush is never
 //! tried again on the same data: the write is refused and what was appended is cut off.
+//!
+//! Programs that do not know our locks write to the same files. An append never cuts off what they appended, and a
+//! conditional replacement or removal never destroys what they saved since the file was read.
 #![expect(clippy::disallowed_methods, reason = "this is the door")]
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,14 +25,14 @@ use icecore_domain::layout::{CONFIG, DocPath, PRIVATE};
 use rustix::fs::{AtFlags, FileType, OFlags};
 
 use super::BYTES_PER_CALL;
-use crate::{Error, Result, Weight};
+use crate::{ContentVersion, Error, Result, Weight};
 
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
 /// Likewise for somebody who cannot wait.
 const HURRIED_WAITS: u32 = 100;
-/// Threads of this process wait as long for each other as processes do.
-const MOST_WAIT: Duration = Duration::from_secs(33);
+/// The longest pause between two attempts to get a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(11);
 
 /// Up to so many files are flushed one by one; more are flushed together.
 const FEW: usize = 4;
@@ -44,6 +49,11 @@ const ANSWERS: &str = "answers";
 const NOTES: &str = "notes";
 /// What the name of a note that is being written begins with.
 const UNFINISHED: &str = ".unfinished-";
+/// So often a write is tried again that another program's write came in the way of.
+pub(super) const ATTEMPTS: usize = 5;
+
+/// Numbers temporary files, so that no two threads of this process share one.
+static TEMPORARY_FILES: AtomicU32 = AtomicU32::new(0);
 
 /// The door of one vault.
 #[derive(Debug, Clone)]
@@ -166,7 +176,8 @@ impl Door {
     /// Waits until nobody else holds the lock of that name.
     pub fn lock_by(&self, name: &str) -> Result<Held> {
         let queue = self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
-        let Some(turn) = queue.enter(MOST_WAIT) else { return Err(Error::Busy { vault: self.root.clone() }) };
+        // Threads of this process wait as long for each other as processes do.
+        let Some(turn) = queue.enter(LOCK_PAUSE * self.waits) else { return Err(Error::Busy { vault: self.root.clone() }) };
         let (file, path) = self.lock_file(name)?;
         for wait in 0..self.waits {
             match file.try_lock() {
@@ -194,11 +205,10 @@ impl Door {
     }
 
     fn lock_file(&self, name: &str) -> Result<(File, PathBuf)> {
-        // Opening has looked at everything; this is for what somebody put there since.
+        // Opening has looked at everything; this is for what was put there since.
         refuse_link(&self.root.join(PRIVATE))?;
-        refuse_link(&self.private("tmp"))?;
         let path = self.private(name);
-        let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(nofollow()).open(&path);
+        let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(nonblock()).open(&path);
         let file = match open() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.make_folder(&self.root.join(PRIVATE))?;
@@ -206,7 +216,11 @@ impl Door {
             }
             other => other,
         };
-        let file = file.map_err(|error| fault("opening", &path, error))?;
+        let file = file.map_err(|error| match error.raw_os_error() {
+            // A pipe or a socket.
+            Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => Error::NotAFile(path.clone()),
+            _ => fault("opening", &path, error),
+        })?;
         Ok((file, path))
     }
 
@@ -227,9 +241,7 @@ impl Door {
     /// Opens a document for reading; `None` if there is none.
     fn open(&self, path: &DocPath) -> Result<Option<File>> {
         let place = self.place(path)?;
-        // Not to wait for the other end of a pipe that somebody put there.
-        let flags = nofollow() | i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-        match OpenOptions::new().read(true).custom_flags(flags).open(&place) {
+        match OpenOptions::new().read(true).custom_flags(nonblock()).open(&place) {
             Ok(file) if file.metadata().is_ok_and(|found| !found.is_file()) => Err(Error::NotAFile(place)),
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => Ok(None),
@@ -419,18 +431,83 @@ impl Door {
     /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets one first.
     /// Returns where `bytes` starts and the file's metadata, or `None` for the metadata if another program, which does not know
     /// our lock, appended at the same time: the index then reads the file again instead of trusting this write.
-    pub fn append(&self, _held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Option<Look>)> {
+    pub fn append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Option<Look>)> {
+        for _ in 0..ATTEMPTS {
+            if let Some(placed) = self.try_append(held, path, bytes)? {
+                return Ok(placed);
+            }
+        }
+        Err(Error::Moved { what: path.to_string() })
+    }
+
+    /// One attempt at it; `None`, and nothing of it is left, if another program's write came in its way.
+    pub fn try_append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<Option<(u64, Option<Look>)>> {
+        Ok(self.append_all(held, &[(path, bytes)], true)?.pop().flatten())
+    }
+
+    /// Appends to many documents and flushes them together: all of it is there when this returns, or none of it if it fails. That
+    /// does not hold after a crash in the middle, nor if a text has to be written again because of another program's write and that
+    /// fails: then some of the documents have their text and others do not. Returns the same as [`Self::append`] for each text.
+    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<(u64, Option<Look>)>> {
+        let borrowed: Vec<(&DocPath, &[u8])> = texts.iter().map(|(path, text)| (path, text.as_slice())).collect();
+        let placed = self.append_all(held, &borrowed, texts.len() <= FEW)?;
+        let again = |((path, text), placed): (&(DocPath, Vec<u8>), Option<_>)| placed.map_or_else(|| self.append(held, path, text), Ok);
+        texts.iter().zip(placed).map(again).collect()
+    }
+
+    fn append_all(&self, _held: &Held, texts: &[(&DocPath, &[u8])], one_by_one: bool) -> Result<Vec<Option<(u64, Option<Look>)>>> {
+        let mut appends: Vec<Append<'_>> = Vec::with_capacity(texts.len());
+        let mut placed = Vec::with_capacity(texts.len());
+        let mut write_all = || -> Result<()> {
+            // There may be more files than a process may have open.
+            for some in texts.chunks(MOST_OPEN) {
+                let mut files = Vec::with_capacity(some.len());
+                for (path, text) in some {
+                    let (file, append) = self.open_to_append(path, text, one_by_one)?;
+                    appends.push(append);
+                    files.push(file);
+                    let (Some(append), Some(file)) = (appends.last_mut(), files.last_mut()) else { continue };
+                    append.write(file).map_err(|error| fault("writing", &append.place, error))?;
+                }
+                let own = &appends[appends.len() - files.len()..];
+                if one_by_one {
+                    own.iter()
+                        .zip(&files)
+                        .try_for_each(|(append, file)| file.sync_data().map_err(|error| fault("writing", &append.place, error)))?;
+                } else {
+                    self.flush_all(own, &files)?;
+                }
+                for (append, file) in own.iter().zip(&files) {
+                    placed.push(append.locate(file).map_err(|error| fault("writing", &append.place, error))?);
+                }
+            }
+            Ok(())
+        };
+        let outcome = write_all();
+        for (at, append) in appends.iter().enumerate() {
+            // What was refused must not turn up later.
+            if outcome.is_err() || placed.get(at).is_some_and(Option::is_none) {
+                self.roll_back(append);
+            }
+        }
+        outcome.map(|()| placed)
+    }
+
+    /// Opens a document and prepares an append to it. The folders of a new one are flushed first, unless all is flushed together.
+    fn open_to_append<'a>(&self, path: &DocPath, bytes: &'a [u8], with_folders: bool) -> Result<(File, Append<'a>)> {
         let place = self.place(path)?;
         let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
+        options.read(true).append(true).mode(0o600).custom_flags(nonblock());
+        let mut is_new = false;
         let opened = match options.open(&place) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                is_new = true;
                 self.make_folders(path)?;
-                options.open(&place)
+                options.create(true).open(&place)
             }
             other => other,
         };
-        let mut file = opened.map_err(|error| fault("opening", &place, error))?;
+        let file = opened.map_err(|error| fault("opening", &place, error))?;
         let failed = |error| fault("writing", &place, error);
         let found = file.metadata().map_err(failed)?;
         if !found.is_file() {
@@ -438,129 +515,150 @@ impl Door {
         }
         let before = found.len();
         if before == 0 {
-            // New, or made by somebody who died before its folders were flushed. Nothing is written into it before
+            // New, or made by a process that died before its folders were flushed. Nothing is written into it before
             // they are, so a file with something in it has them flushed.
-            self.flush_folders(path)?;
-        }
-        let unended = before > 0 && last_byte(&file, before).map_err(failed)? != b'\n';
-        let whole = if unended { [b"\n", bytes].concat() } else { bytes.to_vec() };
-        let mut append = Append { before, written: 0 };
-        let outcome = append.write(&mut file, &whole).and_then(|()| file.sync_data()).and_then(|()| append.locate(&file, &whole));
-        match outcome {
-            Ok((start, look)) => Ok((start + u64::from(unended), look)),
-            Err(error) => {
-                append.roll_back(&file, &whole);
-                Err(failed(error))
+            if let Err(error) = if with_folders { self.flush_folders(path) } else { Ok(()) } {
+                if is_new {
+                    self.remove_empty_file(&place);
+                }
+                return Err(error);
             }
+        }
+        let is_unended = before > 0 && last_byte(&file, before).map_err(failed)? != b'\n';
+        let whole = if is_unended { Cow::Owned([b"\n", bytes].concat()) } else { Cow::Borrowed(bytes) };
+        Ok((file, Append { place, is_new, before, is_unended, bytes: whole, written: 0, parts: Vec::new() }))
+    }
+
+    /// Takes the bytes of a refused append out of its file again. If this fails, they remain as a torn tail, which the next opening
+    /// moves to the quarantine.
+    fn roll_back(&self, append: &Append<'_>) {
+        let opened = OpenOptions::new().read(true).write(true).custom_flags(nonblock()).open(&append.place);
+        if let Ok(file) = opened {
+            append.erase(&file);
+        }
+        if append.is_new {
+            self.remove_empty_file(&append.place);
         }
     }
 
-    /// Appends to many documents and flushes them together: all of it is there when this returns, or none of it. Each must end
-    /// with a line break, if it has anything. Returns the same as [`Self::append`] for each text.
-    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<(u64, Option<Look>)>> {
-        if texts.len() <= FEW {
-            return texts.iter().map(|(path, text)| self.append(held, path, text)).collect();
-        }
-        // There may be more files than a process may have open.
-        if texts.len() > MOST_OPEN {
-            return texts
-                .chunks(MOST_OPEN)
-                .map(|some| self.append_many(held, some))
-                .collect::<Result<Vec<_>>>()
-                .map(|looks| looks.concat());
-        }
-        let mut written: Vec<(File, PathBuf, Append)> = Vec::with_capacity(texts.len());
-        let outcome = texts.iter().try_for_each(|(path, text)| {
-            let place = self.place(path)?;
-            self.make_folders(path)?;
-            let mut options = OpenOptions::new();
-            options.read(true).append(true).create(true).mode(0o600).custom_flags(nofollow());
-            let mut file = options.open(&place).map_err(|error| fault("opening", &place, error))?;
-            let before = file.metadata().map_err(|error| fault("writing", &place, error))?.len();
-            let mut append = Append { before, written: 0 };
-            let done = append.write(&mut file, text).map_err(|error| fault("writing", &place, error));
-            written.push((file, place, append));
-            done
-        });
-        let outcome = outcome.and_then(|()| self.flush_all(&written));
-        let looks = outcome.and_then(|()| {
-            written
-                .iter()
-                .zip(texts)
-                .map(|((file, place, append), (_, text))| append.locate(file, text).map_err(|error| fault("writing", place, error)))
-                .collect()
-        });
-        if looks.is_err() {
-            // As with a single line: what was refused must not turn up later.
-            for ((file, _, append), (_, text)) in written.iter().zip(texts) {
-                append.roll_back(file, text);
-            }
-        }
-        looks
+    /// Removes a file that this process made and wrote nothing into, unless another program did.
+    fn remove_empty_file(&self, place: &Path) {
+        let _ = self.remove_place_if(place, &Expected::Content(ContentVersion::of(Some(b""))));
     }
 
     /// Flushes files and the folders they stand in: with one call for the whole file system, where there is one.
-    fn flush_all(&self, written: &[(File, PathBuf, Append)]) -> Result<()> {
+    fn flush_all(&self, appends: &[Append<'_>], files: &[File]) -> Result<()> {
         #[cfg(target_os = "linux")]
         {
-            let _ = written;
-            let root = File::open(&self.root).map_err(|error| fault("flushing", &self.root, error))?;
-            rustix::fs::syncfs(&root).map_err(|error| fault("flushing", &self.root, error.into()))
+            let _ = (appends, files);
+            self.flush_file_system()
         }
         #[cfg(not(target_os = "linux"))]
         {
-            for (file, place, _) in written {
-                file.sync_all().map_err(|error| fault("writing", place, error))?;
-                flushed(place.parent().unwrap_or(&self.root))?;
+            for (append, file) in appends.iter().zip(files) {
+                file.sync_all().map_err(|error| fault("writing", &append.place, error))?;
+                flushed(append.place.parent().unwrap_or(&self.root))?;
             }
             Ok(())
         }
     }
 
-    /// Cuts a document back to `len` bytes.
-    pub fn cut(&self, _held: &Held, path: &DocPath, len: u64) -> Result<()> {
+    #[cfg(target_os = "linux")]
+    fn flush_file_system(&self) -> Result<()> {
+        let root = File::open(&self.root).map_err(|error| fault("flushing", &self.root, error))?;
+        rustix::fs::syncfs(&root).map_err(|error| fault("flushing", &self.root, error.into()))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn flush_file_system(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Cuts the last bytes of a document off, if they still are `tail` from `at` on; false if another program wrote meanwhile.
+    pub fn cut_tail(&self, _held: &Held, path: &DocPath, at: u64, tail: &[u8]) -> Result<bool> {
         let place = self.place(path)?;
         let cut = || {
-            let file = OpenOptions::new().write(true).custom_flags(nofollow()).open(&place)?;
-            file.set_len(len)?;
-            file.sync_all()
+            let file = OpenOptions::new().read(true).write(true).custom_flags(nonblock()).open(&place)?;
+            if !ends_with(&file, at, tail)? {
+                return Ok(false);
+            }
+            file.set_len(at)?;
+            file.sync_all()?;
+            Ok(true)
         };
         cut().map_err(|error| fault("mending", &place, error))
     }
 
-    /// Puts a document in place whole: a temporary file, flushed, renamed, and the folder flushed.
+    /// Puts a document in place whole: a temporary file, flushed, renamed, and the folder flushed. Whatever stands there is
+    /// replaced, so this is only for files that no person edits.
     pub fn replace(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let place = self.place_to_replace(path)?;
+        self.put_file(held, &place, bytes)
+    }
+
+    /// Likewise, if what stands there is what is expected; otherwise it stays and the call fails with [`Error::Moved`].
+    pub fn replace_if(&self, held: &Held, path: &DocPath, bytes: &[u8], expected: &Expected) -> Result<()> {
+        let place = self.place_to_replace(path)?;
+        self.put_file_if(held, &place, bytes, expected)
+    }
+
+    fn place_to_replace(&self, path: &DocPath) -> Result<PathBuf> {
         let place = self.place(path)?;
-        if fs::symlink_metadata(&place).is_ok_and(|found| found.file_type().is_symlink()) {
-            return Err(Error::Link(place));
-        }
+        refuse_link(&place)?;
         self.make_folders(path)?;
         if !place.exists() {
             self.flush_folders(path)?;
         }
-        self.put_file(held, &place, bytes)
+        Ok(place)
     }
 
-    /// Likewise for many documents, flushed together: when this returns all of them are in place; after a crash each is what
+    /// Puts many documents in place, flushed together: when this returns all of them are there; after a crash each is what
     /// it was or what it is to be.
     pub fn replace_many(&self, held: &Held, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
         if documents.len() <= FEW {
             return documents.iter().try_for_each(|(path, bytes)| self.replace(held, path, bytes));
         }
+        let documents: Vec<(&DocPath, &[u8])> = documents.iter().map(|(path, bytes)| (path, bytes.as_slice())).collect();
+        self.place_many(&documents, |temporary, place, _| {
+            fs::rename(temporary, place).map(|()| Placed::New).map_err(|error| fault("writing", place, error))
+        })
+        .map(|_| ())
+    }
+
+    /// Likewise, each only if what stands there is what is expected. Returns which of them, by their order, stay as they are
+    /// because they are not.
+    pub fn replace_many_if(&self, held: &Held, documents: &[(&DocPath, &[u8], Expected)]) -> Result<Vec<usize>> {
+        if documents.len() <= FEW {
+            let mut changed = Vec::new();
+            for (at, (path, bytes, expected)) in documents.iter().enumerate() {
+                match self.replace_if(held, path, bytes, expected) {
+                    Err(Error::Moved { .. }) => changed.push(at),
+                    other => other?,
+                }
+            }
+            return Ok(changed);
+        }
+        let texts: Vec<(&DocPath, &[u8])> = documents.iter().map(|(path, bytes, _)| (*path, *bytes)).collect();
+        self.place_many(&texts, |temporary, place, at| self.place_if(temporary, place, &documents[at].2))
+    }
+
+    /// Writes temporary files, flushes them together, has each put in place by `place_one`, and flushes that.
+    fn place_many(&self, documents: &[(&DocPath, &[u8])], place_one: impl Fn(&Path, &Path, usize) -> Result<Placed>) -> Result<Vec<usize>> {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
+        let stem = temporary_name();
         let mut made: Vec<(PathBuf, PathBuf)> = Vec::with_capacity(documents.len());
-        let outcome = documents.iter().enumerate().try_for_each(|(at, (path, bytes))| {
+        let mut placed: Vec<Placed> = Vec::with_capacity(documents.len());
+        let written = documents.iter().enumerate().try_for_each(|(at, (path, bytes))| {
             let place = self.place(path)?;
             refuse_link(&place)?;
             self.make_folders(path)?;
-            // By number: the names of very many files may share their hashes.
-            let temporary = folder.join(format!("{}-{at:08x}", std::process::id()));
+            let temporary = folder.join(format!("{stem}.{at:08x}"));
             let _ = fs::remove_file(&temporary);
             made.push((temporary.clone(), place.clone()));
             // Each is closed again: there may be more of them than a process may have open.
             let written = (|| {
-                let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(&temporary)?;
+                let mut file = create_new(&temporary)?;
                 write_whole(&mut file, bytes)?;
                 if !cfg!(target_os = "linux") {
                     file.sync_all()?;
@@ -572,22 +670,152 @@ impl Door {
             })();
             written.map_err(|error| fault("writing", &place, error))
         });
-        let outcome = outcome.and_then(|()| self.flush_all(&[])).and_then(|()| {
-            made.iter().try_for_each(|(temporary, place)| fs::rename(temporary, place).map_err(|error| fault("writing", place, error)))
+        let outcome = written.and_then(|()| self.flush_file_system()).and_then(|()| {
+            made.iter().enumerate().try_for_each(|(at, (temporary, place))| {
+                placed.push(place_one(temporary, place, at)?);
+                Ok(())
+            })
         });
         if outcome.is_err() {
-            made.iter().for_each(|(temporary, _)| drop(fs::remove_file(temporary)));
+            made.iter().skip(placed.len()).for_each(|(temporary, _)| drop(fs::remove_file(temporary)));
         }
-        outcome.and_then(|()| self.flush_all(&[]))?;
-        if !cfg!(target_os = "linux") {
+        let outcome = outcome.and_then(|()| {
+            self.flush_file_system()?;
+            if cfg!(target_os = "linux") {
+                return Ok(());
+            }
             let folders: HashSet<&Path> = made.iter().filter_map(|(_, place)| place.parent()).collect();
-            folders.into_iter().try_for_each(flushed)?;
+            folders.into_iter().try_for_each(flushed)
+        });
+        let mut changed = Vec::new();
+        for (at, (placed, (_, place))) in placed.into_iter().zip(&made).enumerate() {
+            if !self.settle(placed, place)? {
+                changed.push(at);
+            }
         }
-        Ok(())
+        outcome.map(|()| changed)
     }
 
-    fn temporary(&self, folder: &Path, place: &Path) -> PathBuf {
-        folder.join(format!("{}-{}", std::process::id(), Hash::of(place.as_os_str().as_encoded_bytes()).short()))
+    /// A new temporary file with these bytes, flushed. It is locked as long as it is open, which is how others know that its writer
+    /// lives.
+    fn write_temporary(&self, place: &Path, bytes: &[u8]) -> Result<(PathBuf, File)> {
+        let folder = self.private("tmp");
+        self.make_folder(&folder)?;
+        let failed = |error| fault("writing", place, error);
+        for _ in 0..ATTEMPTS {
+            let temporary = folder.join(temporary_name());
+            let mut file = match create_new(&temporary) {
+                // A process that died left it, or one of another container has the same number.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                other => other.map_err(failed)?,
+            };
+            if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+                // It is being swept, in the moment before it was locked.
+                continue;
+            }
+            let written = write_whole(&mut file, bytes).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
+            match written {
+                Ok(found) if found.nlink() == 0 => continue,
+                Ok(found) if found.len() == bytes.len() as u64 => return Ok((temporary, file)),
+                other => {
+                    let _ = fs::remove_file(&temporary);
+                    let short = || io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file");
+                    return Err(failed(other.err().unwrap_or_else(short)));
+                }
+            }
+        }
+        Err(failed(ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Puts a flushed temporary file in place, if what stands there is what is expected. The two change places at once, and what
+    /// came out is looked at: what another program saved in the last moment goes back.
+    fn place_if(&self, temporary: &Path, place: &Path, expected: &Expected) -> Result<Placed> {
+        let failed = |error| fault("writing", place, error);
+        let known = match expected.check(place)? {
+            Found::Other => {
+                let _ = fs::remove_file(temporary);
+                return Ok(Placed::Refused);
+            }
+            Found::Absent => {
+                let is_placed = rename_new(temporary, place).map_err(failed)?;
+                if !is_placed {
+                    let _ = fs::remove_file(temporary);
+                }
+                return Ok(if is_placed { Placed::New } else { Placed::Refused });
+            }
+            Found::Present(_, look) => look,
+        };
+        let Some(own) = look_at(temporary.to_owned())? else { return Err(failed(ErrorKind::NotFound.into())) };
+        // Under this name the next opening knows, if this process dies now, which of the two files may go.
+        let aside = exchange_name(temporary, known, own);
+        fs::rename(temporary, &aside).map_err(failed)?;
+        match exchange(&aside, place) {
+            Ok(()) => {}
+            // It is gone.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let _ = fs::remove_file(&aside);
+                return Ok(Placed::Refused);
+            }
+            // The file system cannot do that; it was looked at a moment ago.
+            Err(_) => return fs::rename(&aside, place).map(|()| Placed::New).map_err(failed),
+        }
+        match expected.check(&aside)? {
+            Found::Present(file, look) => Ok(Placed::Exchanged { aside, old: (file, look), own }),
+            Found::Absent | Found::Other => {
+                self.give_back(&aside, place, own)?;
+                Ok(Placed::Refused)
+            }
+        }
+    }
+
+    /// Ends a replacement after its folder was flushed: what was replaced goes, unless a program that had it open wrote to it until
+    /// now; then it goes back. False if the file stays, or is again, what another program wrote.
+    fn settle(&self, placed: Placed, place: &Path) -> Result<bool> {
+        match placed {
+            Placed::New => Ok(true),
+            Placed::Refused => Ok(false),
+            Placed::Exchanged { aside, old: (file, known), own } => {
+                if file.metadata().is_ok_and(|found| look(&found) == known) {
+                    let _ = fs::remove_file(&aside);
+                    return Ok(true);
+                }
+                self.give_back(&aside, place, own)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Puts a file that another program wrote back in its place, where ours (`own`) stands now.
+    fn give_back(&self, aside: &Path, place: &Path, own: Look) -> Result<()> {
+        let failed = |error| fault("writing", place, error);
+        match exchange(aside, place) {
+            Ok(()) if look_at(aside.to_owned())? == Some(own) => {
+                let _ = fs::remove_file(aside);
+            }
+            Ok(()) => {
+                // Saved once more meanwhile: the newest stays, and the one before it is not thrown away.
+                exchange(aside, place).map_err(failed)?;
+                self.quarantine(aside, place)?;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if !rename_new(aside, place).map_err(failed)? {
+                    self.quarantine(aside, place)?;
+                }
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        flushed(place.parent().unwrap_or(&self.root))
+    }
+
+    /// Moves a file that was saved at `place` to the quarantine.
+    fn quarantine(&self, file: &Path, place: &Path) -> Result<PathBuf> {
+        let folder = self.private("quarantine");
+        self.make_folder(&folder)?;
+        let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let to = folder.join(format!("{name}.saved.{}", temporary_name()));
+        fs::rename(file, &to).map_err(|error| fault("moving", file, error))?;
+        flushed(&folder)?;
+        Ok(to)
     }
 
     /// Flushes every folder from the vault down to the document's own. Those above it need it once.
@@ -608,24 +836,25 @@ impl Door {
     }
 
     fn put_file(&self, _held: &Held, place: &Path, bytes: &[u8]) -> Result<()> {
-        let folder = self.private("tmp");
-        self.make_folder(&folder)?;
-        let temporary = self.temporary(&folder, place);
-        let _ = fs::remove_file(&temporary);
-        let written = (|| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(&temporary)?;
-            write_whole(&mut file, bytes)?;
-            file.sync_all()?;
-            if file.metadata()?.len() != bytes.len() as u64 {
-                return Err(io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file"));
-            }
-            fs::rename(&temporary, place)
-        })();
-        if let Err(error) = written {
+        let (temporary, _locked) = self.write_temporary(place, bytes)?;
+        if let Err(error) = fs::rename(&temporary, place) {
             let _ = fs::remove_file(&temporary);
             return Err(fault("writing", place, error));
         }
         flushed(place.parent().unwrap_or(&self.root))
+    }
+
+    fn put_file_if(&self, _held: &Held, place: &Path, bytes: &[u8], expected: &Expected) -> Result<()> {
+        let moved = || Error::Moved { what: place.strip_prefix(&self.root).unwrap_or(place).display().to_string() };
+        if let Found::Other = expected.check(place)? {
+            return Err(moved());
+        }
+        let (temporary, _locked) = self.write_temporary(place, bytes)?;
+        let placed = self.place_if(&temporary, place, expected).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+        if !matches!(placed, Placed::Refused) {
+            flushed(place.parent().unwrap_or(&self.root))?;
+        }
+        if self.settle(placed, place)? { Ok(()) } else { Err(moved()) }
     }
 
     /// Keeps bytes that were found broken, under a name that says where they come from.
@@ -682,7 +911,7 @@ impl Door {
 
     fn note_options(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
-        options.mode(0o600).custom_flags(nofollow() | i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0));
+        options.mode(0o600).custom_flags(nonblock());
         options
     }
 
@@ -703,11 +932,11 @@ impl Door {
         }
     }
 
-    /// Puts a note in place. Whoever reads meanwhile sees the old one or the new one; it is not flushed.
+    /// Puts a note in place. Who reads it meanwhile sees the old one or the new one; it is not flushed.
     pub fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()> {
         let place = self.note_place(name)?;
         let folder = place.parent().unwrap_or(&self.root).to_owned();
-        let temporary = folder.join(format!("{UNFINISHED}{}-{}", std::process::id(), Hash::of(name.as_str().as_bytes()).short()));
+        let temporary = folder.join(format!("{UNFINISHED}{}", temporary_name()));
         let write = || {
             let mut file = self.note_options().write(true).create(true).truncate(true).open(&temporary)?;
             write_whole(&mut file, bytes)
@@ -726,34 +955,62 @@ impl Door {
     }
 
     /// Appends a line to a note in one write, without any lock, and flushes it if that is wanted. A note that has grown past `most`
-    /// bytes loses the older half of its lines.
+    /// bytes loses the older half of its lines, and none that is added meanwhile.
     pub fn add_note(&self, name: &DocPath, line: &[u8], most: u64, flush: bool) -> Result<()> {
+        let length = self.append_to_note(name, &[line, b"\n"].concat(), flush)?;
+        if length > most
+            && let Some(_alone) = self.try_lock_by("notes.lock")?
+        {
+            self.trim_note(name, usize::try_from(most / 2).unwrap_or(usize::MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Appends to a note and returns its length.
+    fn append_to_note(&self, name: &DocPath, bytes: &[u8], flush: bool) -> Result<u64> {
         let place = self.note_place(name)?;
         let failed = |error| fault("writing", &place, error);
         let open = || self.note_options().append(true).create(true).open(&place);
-        let mut file = match open() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.make_folder(place.parent().unwrap_or(&self.root))?;
-                open()
+        for _ in 0..ATTEMPTS {
+            let mut file = match open() {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.make_folder(place.parent().unwrap_or(&self.root))?;
+                    open()
+                }
+                other => other,
             }
-            other => other,
+            .map_err(failed)?;
+            if !file.metadata().is_ok_and(|found| found.is_file()) {
+                return Err(Error::NotAFile(place));
+            }
+            write_whole(&mut file, bytes).map_err(failed)?;
+            if flush {
+                file.sync_data().map_err(failed)?;
+            }
+            let found = file.metadata().map_err(failed)?;
+            // Another process has put a shorter note in its place since it was opened.
+            if found.nlink() > 0 {
+                return Ok(found.len());
+            }
         }
-        .map_err(failed)?;
-        if !file.metadata().is_ok_and(|found| found.is_file()) {
-            return Err(Error::NotAFile(place));
-        }
-        write_whole(&mut file, &[line, b"\n"].concat()).map_err(failed)?;
-        if flush {
-            file.sync_data().map_err(failed)?;
-        }
-        if file.metadata().is_ok_and(|found| found.len() > most)
-            && let Some(_alone) = self.try_lock_by("notes.lock")?
-            && let Some(bytes) = self.read_note(name)?
-        {
-            let half = usize::try_from(most / 2).unwrap_or(usize::MAX);
-            let from = bytes.len().saturating_sub(half);
-            let from = memchr::memchr(b'\n', &bytes[from..]).map_or(bytes.len(), |at| from + at + 1);
-            self.put_note(name, &bytes[from..])?;
+        Err(Error::Moved { what: name.to_string() })
+    }
+
+    /// Takes the older lines of a note away, so that about `bytes` are left.
+    fn trim_note(&self, name: &DocPath, bytes: usize) -> Result<()> {
+        let place = self.note_place(name)?;
+        let failed = |error| fault("reading", &place, error);
+        let mut file = self.note_options().read(true).open(&place).map_err(failed)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
+        let from = text.len().saturating_sub(bytes);
+        let from = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |at| from + at + 1);
+        self.put_note(name, &text[from..])?;
+        // What was added to the old file until it was replaced; later writers see that it is gone.
+        let mut late = Vec::new();
+        file.read_to_end(&mut late).map_err(failed)?;
+        if !late.is_empty() {
+            self.append_to_note(name, &late, true)?;
         }
         Ok(())
     }
@@ -802,20 +1059,67 @@ impl Door {
         match fs::remove_file(&place) {
             Ok(()) => {
                 flushed(place.parent().unwrap_or(&self.root))?;
-                // A folder that has nothing left in it goes too; those at the top of the vault stay.
-                let folders: Vec<&str> = path.folders().skip(1).collect();
-                for folder in folders.iter().rev() {
-                    let place = self.root.join(folder);
-                    self.safe.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
-                    if fs::remove_dir(&place).is_err() {
-                        break;
-                    }
-                }
+                self.remove_empty_folders(path);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => Ok(()),
             Err(error) => Err(fault("removing", &place, error)),
         }
+    }
+
+    /// Likewise, if it is what is expected; otherwise it stays and the call fails with [`Error::Moved`].
+    pub fn remove_if(&self, _held: &Held, path: &DocPath, expected: &Expected) -> Result<()> {
+        let place = self.place(path)?;
+        if !self.remove_place_if(&place, expected)? {
+            return Err(Error::Moved { what: path.to_string() });
+        }
+        self.remove_empty_folders(path);
+        Ok(())
+    }
+
+    /// A folder that has nothing left in it goes too; those at the top of the vault stay.
+    fn remove_empty_folders(&self, path: &DocPath) {
+        let folders: Vec<&str> = path.folders().skip(1).collect();
+        for folder in folders.iter().rev() {
+            let place = self.root.join(folder);
+            self.safe.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+            if fs::remove_dir(&place).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Removes a file, if it is what is expected: it is moved away, looked at, and put back if it is not.
+    fn remove_place_if(&self, place: &Path, expected: &Expected) -> Result<bool> {
+        let known = match expected.check(place)? {
+            Found::Other => return Ok(false),
+            Found::Absent => return Ok(true),
+            Found::Present(_, look) => look,
+        };
+        let folder = self.private("tmp");
+        self.make_folder(&folder)?;
+        let aside = exchange_name(&folder.join(temporary_name()), known, known);
+        let failed = |error| fault("removing", place, error);
+        match fs::rename(place, &aside) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            other => other.map_err(failed)?,
+        }
+        let is_expected = match expected.check(&aside)? {
+            Found::Present(file, look_then) => {
+                flushed(place.parent().unwrap_or(&self.root))?;
+                file.metadata().is_ok_and(|found| look(&found) == look_then)
+            }
+            Found::Absent | Found::Other => false,
+        };
+        if is_expected {
+            let _ = fs::remove_file(&aside);
+            return Ok(true);
+        }
+        if !rename_new(&aside, place).map_err(failed)? {
+            self.quarantine(&aside, place)?;
+        }
+        flushed(place.parent().unwrap_or(&self.root))?;
+        Ok(false)
     }
 
     /// Takes an empty folder away.
@@ -829,20 +1133,42 @@ impl Door {
         }
     }
 
-    /// Removes temporary files of writers that died. Whoever holds the lock is the only writer, so every one is stale.
-    pub fn sweep(&self, _held: &Held) {
-        for stale in self.temporary_files() {
-            let _ = fs::remove_file(stale);
+    /// Removes temporary files of writers that died, and returns where files were moved that another program had saved in the moment
+    /// in which their writer died.
+    pub fn sweep(&self, _held: &Held) -> Vec<PathBuf> {
+        let mut rescued = Vec::new();
+        for file in self.temporary_files() {
+            // Locked until it is gone, so that no writer takes it for its own meanwhile.
+            let Some(_locked) = lock_stale(&file) else { continue };
+            let marks = file.extension().and_then(|marks| marks.to_str()?.split_once('-'));
+            let is_known = match (marks, look_at(file.clone())) {
+                (Some((known, own)), Ok(Some(look))) => [known, own].contains(&format!("{:016x}", look.mark()).as_str()),
+                _ => true,
+            };
+            if is_known {
+                let _ = fs::remove_file(file);
+            } else {
+                rescued.extend(self.quarantine(&file, &file));
+            }
         }
+        rescued
     }
 
-    /// Temporary files that are there now: plain files of the names that `put_file` gives, and nothing else.
-    pub fn temporary_files(&self) -> Vec<PathBuf> {
+    /// Whether there are temporary files that no living process is writing. Those of several files at once, and those that change
+    /// places with a file, belong to a process that has the vault's lock; only who has it may count them as stale.
+    pub fn has_stale_files(&self) -> bool {
+        self.temporary_files().iter().any(|file| lock_stale(file).is_some())
+    }
+
+    /// Temporary files that are there now: plain files of the names that are given here, and nothing else.
+    fn temporary_files(&self) -> Vec<PathBuf> {
         let Ok(found) = fs::read_dir(self.private("tmp")) else { return Vec::new() };
+        let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
         let ours = |name: &str| {
-            let (process, hash) = name.split_once('-').unwrap_or_default();
-            let numbered = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
-            numbered && hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit())
+            let (stem, rest) = name.split_once('.').unwrap_or((name, ""));
+            let (process, number) = stem.split_once('-').unwrap_or_default();
+            let is_numbered = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
+            is_numbered && number.len() == 8 && is_hex(number) && rest.split('-').all(is_hex)
         };
         found
             .flatten()
@@ -968,18 +1294,29 @@ impl Door {
         fs::read(place).map_err(|error| fault("reading", place, error))
     }
 
-    /// Puts other bytes in its place, whole.
-    pub fn replace_place(&self, held: &Held, place: &Path, bytes: &[u8]) -> Result<()> {
+    /// Puts other bytes in its place, whole, if it still holds these.
+    pub fn replace_place(&self, held: &Held, place: &Path, bytes: &[u8], known: &[u8]) -> Result<()> {
         refuse_link(place)?;
-        self.put_file(held, place, bytes)
+        self.put_file_if(held, place, bytes, &Expected::Content(ContentVersion::of(Some(known))))
+    }
+
+    /// Takes it away, if it still holds these bytes.
+    pub fn remove_place_with(&self, _held: &Held, place: &Path, known: &[u8]) -> Result<()> {
+        if !self.remove_place_if(place, &Expected::Content(ContentVersion::of(Some(known))))? {
+            return Err(Error::Moved { what: place.strip_prefix(&self.root).unwrap_or(place).display().to_string() });
+        }
+        self.remove_empty_folders_above(place)
     }
 
     /// Takes it away, with its folder if nothing is left there; folders at the top stay.
     pub fn remove_place(&self, _held: &Held, place: &Path) -> Result<()> {
         match fs::remove_file(place) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault("removing", place, error)),
-            _ => {}
+            _ => self.remove_empty_folders_above(place),
         }
+    }
+
+    fn remove_empty_folders_above(&self, place: &Path) -> Result<()> {
         let above = place
             .ancestors()
             .skip(1)
@@ -1009,7 +1346,7 @@ impl Door {
                 let _ = fs::rename(&own, made.join(name));
             }
         }
-        if !exchange(made, &place) {
+        if exchange(made, &place).is_err() {
             let aside = made.with_extension("old");
             fs::rename(&place, &aside).and_then(|()| fs::rename(made, &place)).map_err(|error| fault("making", &place, error))?;
         }
@@ -1046,18 +1383,57 @@ impl Door {
     }
 }
 
-/// Lets two folders change places at once; false if the system cannot.
-fn exchange(one: &Path, other: &Path) -> bool {
+/// Lets two files or folders change places at once.
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
-        renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).is_ok()
+        Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
     }
     #[cfg(not(any(target_os = "linux", target_os = "macos")))]
     {
         let _ = (one, other);
-        false
+        Err(ErrorKind::Unsupported.into())
     }
+}
+
+/// Gives a file another name, unless something has it; then false.
+fn rename_new(from: &Path, to: &Path) -> io::Result<bool> {
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::EXIST) => return Ok(false),
+            // Not every file system can do that.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if to.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    fs::rename(from, to).map(|()| true)
+}
+
+/// A name that no other thread or living process has for a temporary file.
+fn temporary_name() -> String {
+    format!("{}-{:08x}", std::process::id(), TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The name of a temporary file that changes places with another: either of the two looks, as numbers, is of a file that may go.
+fn exchange_name(temporary: &Path, known: Look, own: Look) -> PathBuf {
+    temporary.with_extension(format!("{:016x}-{:016x}", known.mark(), own.mark()))
+}
+
+/// Locks a temporary file, if no living process has it open.
+fn lock_stale(file: &Path) -> Option<File> {
+    let file = OpenOptions::new().read(true).custom_flags(nonblock()).open(file).ok()?;
+    file.try_lock().is_ok().then_some(file)
+}
+
+fn create_new(place: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(place)
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
@@ -1078,6 +1454,11 @@ fn refuse_link(place: &Path) -> Result<()> {
 
 fn nofollow() -> i32 {
     i32::try_from((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits()).unwrap_or(0)
+}
+
+/// Likewise, and without waiting for the other end of a pipe that stands there.
+fn nonblock() -> i32 {
+    nofollow() | i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0)
 }
 
 /// How many of these pieces, which are in order, are read in one go, and where the last of them ends.
@@ -1132,21 +1513,106 @@ fn last_byte(file: &File, len: u64) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-/// One append to a file that programs without our lock may append to as well.
-struct Append {
-    /// The file's length before the write.
-    before: u64,
-    /// How many bytes the system accepted.
-    written: usize,
+/// Whether a file ends with these bytes, from `at` on.
+fn ends_with(file: &File, at: u64, bytes: &[u8]) -> io::Result<bool> {
+    Ok(holds(file, at, bytes)? && file.metadata()?.len() == at + bytes.len() as u64)
 }
 
-impl Append {
+/// Whether these bytes stand at `at`.
+fn holds(file: &File, at: u64, bytes: &[u8]) -> io::Result<bool> {
+    let mut found = vec![0; bytes.len()];
+    match file.read_exact_at(&mut found, at) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        other => other.map(|()| found == bytes),
+    }
+}
+
+/// What must still stand at a place for it to be replaced or removed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Expected {
+    /// These bytes, or nothing.
+    Content(ContentVersion),
+    /// A file that looks like that.
+    Look(Look),
+}
+
+/// What stands at a place.
+enum Found {
+    /// Nothing, as expected.
+    Absent,
+    /// What was expected; what it looked like before it was read.
+    Present(File, Look),
+    /// Something else.
+    Other,
+}
+
+/// What became of a temporary file that was to be put in place.
+enum Placed {
+    /// It is in place, and nothing has to be looked at any more.
+    New,
+    /// It is in place; what stood there is at `aside`.
+    Exchanged { aside: PathBuf, old: (File, Look), own: Look },
+    /// Something else than expected stands there, and stays.
+    Refused,
+}
+
+impl Expected {
+    fn check(&self, place: &Path) -> Result<Found> {
+        let failed = |error| fault("reading", place, error);
+        let mut file = match OpenOptions::new().read(true).custom_flags(nonblock()).open(place) {
+            Ok(file) => file,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                let is_expected = matches!(self, Self::Content(version) if *version == ContentVersion::ABSENT);
+                return Ok(if is_expected { Found::Absent } else { Found::Other });
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let found = file.metadata().map_err(failed)?;
+        if !found.is_file() {
+            return Err(Error::NotAFile(place.to_owned()));
+        }
+        let look = look(&found);
+        let is_expected = match self {
+            Self::Look(expected) => look == *expected,
+            Self::Content(version) => {
+                let mut bytes = Vec::with_capacity(usize::try_from(look.len).unwrap_or(0) + 1);
+                file.read_to_end(&mut bytes).map_err(failed)?;
+                *version == ContentVersion::of(Some(&bytes))
+            }
+        };
+        Ok(if is_expected { Found::Present(file, look) } else { Found::Other })
+    }
+}
+
+/// One append to a file that programs without our lock may append to as well.
+struct Append<'a> {
+    place: PathBuf,
+    /// Whether the file was made for it.
+    is_new: bool,
+    /// The file's length before the write.
+    before: u64,
+    /// Whether the last line had no end, so that the bytes begin with one.
+    is_unended: bool,
+    bytes: Cow<'a, [u8]>,
+    /// How many bytes the system accepted.
+    written: usize,
+    /// Where they are, as (start, length) of each accepted part.
+    parts: Vec<(u64, usize)>,
+}
+
+impl Append<'_> {
     /// One write, unless the system takes only a part of it: then the rest follows. Only an interruption is tried again.
-    fn write(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
-        while self.written < bytes.len() {
-            match file.write(&bytes[self.written..]) {
+    fn write(&mut self, file: &mut File) -> io::Result<()> {
+        while self.written < self.bytes.len() {
+            match file.write(&self.bytes[self.written..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => self.written = (self.written + written).min(bytes.len()),
+                Ok(written) => {
+                    let written = written.min(self.bytes.len() - self.written);
+                    self.written += written;
+                    // An appending write leaves the position right behind what it wrote, whatever others append.
+                    let end = file.stream_position()?;
+                    self.parts.push((end.saturating_sub(written as u64), written));
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -1154,36 +1620,54 @@ impl Append {
         Ok(())
     }
 
-    /// Where the bytes are in the file, and its metadata if nothing else was written meanwhile. A file that is longer than
-    /// expected is not a failed write: another program appended too, before or behind our bytes.
-    fn locate(&self, file: &File, bytes: &[u8]) -> io::Result<(u64, Option<Look>)> {
+    /// Where the text starts, and the file's metadata if nothing else was written meanwhile. A file that is longer than
+    /// expected is not a failed write: another program appended too, before or behind our bytes. `None` if the write has to be
+    /// taken back and tried again: another program's line got into the middle of it or has no end before it, or the file was
+    /// replaced since it was opened.
+    fn locate(&self, file: &File) -> io::Result<Option<(u64, Option<Look>)>> {
         let after = file.metadata()?;
-        if after.len() == self.before + bytes.len() as u64 {
-            return Ok((self.before, Some(look(&after))));
+        if after.nlink() == 0 {
+            return Ok(None);
         }
-        match self.find(file, bytes, after.len())? {
-            Some(start) => Ok((start, None)),
-            None => Err(io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file")),
+        let text = |start: u64| start + u64::from(self.is_unended);
+        if after.len() == self.before + self.bytes.len() as u64 {
+            return Ok(Some((text(self.before), Some(look(&after)))));
         }
+        let Some(&(start, _)) = self.parts.first() else { return Ok(Some((after.len(), None))) };
+        let mut at = 0;
+        for &(part, length) in &self.parts {
+            if part < self.before || !holds(file, part, &self.bytes[at..at + length])? {
+                return Err(io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file"));
+            }
+            if part != start + at as u64 {
+                return Ok(None);
+            }
+            at += length;
+        }
+        let is_glued = start > 0 && !self.bytes.starts_with(b"\n") && last_byte(file, start)? != b'\n';
+        Ok((!is_glued).then_some((text(start), None)))
     }
 
-    fn find(&self, file: &File, bytes: &[u8], len: u64) -> io::Result<Option<u64>> {
-        let mut added = vec![0; len.saturating_sub(self.before) as usize];
-        file.read_exact_at(&mut added, self.before)?;
-        Ok(memchr::memmem::find(&added, bytes).map(|at| self.before + at as u64))
-    }
-
-    /// Cuts a refused write off, so that it does not turn up later, but only if our bytes are all that was added. Otherwise,
-    /// and if cutting fails, they remain as a torn tail, which the next opening moves to the quarantine.
-    fn roll_back(&self, file: &File, bytes: &[u8]) {
-        let Ok(found) = file.metadata() else { return };
-        let added = found.len().saturating_sub(self.before);
-        if added == 0 || added > bytes.len() as u64 {
-            return;
-        }
-        let mut tail = vec![0; added as usize];
-        if file.read_exact_at(&mut tail, self.before).is_ok() && bytes.starts_with(&tail) {
-            let _ = file.set_len(self.before);
+    /// Takes the bytes out of the file again. They are cut off where they are its end, and blanked where another program's lines
+    /// follow them.
+    fn erase(&self, file: &File) {
+        let mut at = self.written;
+        for &(start, length) in self.parts.iter().rev() {
+            at -= length;
+            let own = &self.bytes[at..at + length];
+            if start < self.before {
+                // A system that accepted bytes and wrote none.
+                continue;
+            }
+            if ends_with(file, start, own).unwrap_or(false) {
+                let _ = file.set_len(start);
+            } else if holds(file, start, own).unwrap_or(false) {
+                let mut blank = vec![b' '; length];
+                // What stands before and behind it are lines of their own.
+                blank[0] = b'\n';
+                blank[length - 1] = b'\n';
+                let _ = file.write_all_at(&blank, start);
+            }
         }
     }
 }
@@ -1201,7 +1685,15 @@ pub(crate) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error
     }
 }
 
-/// Writes all of it to a file that no other program appends to.
-fn write_whole(file: &mut File, bytes: &[u8]) -> io::Result<()> {
-    Append { before: 0, written: 0 }.write(file, bytes)
+/// Writes all of it. Only an interruption is tried again.
+fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written.min(bytes.len())..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

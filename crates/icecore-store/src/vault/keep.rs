@@ -16,12 +16,12 @@ use icecore_domain::record::{self, BadLine, Captured, Digest, Key, Record, Sessi
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
-use super::door::{Held, Look};
+use super::door::{ATTEMPTS, Expected, Held, Look};
 use super::index::{Current, FileNow, Outcome, Tied};
 use super::{Handle, Vault};
 use crate::arrivals::{self, Arrivals};
 use crate::folded;
-use crate::{Added, Error, Position, Result};
+use crate::{Added, ContentVersion, Error, Position, Result};
 
 /// How many records are looked up and written at once; a longer list is taken in such steps.
 const STEP: usize = 250_000;
@@ -213,11 +213,8 @@ impl Vault {
             self.mend_file(&held, path)?;
             self.door.append(&held, path, lines)?;
         }
-        // Somebody may have appended a line by hand, without the lock.
-        if self.ledger_position()? != at {
-            return Err(Error::Moved { what: layout::LEDGER.into() });
-        }
-        self.door.replace(&held, &self.ledger, text)?;
+        // A person or another program may have appended a line, without the lock.
+        self.replace_ledger_at(&held, text, at)?;
         // What was seen of documents stays seen: nobody else's hand was in this. If the index cannot take it in now, the next
         // look at the ledger does, the archives first, so that nothing in them counts as lost.
         let current =
@@ -359,14 +356,23 @@ impl Vault {
         let held = self.locked()?;
         let mut gone = 0;
         for path in Self::files_of(days) {
-            let Some(text) = self.door.read(&path)? else { continue };
-            let (keys, kept) = arrivals::without(&text, conversation);
-            gone += keys.len();
-            match kept.is_empty() {
-                _ if keys.is_empty() => {}
-                true => self.door.remove(&held, &path)?,
-                false => self.door.replace(&held, &path, &kept)?,
+            let mut last = Ok(());
+            for _ in 0..ATTEMPTS {
+                let Some(text) = self.door.read(&path)? else { break };
+                let (keys, kept) = arrivals::without(&text, conversation);
+                let expected = Expected::Content(ContentVersion::of(Some(&text)));
+                last = match kept.is_empty() {
+                    _ if keys.is_empty() => Ok(()),
+                    true => self.door.remove_if(&held, &path, &expected),
+                    false => self.door.replace_if(&held, &path, &kept, &expected),
+                };
+                // Another program appended meanwhile: what it wrote stays, so it is read again.
+                if !matches!(last, Err(Error::Moved { .. })) {
+                    gone += keys.len();
+                    break;
+                }
             }
+            last?;
         }
         drop(held);
         self.refresh_records()?;
@@ -388,9 +394,13 @@ impl Vault {
         Ok(record::sessions(&records))
     }
 
-    /// By the names of the files: a day that has a file has records.
+    /// By the names of the files: a day that has a file with something in it has records.
     pub(super) fn days_with_records(&self) -> Result<Vec<Date>> {
-        let days: BTreeSet<Date> = self.record_files()?.iter().filter_map(DocPath::record_day).collect();
+        let mut days = BTreeSet::new();
+        for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
+            let files = self.door.looks(folder)?.into_iter().filter(|(_, look)| look.len > 0);
+            days.extend(files.filter_map(|(path, _)| path.record_day()));
+        }
         Ok(days.into_iter().collect())
     }
 

@@ -29,11 +29,12 @@ use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
 use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
-use self::door::{Door, Held};
+use self::door::{Door, Expected, Held};
 use self::index::{Current, Index, Outcome, Row};
 use crate::folded;
 use crate::{
-    Added, Claimed, Count, Error, Found, Ground, Hold, LedgerText, Looked, Position, Progress, Result, Scrubbed, Stamp, Store, Weight,
+    Added, Claimed, ContentVersion, Count, Error, Found, Ground, Hold, LedgerText, Looked, Position, Progress, Replacement, Result,
+    Scrubbed, Stamp, Store, Weight,
 };
 
 /// How many rows a page has when only the newest are wanted.
@@ -145,12 +146,14 @@ impl Vault {
     /// written to is left as it is; readers read around the torn line.
     fn mend(&self) -> Result<()> {
         let torn = self.door.unfinished_line(&self.ledger)?.is_some();
-        if !torn && self.door.temporary_files().is_empty() {
+        if !torn && !self.door.has_stale_files() {
             return Ok(());
         }
-        // Somebody may be in the middle of a write; with the lock in hand, nobody is.
+        // Another process may be in the middle of a write; with the lock in hand, none is.
         let mended = self.door.lock().and_then(|held| {
-            self.door.sweep(&held);
+            for place in self.door.sweep(&held) {
+                self.tell(format!("a file that was saved in the moment in which icecore was stopped is in {}", place.display()));
+            }
             self.mend_under(&held)
         });
         match mended {
@@ -176,7 +179,10 @@ impl Vault {
             return Ok(());
         }
         let place = self.door.set_aside(held, path, at, &tail)?;
-        self.door.cut(held, path, at)?;
+        if !self.door.cut_tail(held, path, at, &tail)? {
+            // Another program goes on writing it.
+            return Ok(());
+        }
         self.tell(format!("a torn last line of {path} ({} bytes) was set aside in {}", tail.len(), place.display()));
         Ok(())
     }
@@ -328,6 +334,23 @@ impl Vault {
         }
     }
 
+    /// The vault's lock and that of the document: a file that changes places with another must not be swept meanwhile.
+    fn locked_to_swap(&self, path: &DocPath) -> Result<(Held, Option<Held>)> {
+        let held = self.locked()?;
+        let conversation = if path.as_str().starts_with("conversations/") { Some(self.locked_for(path)?) } else { None };
+        Ok((held, conversation))
+    }
+
+    /// Replaces the ledger, if it still stands at `at`; a line that another program appends in the last moment is not lost.
+    fn replace_ledger_at(&self, held: &Held, text: &[u8], at: Position) -> Result<()> {
+        let look = self.door.look(&self.ledger)?;
+        if Position(look.map_or(0, |look| look.mark())) != at {
+            return Err(Error::Moved { what: self.ledger.to_string() });
+        }
+        let expected = look.map_or(Expected::Content(ContentVersion::ABSENT), Expected::Look);
+        self.door.replace_if(held, &self.ledger, text, &expected)
+    }
+
     fn locked(&self) -> Result<Held> {
         let held = self.door.lock()?;
         self.mend_under(&held)?;
@@ -445,10 +468,7 @@ impl Store for Vault {
 
     async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()> {
         let held = self.locked()?;
-        if self.ledger_position()? != at {
-            return Err(Error::Moved { what: self.ledger.to_string() });
-        }
-        self.door.replace(&held, &self.ledger, text)?;
+        self.replace_ledger_at(&held, text, at)?;
         // Whoever puts another text in place has decided what is in it. The ids stay spent.
         self.ask(|index| index.settle_lost())?;
         Ok(())
@@ -537,20 +557,36 @@ impl Store for Vault {
         self.door.replace_many(&held, documents)
     }
 
-    async fn swap(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
-        let held = self.locked_for(path)?;
-        if self.door.look(path)?.map_or(0, |look| look.len) != from {
-            return Err(Error::Moved { what: path.to_string() });
-        }
-        self.door.replace(&held, path, bytes)
+    async fn swap(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()> {
+        let (held, _conversation) = self.locked_to_swap(path)?;
+        self.door.replace_if(&held, path, bytes, &Expected::Content(from))
     }
 
-    async fn grow(&self, path: &DocPath, bytes: &[u8], from: u64) -> Result<()> {
+    async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
+        let held = self.locked()?;
+        let expected = |one: &Replacement| Expected::Content(one.from);
+        let documents: Vec<_> = replacements.iter().map(|one| (&one.path, one.bytes.as_slice(), expected(one))).collect();
+        let changed = self.door.replace_many_if(&held, &documents)?;
+        Ok(changed.into_iter().map(|at| replacements[at].path.clone()).collect())
+    }
+
+    async fn grow(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()> {
         let held = self.locked_for(path)?;
-        if self.door.look(path)?.map_or(0, |look| look.len) != from {
-            return Err(Error::Moved { what: path.to_string() });
+        let moved = || Error::Moved { what: path.to_string() };
+        if ContentVersion::of(self.door.read(path)?.as_deref()) != from {
+            return Err(moved());
         }
+        self.door.try_append(&held, path, bytes)?.map(|_| ()).ok_or_else(moved)
+    }
+
+    async fn extend(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let held = self.locked_for(path)?;
         self.door.append(&held, path, bytes).map(|_| ())
+    }
+
+    async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()> {
+        let (held, _conversation) = self.locked_to_swap(path)?;
+        self.door.remove_if(&held, path, &Expected::Content(from))
     }
 
     async fn remove(&self, path: &DocPath) -> Result<()> {

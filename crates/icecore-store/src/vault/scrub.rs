@@ -8,8 +8,9 @@ use std::path::Path;
 use icecore_domain::forget::{self, Fate, Scrub};
 use icecore_domain::layout::{self, PRIVATE};
 
+use super::door::{ATTEMPTS, Held};
 use super::{CONVERSATION_LOCKS, Handle, Vault};
-use crate::{Became, Result, Scrubbed};
+use crate::{Became, ContentVersion, Error, Result, Scrubbed};
 
 /// Files of other programs that are longer are not looked into.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
@@ -54,46 +55,69 @@ impl Vault {
         }
         let mut found = Vec::new();
         for (path, place) in self.door.everything()? {
-            let what = match whose(&path) {
-                Whose::Lock => continue,
-                Whose::Derived => {
-                    if let Some(held) = held.as_ref().filter(|_| !is_database(&place)) {
-                        self.door.remove_place(held, &place)?;
-                    }
-                    continue;
+            let mut scrubbed = self.scrub_file(&path, &place, scrub, held.as_ref());
+            for _ in 1..ATTEMPTS {
+                // Saved by a person or another program meanwhile: what it says now is read again.
+                if !matches!(scrubbed, Err(Error::Moved { .. })) {
+                    break;
                 }
-                Whose::Answer => Became::Gone,
-                Whose::Foreign => {
-                    let short = place.symlink_metadata().is_ok_and(|found| found.len() <= MOST_BYTES);
-                    if !short || !self.door.read_place(&place).is_ok_and(|bytes| scrub.is_in_file(&path, &bytes)) {
-                        continue;
-                    }
-                    Became::Left
-                }
-                Whose::Ours => {
-                    let bytes = self.door.read_place(&place)?;
-                    match scrub.fate(&path, &bytes) {
-                        Fate::Same if forget::is_setting(&path) && scrub.is_in_file(&path, &bytes) => Became::Left,
-                        Fate::Same => continue,
-                        Fate::Gone => Became::Gone,
-                        Fate::Changed { bytes, lines } => {
-                            if let Some(held) = &held {
-                                self.door.replace_place(held, &place, &bytes)?;
-                            }
-                            Became::Changed(lines)
-                        }
-                    }
-                }
-            };
-            if let (Became::Gone, Some(held)) = (what, &held) {
-                self.door.remove_place(held, &place)?;
+                scrubbed = self.scrub_file(&path, &place, scrub, held.as_ref());
             }
-            found.push(Scrubbed { path, what });
+            found.extend(scrubbed?);
         }
         if held.is_some() {
             self.drop_derived();
         }
         Ok(found)
+    }
+
+    /// Takes what is to be forgotten out of one file; without the lock, only says what that would change. `None` if nothing of it
+    /// is there.
+    fn scrub_file(&self, path: &str, place: &Path, scrub: &Scrub, held: Option<&Held>) -> Result<Option<Scrubbed>> {
+        let told = |what, before: Option<&[u8]>, after: Option<&[u8]>| {
+            Ok(Some(Scrubbed { path: path.to_owned(), what, versions: (ContentVersion::of(before), ContentVersion::of(after)) }))
+        };
+        match whose(path) {
+            Whose::Lock => Ok(None),
+            Whose::Derived => {
+                if let Some(held) = held.filter(|_| !is_database(place)) {
+                    self.door.remove_place(held, place)?;
+                }
+                Ok(None)
+            }
+            Whose::Answer => {
+                if let Some(held) = held {
+                    self.door.remove_place(held, place)?;
+                }
+                told(Became::Gone, None, None)
+            }
+            Whose::Foreign => {
+                let short = place.symlink_metadata().is_ok_and(|found| found.len() <= MOST_BYTES);
+                if !short || !self.door.read_place(place).is_ok_and(|bytes| scrub.is_in_file(path, &bytes)) {
+                    return Ok(None);
+                }
+                told(Became::Left, None, None)
+            }
+            Whose::Ours => {
+                let bytes = self.door.read_place(place)?;
+                match scrub.fate(path, &bytes) {
+                    Fate::Same if forget::is_setting(path) && scrub.is_in_file(path, &bytes) => told(Became::Left, None, None),
+                    Fate::Same => Ok(None),
+                    Fate::Gone => {
+                        if let Some(held) = held {
+                            self.door.remove_place_with(held, place, &bytes)?;
+                        }
+                        told(Became::Gone, Some(&bytes), None)
+                    }
+                    Fate::Changed { bytes: left, lines } => {
+                        if let Some(held) = held {
+                            self.door.replace_place(held, place, &left, &bytes)?;
+                        }
+                        told(Became::Changed(lines), Some(&bytes), Some(&left))
+                    }
+                }
+            }
+        }
     }
 
     /// Throws the databases away. The index remembered which lines it had seen; that they are gone was decided here.

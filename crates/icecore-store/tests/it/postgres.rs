@@ -232,10 +232,10 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         assert!(home.done(&again, Next::Asleep, seen).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         let line = b"{\"conversation\":\"c\"}\n";
-        Store::grow(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line, 0).await.unwrap();
+        Store::extend(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line).await.unwrap();
         assert_eq!(take(LEASE).await.unwrap().space, "a");
         let seen = b.outline().await.unwrap();
-        Store::grow(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line, 0).await.unwrap();
+        Store::extend(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line).await.unwrap();
         assert!(home.done(&taken[1], Next::Asleep, seen).await.unwrap());
         assert_eq!(take(LEASE).await.unwrap().space, "b");
         // Asked for while it is being done, it is done again.

@@ -14,7 +14,7 @@ use icecore_domain::record::{self, Captured, Key, Record, Role};
 use icecore_store::postgres::{Postgres, Space};
 use icecore_store::testing::cluster::{Cluster, Flush};
 use icecore_store::vault::Vault;
-use icecore_store::{Became, Store};
+use icecore_store::{Became, ContentVersion, Store};
 use pollster::block_on;
 
 use crate::postgres::home;
@@ -114,7 +114,7 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
                     for store in [&vault as &dyn Store, &*space] {
                         match turn % 3 {
                             0 => store.put(one, &[&bytes[..], &own].concat()).await.unwrap(),
-                            1 => store.grow(one, &own, bytes.len() as u64).await.unwrap(),
+                            1 => store.grow(one, &own, ContentVersion::of(Some(&bytes))).await.unwrap(),
                             _ => store.remove(one).await.unwrap(),
                         }
                     }

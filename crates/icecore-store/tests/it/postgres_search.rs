@@ -15,11 +15,11 @@ use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
 use icecore_domain::record::{Captured, Record, Role};
-use icecore_store::Store;
 use icecore_store::passages::Passages;
 use icecore_store::postgres::{Options, Postgres, Space};
 use icecore_store::testing::cluster::{Cluster, Flush};
 use icecore_store::vault::Vault;
+use icecore_store::{ContentVersion, Store};
 use pollster::block_on;
 
 /// Numbers that look like chance and are always the same.
@@ -130,7 +130,7 @@ async fn follow(space: &Space, root: &Path) {
         match before {
             Some(before) if before == bytes => {}
             Some(before) if passage::grows_by_lines(&path) && bytes.starts_with(&before) => {
-                space.grow(&path, &bytes[before.len()..], before.len() as u64).await.unwrap();
+                space.grow(&path, &bytes[before.len()..], ContentVersion::of(Some(&before))).await.unwrap();
             }
             _ => space.put(&path, &bytes).await.unwrap(),
         }

@@ -17,7 +17,7 @@ use icecore_store::passages::Passages as _;
 use icecore_store::postgres::jobs::{Next, TEND};
 use icecore_store::postgres::{Options, Postgres, Space};
 use icecore_store::testing::cluster::{Cluster, Flush};
-use icecore_store::{Error, Ground, History as _, Order, Store};
+use icecore_store::{ContentVersion, Error, Ground, History as _, Order, Store};
 use pollster::block_on;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -324,7 +324,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
         check(other);
         match turn % 3 {
             // Refused by the program, within its transaction.
-            0 => assert!(matches!(block_on(spaces[one].grow(&page, b"x", 1)), Err(Error::Moved { .. }))),
+            0 => assert!(matches!(block_on(spaces[one].grow(&page, b"x", ContentVersion::of(Some(b"other")))), Err(Error::Moved { .. }))),
             // Refused by the database: somebody holds what is to be written.
             1 => {
                 all.must(&format!("BEGIN; SELECT 1 FROM icecore.document WHERE path = '{page}' FOR UPDATE"));
@@ -406,7 +406,9 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
             ("replace_ledger", old.replace_ledger(b"", new.position().await.unwrap()).await),
             ("put", old.put(&page, b"x").await),
             ("put_many", old.put_many(&[(page.clone(), b"x".to_vec())]).await),
-            ("grow", old.grow(&page, b"x", 0).await),
+            ("grow", old.grow(&page, b"x", ContentVersion::ABSENT).await),
+            ("extend", old.extend(&page, b"x").await),
+            ("swap", old.swap(&page, b"x", ContentVersion::ABSENT).await),
             ("remove", old.remove(&path("icecore.toml")).await),
             ("add_records", old.add_records(vec![said("o", "old")]).await.map(|_| ())),
             ("add_awaited", old.add_awaited(vec![said("o", "old")], Duration::from_secs(9)).await.map(|_| ())),

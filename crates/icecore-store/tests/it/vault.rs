@@ -12,7 +12,7 @@ use icecore_domain::record::{Captured, Record, Role};
 use icecore_store::passages::Passages;
 use icecore_store::testing::conformance;
 use icecore_store::vault::Vault;
-use icecore_store::{Error, Store};
+use icecore_store::{ContentVersion, Error, Store};
 use pollster::block_on;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -146,7 +146,7 @@ fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     assert!(std::process::Command::new("mkfifo").arg(vault.root().join(log)).status().unwrap().success());
     let path = log.parse().unwrap();
     assert!(matches!(block_on(vault.document(&path)), Err(Error::NotAFile(_))));
-    assert!(matches!(block_on(vault.grow(&path, b"x", 0)), Err(Error::NotAFile(_))));
+    assert!(matches!(block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)), Err(Error::NotAFile(_))));
     // A folder that cannot be made is an error, not an endless attempt.
     assert!(Vault::create(Path::new("/proc/x/vault"), "").is_err());
 }
@@ -409,7 +409,7 @@ fn links_inside_a_vault_are_not_followed() {
         let path = path.parse().unwrap();
         assert!(matches!(block_on(vault.document(&path)), Err(Error::Link(_))));
         assert!(matches!(block_on(vault.put(&path, b"x")), Err(Error::Link(_))));
-        assert!(matches!(block_on(vault.grow(&path, b"x", 0)), Err(Error::Link(_))));
+        assert!(matches!(block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)), Err(Error::Link(_))));
     }
     assert_eq!(fs::read_to_string(outside.join("secret.md")).unwrap(), "secret");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);

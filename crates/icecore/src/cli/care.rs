@@ -361,7 +361,9 @@ async fn set_config(open: &Open, file: &Path, out: &mut Out) -> Result<()> {
     read.map_err(|error| Stop::new(Exit::NotFound, format!("{} cannot be read: {error}", file.display())))?;
     let policy = Policy::read(&text).and_then(|policy| policy.zone().map(|_| policy));
     let policy = policy.map_err(|mistake| Stop::new(Exit::Usage, format!("{mistake}. Nothing was changed")))?;
-    open.memory.store().put(&icecore_domain::layout::CONFIG.parse()?, text.as_bytes()).await?;
+    let path = icecore_domain::layout::CONFIG.parse()?;
+    let known = open.memory.store().document(&path).await?;
+    open.memory.store().swap(&path, text.as_bytes(), icecore_store::ContentVersion::of(known.as_deref())).await?;
     if out.is_json() { out.json(&policy) } else { Ok(out.line("icecore.toml is in place")?) }
 }
 

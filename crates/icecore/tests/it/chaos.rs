@@ -69,7 +69,10 @@ impl Round {
         };
         assert_eq!(round.run(&["init", "--tz", "UTC", "-q"]).0, Some(0));
         for n in 0..6 {
-            assert_eq!(round.run(&["remember", &format!("The size of thing{n} is {n}"), "--entity", &format!("thing{}", n % 2), "-q"]).0, Some(0));
+            assert_eq!(
+                round.run(&["remember", &format!("The size of thing{n} is {n}"), "--entity", &format!("thing{}", n % 2), "-q"]).0,
+                Some(0)
+            );
         }
         assert_eq!(round.run(&["consolidate", "-q"]).0, Some(0));
         round
@@ -103,8 +106,7 @@ impl Round {
 
     /// Runs a command, which may be killed on its way. `true` if it was acknowledged.
     fn attempt(&self, arguments: &[&str], input: &str) -> (bool, String) {
-        let mut child =
-            self.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         if self.random(KILLED_ONE_IN) == 0 {
             thread::sleep(Duration::from_micros(self.random(MAX_KILL_MILLIS * 1_000)));
@@ -135,11 +137,14 @@ impl Round {
             0 => (Kind::Event, self.attempt(&["remember", &format!("The value of {word} is set"), "-q"], "")),
             1 => (Kind::Event, self.attempt(&["remember", &format!("Send {word} to Client X"), "--type", "commitment", "-q"], "")),
             2 => (Kind::LogLine, self.attempt(&["log", &format!("did {word}"), "-q"], "")),
-            3 => (Kind::Message, self.attempt(&["message", "add", &format!("said {word}"), "--conversation", "chat", "--id", &word, "-q"], "")),
+            3 => (
+                Kind::Message,
+                self.attempt(&["message", "add", &format!("said {word}"), "--conversation", "chat", "--id", &word, "-q"], ""),
+            ),
             4 => (Kind::State, self.attempt(&["save-state", "-", "-q"], &format!("working on {word}"))),
             5 => {
-                let (ok, out) =
-                    self.attempt(&["hook", "user-prompt-submit"], &hook("UserPromptSubmit", json!({"prompt": format!("please do {word}")})));
+                let (ok, out) = self
+                    .attempt(&["hook", "user-prompt-submit"], &hook("UserPromptSubmit", json!({"prompt": format!("please do {word}")})));
                 // A hook that could not keep the words says so.
                 (Kind::Message, (ok && !out.contains("systemMessage"), out))
             }

@@ -100,8 +100,7 @@ impl Stage {
 
     async fn write_by_hand(&self, out: &mut Out) -> Result<()> {
         let (log, open) = ("memory/2026-02-13.md".parse()?, self.open().await?);
-        let so_far = open.memory.store().document(&log).await?.unwrap_or_default();
-        open.memory.store().grow(&log, day::EXTRACTS.as_bytes(), so_far.len() as u64).await?;
+        open.memory.store().extend(&log, day::EXTRACTS.as_bytes()).await?;
         day::EXTRACTS.trim().lines().try_for_each(|line| out.line(format!("{DIM}memory/2026-02-13.md |{DIM:#} {line}")))
     }
 
