@@ -29,6 +29,8 @@ use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
 use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
+pub use self::git::merge_lines;
+
 use self::door::{Door, Held};
 use self::index::{Current, Index, Outcome, Row};
 use crate::folded;
@@ -145,12 +147,14 @@ impl Vault {
     /// written to is left as it is; readers read around the torn line.
     fn mend(&self) -> Result<()> {
         let torn = self.door.unfinished_line(&self.ledger)?.is_some();
-        if !torn && self.door.temporary_files().is_empty() {
+        let lost = git::is_lost(&self.door);
+        if !torn && !lost && self.door.temporary_files().is_empty() {
             return Ok(());
         }
         // Somebody may be in the middle of a write; with the lock in hand, nobody is.
         let mended = self.door.lock().and_then(|held| {
             self.door.sweep(&held);
+            git::bring_back(&self.door, &held)?;
             self.mend_under(&held)
         });
         match mended {
