@@ -165,8 +165,8 @@ pub(super) fn make_repository(door: &Door) -> Result<()> {
         return Err(Error::NotOurs("the folder is a git repository already; icecore leaves committing there to you".into()));
     }
     let apart = door.private(APART);
-    new_repository(door, &apart).and_then(|git| door.install_repository(&git))?;
-    door.discard(&apart)
+    let made = new_repository(door, &apart).and_then(|git| door.install_repository(&git));
+    made.and(door.discard(&apart))
 }
 
 /// Where the repository is made that is to take the place of the vault's own.

@@ -373,7 +373,7 @@ pub async fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
     let policy = open.memory.policy();
     match (config, out.is_json()) {
         // Opening the vault has read and checked the settings already.
-        (Config::Check, true) => out.json(&json!({ "ok": policy.warnings.is_empty(), "warnings": policy.warnings })),
+        (Config::Check, true) => out.json(&json!({ "ok": policy.warnings.is_empty() })),
         (Config::Check, false) if policy.warnings.is_empty() => Ok(out.line("icecore.toml is in order")?),
         (Config::Check, false) => Ok(out.line("icecore.toml can be used; what it says beyond that is passed over")?),
         (Config::Show, true) => out.json(policy),

@@ -431,7 +431,6 @@ pub(super) fn resume(door: &Door) -> Result<Option<Joined>> {
 
 /// Puts every file in place and leaves the merge for the next commit.
 fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -> Result<Joined> {
-    let root = door.root();
     // Worked out for all of them before the first one changes.
     let mut changes: Vec<(&DocPath, Option<Vec<u8>>)> = Vec::new();
     for file in &plan.files {
@@ -478,7 +477,7 @@ fn stage(door: &Door, held: &Held, base: &str, theirs: &str, settled: &[&DocPath
     let root = door.root();
     if open {
         change(root, held, &["read-tree", "HEAD"], None)?;
-        change(root, held, &["read-tree", "-m", "--aggressive", base, "HEAD", theirs], None)?;
+        change(root, held, &["read-tree", "-i", "-m", "--aggressive", base, "HEAD", theirs], None)?;
     }
     let (here, gone): (Vec<&DocPath>, Vec<&DocPath>) = settled.iter().partition(|path| root.join(path.as_str()).symlink_metadata().is_ok());
     for (paths, arguments) in [(here, &["add", "--force"][..]), (gone, &["rm", "--cached", "--quiet", "--ignore-unmatch"])] {
