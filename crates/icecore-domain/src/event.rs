@@ -400,6 +400,16 @@ pub struct Event {
     pub draft: Draft,
 }
 
+impl Event {
+    /// What its type is called, for a person; one that a newer version introduced is called unknown.
+    pub fn type_name(&self) -> String {
+        match self.field::<String>("type") {
+            Some(unknown) => format!("unknown type `{}`", plain::one_line(&unknown)),
+            None => self.kind.to_string(),
+        }
+    }
+}
+
 impl Deref for Event {
     type Target = Draft;
 

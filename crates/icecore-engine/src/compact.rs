@@ -146,8 +146,12 @@ impl Memory {
             for (ids, why) in [(&leaving.compacted, Why::Compaction), (&leaving.pruned, Why::Pruning)] {
                 let ids: HashSet<EventId> = ids.iter().copied().collect();
                 let (_, lines) = compact::split(&text.bytes, &ids);
+                let place = archive::path(why, now.day());
+                // A run that died has put lines there that are still in the ledger.
+                let there = self.store.document(&place).await?.unwrap_or_default();
+                let lines = archive::not_in(&there, lines);
                 if !lines.is_empty() {
-                    archives.push((archive::path(why, now.day()), archive::write(now, why, &lines)));
+                    archives.push((place, archive::write(now, why, &lines)));
                 }
             }
             // From here on both the old and the new beginning of the ledger count as verified.

@@ -53,6 +53,9 @@ pub struct Policy {
     pub chat: ChatPolicy,
     /// When jobs run.
     pub schedule: SchedulePolicy,
+    /// What `icecore.toml` says that this version does not understand.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 /// What chats are told, and how they are remembered.
@@ -374,17 +377,15 @@ pub enum Mistake {
     /// Not TOML at all.
     #[error("icecore.toml is not valid TOML: {0}")]
     Syntax(String),
-    /// A setting nobody reads.
-    #[error("icecore.toml sets `{key}`, which does not exist{suggestion}. `icecore config show` lists every setting")]
-    Unknown {
-        /// The setting.
-        key: String,
-        /// What may have been meant.
-        suggestion: String,
-    },
     /// A value of the wrong kind.
     #[error("icecore.toml: {0}")]
     Value(String),
+    /// No format there ever was.
+    #[error("icecore.toml: format is {found}; the first format is 1. Write `format = {FORMAT}`, or leave the line out")]
+    NoFormat {
+        /// What is there.
+        found: i64,
+    },
     /// A format from the future.
     #[error("this vault has format {found}, and this program knows formats up to {FORMAT}; install a newer icecore")]
     Newer {
@@ -433,13 +434,16 @@ impl Policy {
     pub fn read(own: &str) -> Result<Self, Mistake> {
         let mut values: Table = DEFAULTS.parse().map_err(|error: toml::de::Error| Mistake::Syntax(error.to_string()))?;
         let own: Table = own.parse().map_err(|error: toml::de::Error| Mistake::Syntax(error.to_string().trim().to_owned()))?;
-        if let Some(&Value::Integer(found)) = own.get("format")
-            && found > FORMAT
-        {
-            return Err(Mistake::Newer { found });
+        // Without a format it is the first one: whoever wrote the file by hand meant what there is.
+        match own.get("format") {
+            Some(&Value::Integer(found)) if found > FORMAT => return Err(Mistake::Newer { found }),
+            Some(&Value::Integer(found)) if found < 1 => return Err(Mistake::NoFormat { found }),
+            _ => {}
         }
-        overlay(&mut values, own, "")?;
+        let mut warnings = Vec::new();
+        overlay(&mut values, own, "", &mut warnings)?;
         let policy: Self = Value::Table(values).try_into().map_err(|error: toml::de::Error| Mistake::Value(error.message().to_owned()))?;
+        let policy = Self { warnings, ..policy };
         policy.zone()?;
         policy.default_priority()?;
         policy.without_model()?;
@@ -481,15 +485,19 @@ impl Policy {
     }
 }
 
-fn overlay(values: &mut Table, own: Table, within: &str) -> Result<(), Mistake> {
+/// Puts the vault's own values over the defaults. A setting that this version does not have is passed over and told: a newer version
+/// may have written it, and one wrong key must not lock anybody out.
+fn overlay(values: &mut Table, own: Table, within: &str, warnings: &mut Vec<String>) -> Result<(), Mistake> {
     for (key, value) in own {
         let name = format!("{within}{key}");
         match (values.get_mut(&key), value) {
             (None, _) => {
                 let suggestion = suggestion(&key, within, values.keys().map(String::as_str));
-                return Err(Mistake::Unknown { key: name, suggestion });
+                warnings.push(format!(
+                    "icecore.toml sets `{name}`, which does not exist{suggestion}. It is passed over; `icecore config show` lists every setting"
+                ));
             }
-            (Some(Value::Table(inner)), Value::Table(own)) => overlay(inner, own, &format!("{name}."))?,
+            (Some(Value::Table(inner)), Value::Table(own)) => overlay(inner, own, &format!("{name}."), warnings)?,
             (Some(known), value) if known.same_type(&value) => *known = value,
             (Some(known), value) => {
                 return Err(Mistake::Value(format!("`{name}` is a {}, it should be a {}", value.type_str(), known.type_str())));
@@ -529,7 +537,7 @@ mod tests {
 
     fn check(own: &str, complaint: Option<&str>) {
         match (Policy::read(own), complaint) {
-            (Ok(_), None) => {}
+            (Ok(policy), None) => assert_eq!(policy.warnings, [] as [String; 0]),
             (Err(mistake), Some(part)) => assert!(mistake.to_string().contains(part), "{mistake} has no {part}"),
             (found, _) => panic!("{own}: {found:?}"),
         }
@@ -540,15 +548,31 @@ mod tests {
     fn a_wrong_setting_says_what_is_wrong_and_what_was_meant() {
         check("", None);
         check("zone = \"Europe/Berlin\"\n[status]\ncommitments_shown = 9\n", None);
-        check("zon = \"UTC\"", Some("did you mean `zone`?"));
-        check("[status]\ncommitment_shown = 9", Some("did you mean `status.commitments_shown`?"));
-        check("command = \"rm\"", Some("sets `command`, which does not exist"));
         check("zone = 7", Some("`zone` is a integer, it should be a string"));
         check("zone = \"Mars\"", Some("not a time zone"));
         check("[ledger]\ndefault_priority = \"P9\"", Some("choose one of P0, P1, P2, P3"));
         check("format = 99", Some("install a newer icecore"));
+        check("format = 0", Some("the first format is 1"));
+        check("format = -1", Some("the first format is 1"));
+        check("format = \"1\"", Some("`format` is a string, it should be a integer"));
         check("zone = ", Some("not valid TOML"));
         check("[status]\ncommitments_shown = -1", Some("invalid value"));
+    }
+
+    // K10
+    #[test]
+    fn a_setting_that_does_not_exist_is_passed_over_and_told() {
+        let zone = "zone = \"Europe/Berlin\"\n";
+        for (own, warning) in [
+            ("zon = \"UTC\"", "did you mean `zone`?"),
+            ("[status]\ncommitment_shown = 9", "did you mean `status.commitments_shown`?"),
+            ("command = \"rm\"", "sets `command`, which does not exist"),
+            ("[future]\nx = 1", "sets `future`, which does not exist"),
+        ] {
+            let policy = Policy::read(&format!("{zone}{own}\n")).unwrap();
+            assert!(policy.warnings.len() == 1 && policy.warnings[0].contains(warning), "{own}: {:?}", policy.warnings);
+            assert_eq!(Policy { warnings: Vec::new(), ..policy }, Policy::read(zone).unwrap());
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Memory {
         self.store
             .claim("consolidation")
             .await?
-            .ok_or_else(|| Error::Busy("another run is consolidating this memory; try again when it is done".into()))
+            .ok_or_else(|| Error::Busy("another run is working on this memory; try again when it is done".into()))
     }
 
     /// Goes on only if nobody else was let in meanwhile. What is appended to the ledger is safe by itself, being meant for a place in it;
@@ -297,7 +297,7 @@ impl Memory {
     async fn check_night(&self, new: &[EventId], full: bool) -> Result<Vec<String>> {
         if full {
             self.reindex(&|_, _| {}).await?;
-            let verdict = self.verify().await?;
+            let verdict = self.verify_alone().await?;
             return Ok(verdict.findings.iter().filter(|finding| finding.fails).map(|finding| finding.what.clone()).collect());
         }
         let findings = self.check_new(new).await?;

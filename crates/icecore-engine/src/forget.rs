@@ -33,6 +33,15 @@ use crate::{Error, Memory, Result};
 
 /// How a whole conversation is named.
 const CONVERSATION: &str = "conversation/";
+/// The note that says that something is being forgotten in every snapshot too, with its tombstone. It is this machine's alone:
+/// snapshots elsewhere are not made anew because of it.
+const HISTORY: &str = "forgetting-history.txt";
+/// What is said of it.
+pub(crate) const HISTORY_OWED: &str =
+    "something was to be forgotten in every snapshot, and that was cut short. `icecore forget --unfinished` finishes it";
+/// It has a few lines.
+const MOST_NOTE_BYTES: u64 = 64 * 1024;
+
 /// So often what was found leads to more.
 const MOST_ROUNDS: usize = 8;
 
@@ -207,6 +216,19 @@ impl Memory {
         }
     }
 
+    /// Whether something was to be forgotten in every snapshot too, and that has not come to its end.
+    pub(crate) async fn owes_history(&self) -> Result<bool> {
+        let Some(note) = self.store.note(&path(HISTORY)?).await? else { return Ok(false) };
+        let stones = self.tombstones();
+        // A run that died before its tombstone was written had begun nothing.
+        Ok(String::from_utf8_lossy(&note).lines().any(|id| stones.all().iter().any(|stone| stone.id == id)))
+    }
+
+    /// Notes that what this tombstone took away is to go from every snapshot too.
+    async fn note_history(&self, stone: &str) -> Result<()> {
+        Ok(self.store.add_note(&path(HISTORY)?, stone, MOST_NOTE_BYTES, true).await?)
+    }
+
     /// What forgetting would take away; nothing is changed.
     pub async fn would_forget(&self, wish: &Forget) -> Result<Forgetting> {
         self.renew_tombstones().await?;
@@ -241,12 +263,13 @@ impl Memory {
         // A run that died may have scrubbed the files and not come to the rest.
         let begun = self.tombstones().unfinished().next().map(|stone| stone.id.clone());
         let carried_in = self.carried_in().await?;
+        let history = wish.history || self.owes_history().await?;
         if !gone.is_empty() || begun.is_some() {
             let stone = match (begun, carried_in.first()) {
                 (Some(begun), _) if gone.is_empty() => begun,
                 // What is known by its hashes alone has its tombstone.
                 (None, Some(carried)) if wish.is_empty() && scrub.needles.phrases().next().is_none() => carried.clone(),
-                _ => self.set_tombstone(&scrub, wish).await?,
+                _ => self.set_tombstone(&scrub, wish, history).await?,
             };
             watch("forgetting", 0, 0);
             let before = self.store.ledger().await?.bytes;
@@ -273,10 +296,14 @@ impl Memory {
             }
             forgot.tombstone = Some(stone);
         }
-        self.look_at_snapshots(wish, &scrub, &mut forgot).await?;
+        if let Some(last) = self.tombstones().all().last().filter(|_| history) {
+            self.note_history(&last.id).await?;
+        }
+        self.look_at_snapshots(history, &scrub, &mut forgot).await?;
         for stone in self.tombstones().unfinished() {
             self.append_line(&path(layout::FORGOTTEN)?, &forget::done(&stone.id, &self.now().to_string())).await?;
         }
+        self.store.remove_note(&path(HISTORY)?).await?;
         self.renew_tombstones().await?;
         if !self.tombstones().is_empty() {
             self.note_carried_out().await?;
@@ -296,7 +323,7 @@ impl Memory {
         Ok(forgot)
     }
 
-    async fn set_tombstone(&self, scrub: &Scrub, wish: &Forget) -> Result<String> {
+    async fn set_tombstone(&self, scrub: &Scrub, wish: &Forget, history: bool) -> Result<String> {
         let (stones, now) = (self.tombstones(), self.now().to_string());
         // One salt for a vault; what makes it differ from that of another is what the vault holds.
         let salt = match stones.salt() {
@@ -306,6 +333,9 @@ impl Memory {
         let reason = wish.reason.as_deref().map(plain::one_line).filter(|reason| !scrub.needles.is_in(reason));
         let stone = Tombstone::new(scrub, &now, &wish.by, reason.as_deref(), &salt);
         let known = stones.all().iter().any(|known| known.id == stone.id);
+        if history {
+            self.note_history(&stone.id).await?;
+        }
         if !known {
             self.append_line(&path(layout::FORGOTTEN)?, &stone.line()).await?;
         }
@@ -420,14 +450,14 @@ impl Memory {
         self.write_views(&emptied, &mut Rolled::default()).await
     }
 
-    async fn look_at_snapshots(&self, wish: &Forget, scrub: &Scrub, forgot: &mut Forgot) -> Result<()> {
+    async fn look_at_snapshots(&self, history: bool, scrub: &Scrub, forgot: &mut Forgot) -> Result<()> {
         if self.history.available().await.is_err() {
             return Ok(());
         }
         // By hashes as well as by words: what an earlier run took away may stand there still.
         let mut all = scrub.clone();
         all.merge(self.tombstones().scrub());
-        if wish.history {
+        if history {
             let Rewritten { snapshots, files } = self.history.rewrite(&all).await?;
             forgot.rewritten = Some((snapshots, files));
             return Ok(());

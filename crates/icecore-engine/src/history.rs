@@ -80,6 +80,7 @@ impl Memory {
     /// Goes back to the last snapshot, or to `to`. The state before is kept as a snapshot, so nothing is lost on the
     /// way and a second undo comes back. `None` if nothing has changed since.
     pub async fn undo(&self, to: Option<&str>) -> Result<Option<Undone>> {
+        let _alone = self.claim_night().await?;
         self.renew_tombstones().await?;
         let snapshots = self.history.snapshots(1_000).await?;
         let named =

@@ -1,8 +1,8 @@
 //! Two machines on one memory: what the other one has done comes in, and everything holds afterwards that held before.
 //!
 //! What people wrote by hand is taken in first, so that pages are views and nothing else. Ids that both machines gave are settled
-//! before the files are merged, because only here every file that names one can be seen. Then git merges, file by file; what was
-//! forgotten on either machine is forgotten here too; what is derived is made anew.
+//! before the files are merged, because only here every file that names one can be seen. Then the files are merged one by one; what was
+//! forgotten on either machine is forgotten here too; what is derived is made anew. A merge that was cut short is finished first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ const HERE: &str = "machine.json";
 /// The note of ids that are being given anew.
 const RENUMBERING: &str = "renumbering.json";
 
-/// The note that says that ids were given anew for a merge that has not ended.
+/// The note that says that ids were given anew for a merge that has not ended, and what is being merged.
 const MERGING: &str = "merging.txt";
 
 /// What is said of that.
@@ -136,9 +136,17 @@ impl Memory {
             ))
             .into());
         }
+        // A merge that was cut short goes on with what it was about, unless something else is named.
+        let noted = self.store.note(&path(MERGING)?).await?.map(|name| String::from_utf8_lossy(&name).trim().to_owned());
+        let begun = unfinished.as_ref().map(|unfinished| unfinished.name.clone()).or(noted.filter(|name| !name.is_empty()));
+        let other = other.or(begun.as_deref());
         let (fork, renumbered) = {
             let _alone = self.claim_night().await?;
             self.finish_renumbering().await?;
+            if unfinished.is_some() {
+                // Before anything looks at pages: those of the other side are no edits of a person.
+                self.finish_join(begun.as_deref().unwrap_or_default()).await?;
+            }
             self.renew_tombstones().await?;
             self.notice_all().await?;
             let mut curated = Curated::default();
@@ -148,23 +156,22 @@ impl Memory {
             watch("looking at the other machine", 0, 0);
             // A merge that died before its end is ended by this.
             self.history.snapshot("before a merge", self.clock.now()).await?;
-            if unfinished.is_some() {
-                self.settle_merge(true).await?;
-            }
             let fork = self.history.fork(other).await?;
             let renumbered = if fork.nothing || fork.forward { Renumbering::new() } else { self.make_way(&fork).await? };
             if !fork.nothing {
                 watch("merging", 0, 0);
                 match self.history.join(&fork).await {
                     Ok(Joined::Whole) => {}
-                    Ok(Joined::Open { files, left: true }) => return Err(open(&fork, &files, true)),
+                    Ok(Joined::Open { files, left: true }) => return Err(open(&fork.name, &files, true)),
+                    // Files were being put in place; the next call goes on with that.
+                    Err(error) if self.history.unfinished().await?.is_some() => return Err(error.into()),
                     other => {
                         // As if nothing had been tried.
                         let back: Renumbering = renumbered.iter().map(|(old, new)| (*new, *old)).collect();
-                        self.renumber(&back).await?;
+                        self.renumber(&back, &fork.name).await?;
                         self.store.remove_note(&path(MERGING)?).await?;
                         return Err(match other {
-                            Ok(Joined::Open { files, .. }) => open(&fork, &files, false),
+                            Ok(Joined::Open { files, .. }) => open(&fork.name, &files, false),
                             Err(error) => error.into(),
                             Ok(Joined::Whole) => Error::Nothing("nothing was merged".into()),
                         });
@@ -192,6 +199,20 @@ impl Memory {
         Ok(Merged { from: fork.name, new: !fork.nothing, renumbered: renumbered.into_iter().collect(), forgotten, verdict })
     }
 
+    /// Puts the files of a merge in place that was cut short, and settles it.
+    async fn finish_join(&self, name: &str) -> Result<()> {
+        match self.history.resume_join().await {
+            Ok(Some(Joined::Open { files, left })) => return Err(open(name, &files, left)),
+            Ok(_) => {}
+            // Nothing was in place yet, so that it begins again.
+            Err(StoreError::Moved { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        self.reload_tombstones().await?;
+        self.settle_merge(true).await?;
+        Ok(())
+    }
+
     /// Gives ids of ours that the other machine has given too to nobody: ours get the next ones, wherever they are named.
     async fn make_way(&self, fork: &Fork) -> Result<Renumbering> {
         let bytes = self.store.ledger().await?.bytes;
@@ -205,18 +226,19 @@ impl Memory {
         let ours: Vec<&[u8]> = std::iter::once(bytes.as_slice()).chain(archives.iter().map(Vec::as_slice)).collect();
         let renumbering = merge::renumbering(&base, &ours, &theirs, &spent)
             .ok_or_else(|| Error::TooMuch("a day has no numbers left for the events of both machines".into()))?;
-        self.renumber(&renumbering).await?;
+        self.renumber(&renumbering, &fork.name).await?;
         Ok(renumbering)
     }
 
     /// Whether ids were given anew for a merge that was cut short. Until it has ended there are gaps where theirs are to stand, and
     /// what had the old ids looks lost and is not.
     pub(crate) async fn is_merging(&self) -> Result<bool> {
-        Ok(self.store.note(&path(MERGING)?).await?.is_some())
+        let is_waiting = |unfinished: icecore_store::Unfinished| unfinished.open.is_empty();
+        Ok(self.store.note(&path(MERGING)?).await?.is_some() || self.history.unfinished().await?.is_some_and(is_waiting))
     }
 
     /// Gives events other ids, wherever they are named.
-    async fn renumber(&self, renumbering: &Renumbering) -> Result<()> {
+    async fn renumber(&self, renumbering: &Renumbering, other: &str) -> Result<()> {
         if renumbering.is_empty() {
             return Ok(());
         }
@@ -228,7 +250,7 @@ impl Memory {
                 files.insert(document.to_string(), Prefix::of(&bytes));
             }
         }
-        self.store.put_note(&path(MERGING)?, b"").await?;
+        self.store.put_note(&path(MERGING)?, other.as_bytes()).await?;
         // Written down first: a run that dies has renamed some files and not others.
         let files = files.into_iter().map(|(file, prefix)| (file, (prefix.bytes, prefix.hash.to_string()))).collect();
         let ids = renumbering.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();
@@ -333,14 +355,13 @@ fn events_of(files: &[(DocPath, Vec<u8>)]) -> Vec<&[u8]> {
     files.iter().filter(|(path, _)| path.as_str() != layout::INTEGRITY).map(|(_, bytes)| bytes.as_slice()).collect()
 }
 
-fn open(fork: &Fork, files: &[(String, Option<String>)], left: bool) -> Error {
+fn open(name: &str, files: &[(String, Option<String>)], left: bool) -> Error {
     let told = |(file, why): &(String, Option<String>)| {
         let why = why.as_deref().unwrap_or("was changed on both machines");
         format!("{file}: {why}")
     };
     let told: Vec<String> = files.iter().take(10).map(told).collect();
-    let (count, name) =
-        (if files.len() == 1 { "a file is".into() } else { format!("{} files are", files.len()) }, plain::one_line(&fork.name));
+    let (count, name) = (if files.len() == 1 { "a file is".into() } else { format!("{} files are", files.len()) }, plain::one_line(name));
     let next = if left {
         format!(
             "Each is as it was here; `git show {name}:FILE` is theirs. Put them together, `git add FILE`, and `icecore merge` goes on; `git merge --abort` takes it back"

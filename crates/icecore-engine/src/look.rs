@@ -12,6 +12,7 @@ use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::schedule::Job;
 use serde::Serialize;
 
+use crate::forget::HISTORY_OWED;
 use crate::join::CUT_SHORT;
 use crate::{Memory, Result};
 
@@ -245,6 +246,9 @@ impl Memory {
         wrong.extend(self.history.wants().await);
         if self.is_merging().await? {
             wrong.push(CUT_SHORT.into());
+        }
+        if self.owes_history().await? {
+            wrong.push(HISTORY_OWED.into());
         }
         if !self.carried_in().await?.is_empty() {
             wrong.push(

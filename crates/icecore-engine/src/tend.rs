@@ -14,10 +14,11 @@ use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{self, Ledger};
 use icecore_domain::summary::{Head, Summary};
 use icecore_domain::undo;
-use icecore_store::{LedgerText, Progress, Snapshot};
+use icecore_store::{Claimed, LedgerText, Progress, Snapshot};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::forget::{Forget, HISTORY_OWED};
 use crate::join::CUT_SHORT;
 use crate::log::Noticed;
 use crate::look::{Integrity, counted};
@@ -27,6 +28,9 @@ use crate::{Memory, Result};
 const SNAPSHOTS: usize = 20;
 /// How the note of a snapshot begins that was made before something, in whatever state things were.
 const BEFORE: &str = "before ";
+/// How often the right to change everything is asked for: about half a second, and half a minute.
+const FEW_TRIES: usize = 5;
+const MANY_TRIES: usize = 300;
 
 /// What `verify` found.
 #[derive(Debug, Serialize)]
@@ -70,6 +74,14 @@ struct Known {
     unreadable: bool,
 }
 
+/// What the checks found, and in what they found it.
+struct Examined {
+    verdict: Verdict,
+    text: LedgerText,
+    report: Option<Vec<u8>>,
+    known: Known,
+}
+
 /// Whether a snapshot was taken before something, damage included, rather than as a state to come back to.
 fn is_before(snapshot: &Snapshot) -> bool {
     snapshot.note.starts_with(BEFORE)
@@ -100,7 +112,9 @@ impl Memory {
                 ));
             }
         }
-        let known = self.known(false).await?;
+        let mut known = self.known(false).await?;
+        // Whatever the clock says, what was captured is there.
+        known.sessions = self.store.sessions(None).await?;
         let heads: Vec<Head> = known.heads.all().cloned().collect();
         let mut covered = coverage::examine(&known, &heads);
         if self.has_words_elsewhere().await? {
@@ -122,13 +136,65 @@ impl Memory {
         Ok(String::from_utf8_lossy(&ignored).lines().any(|line| line.trim().trim_matches('/') == layout::MESSAGES))
     }
 
-    /// Runs every check and writes down the result.
+    /// Runs every check and writes down the result. While another command changes several files, what is between them looks like
+    /// damage; so a check that fails is made again when nobody else is at it, and what was found meanwhile is not written over.
     pub async fn verify(&self) -> Result<Verdict> {
+        let mut seen = self.examine().await?;
+        // Looking at the past leaves no mark on the present.
+        if self.looks_back().await? {
+            return Ok(seen.verdict);
+        }
+        let Some(_alone) = self.claim_patiently(if seen.verdict.ok { FEW_TRIES } else { MANY_TRIES }).await? else {
+            // Whoever is at it leaves a mark of its own.
+            if seen.verdict.ok {
+                return Ok(seen.verdict);
+            }
+            let what = "another command is changing this memory, so what was found may not be damage; try again when it is done";
+            return Err(crate::Error::Busy(what.into()));
+        };
+        if !seen.verdict.ok || !self.is_as_seen(&seen).await? {
+            seen = self.examine().await?;
+        }
+        self.write_down(&seen.verdict, &seen.text, &seen.known).await?;
+        Ok(seen.verdict)
+    }
+
+    /// Likewise for a command that holds the right to change everything.
+    pub(crate) async fn verify_alone(&self) -> Result<Verdict> {
+        let seen = self.examine().await?;
+        if !self.looks_back().await? {
+            self.write_down(&seen.verdict, &seen.text, &seen.known).await?;
+        }
+        Ok(seen.verdict)
+    }
+
+    /// Waits for the right to change everything; a try takes a tenth of a second where somebody has it.
+    async fn claim_patiently(&self, tries: usize) -> Result<Option<Claimed>> {
+        for _ in 0..tries {
+            match self.claim_night().await {
+                Ok(claimed) => return Ok(Some(claimed)),
+                Err(crate::Error::Busy(_)) => {}
+                // Where nothing can be written, nothing is being changed.
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether what was examined is still so; the ledger may have grown.
+    async fn is_as_seen(&self, seen: &Examined) -> Result<bool> {
+        let report = self.store.document(&path(layout::INTEGRITY)?).await?;
+        Ok(report == seen.report && self.store.ledger().await?.bytes.starts_with(&seen.text.bytes))
+    }
+
+    /// Runs every check.
+    async fn examine(&self) -> Result<Examined> {
         self.renew_tombstones().await?;
         let noticed = self.notice_all().await?;
         let mut findings = self.store.inspect().await?;
+        let report = self.store.document(&path(layout::INTEGRITY)?).await?;
         let text = self.store.ledger().await?;
-        let known = self.known_integrity().await?;
+        let known = known_integrity(report.as_deref());
         let ledger = Ledger::read(&text.bytes, None);
         let archived = self.archived().await?;
         findings.extend(integrity::examine(&ledger, &archived, &known.gaps));
@@ -166,6 +232,8 @@ impl Memory {
         if self.tombstones().unfinished().next().is_some() {
             let what = "something was to be forgotten, and that was cut short. `icecore forget --unfinished` finishes it";
             findings.push(Finding::failure(Check::Unchanged, what));
+        } else if self.owes_history().await? {
+            findings.push(Finding::failure(Check::Unchanged, HISTORY_OWED));
         }
         let carried_in = self.carried_in().await?.len();
         if carried_in > 0 {
@@ -211,37 +279,42 @@ impl Memory {
             mended: self.store.mended().await,
             noticed,
         };
-        // Looking at the past leaves no mark on the present.
-        if !self.looks_back().await? {
-            self.write_down(&verdict, &text, &known).await?;
-        }
-        Ok(verdict)
+        Ok(Examined { verdict, text, report, known })
     }
 
-    /// Mends what can be mended without losing anything: broken lines are set aside, what is derived is made anew.
+    /// Mends what can be mended without losing anything: what was cut short is finished, broken lines are set aside, what is derived is
+    /// made anew.
     pub async fn mend(&self) -> Result<Repairs> {
         self.renew_tombstones().await?;
-        if self.is_merging().await? {
-            // What looks lost has another id by now; brought back, it would stand there twice.
-            return Err(icecore_store::Error::Unsettled(CUT_SHORT.into()).into());
-        }
         let mut done = self.store.mended().await;
-        if let Ok(repaired) = self.history.repair(self.clock.now()).await {
+        if let Ok(repaired) = self.history.repair().await {
             done.extend(repaired);
         }
-        // A way back, if there can be one.
-        if let Ok(Some(snapshot)) = self.history.snapshot(&format!("{BEFORE}doctor --fix"), self.clock.now()).await {
-            done.push(format!("kept the state before as snapshot {}", &snapshot.id[..8.min(snapshot.id.len())]));
+        if self.is_merging().await? {
+            // What looks lost has another id by now; brought back, it would stand there twice.
+            self.merge_in(None, None, &|_, _, _| {}).await?;
+            done.push("finished a merge that was cut short".into());
         }
-        done.extend(self.settle_foreign_merge().await?);
-        done.extend(self.bring_back_lost().await?);
-        let inspected = self.store.inspect().await?;
-        if inspected.iter().any(|finding| finding.fails) {
-            let events = self.store.rebuild(&|_, _| {}).await?;
-            done.push(format!("made the index anew from {}", counted(events, "event")));
+        {
+            let _alone = self.claim_night().await?;
+            // A way back, if there can be one.
+            if let Ok(Some(snapshot)) = self.history.snapshot(&format!("{BEFORE}doctor --fix"), self.clock.now()).await {
+                done.push(format!("kept the state before as snapshot {}", &snapshot.id[..8.min(snapshot.id.len())]));
+            }
+            done.extend(self.settle_foreign_merge().await?);
+            done.extend(self.bring_back_lost().await?);
+            let inspected = self.store.inspect().await?;
+            if inspected.iter().any(|finding| finding.fails) {
+                let events = self.store.rebuild(&|_, _| {}).await?;
+                done.push(format!("made the index anew from {}", counted(events, "event")));
+            }
+            done.extend(self.settle_checkpoint().await?);
+            done.extend(self.accept().await?);
         }
-        done.extend(self.settle_checkpoint().await?);
-        done.extend(self.accept().await?);
+        if self.tombstones().unfinished().next().is_some() || self.owes_history().await? {
+            self.forget(&Forget { by: "doctor --fix".into(), ..Forget::default() }, None, &|_, _, _| {}).await?;
+            done.push("finished a forgetting that was cut short".into());
+        }
         let verdict = self.verify().await?;
         Ok(Repairs { done, verdict })
     }
@@ -311,11 +384,11 @@ impl Memory {
         {
             return say("has a last_run_ts that is no time");
         }
-        let all = (ledger.entries().len() + archived.len()) as u64;
+        // How many there were in all nights together; an event that comes again, after a merge or under another clock, counts again.
         match checkpoint.get("events_processed") {
             None | Some(Value::Null) => Ok(Vec::new()),
-            Some(count) if count.as_u64().is_some_and(|count| count <= all) => Ok(Vec::new()),
-            Some(count) => say(&format!("says {count} events were processed, and there are {all}")),
+            Some(count) if count.as_u64().is_some() => Ok(Vec::new()),
+            Some(_) => say("has an events_processed that is no number"),
         }
     }
 
@@ -545,23 +618,7 @@ impl Memory {
     }
 
     async fn known_integrity(&self) -> Result<Known> {
-        let Some(bytes) = self.store.document(&path(layout::INTEGRITY)?).await? else { return Ok(Known::default()) };
-        let Ok(report) = serde_json::from_slice::<Value>(&bytes) else { return Ok(Known { unreadable: true, ..Known::default() }) };
-        let prefix_of = |ledger: &Value| match (ledger["bytes"].as_u64(), ledger["sha256"].as_str().map(str::parse::<Hash>)) {
-            (Some(bytes), Some(Ok(hash))) => usize::try_from(bytes).ok().map(|bytes| Prefix { bytes, hash }),
-            _ => None,
-        };
-        let (prefix, next) = (prefix_of(&report["ledger"]), prefix_of(&report["ledger_next"]));
-        let gaps = integrity::known_gaps(&bytes);
-        let failures = report["checks"].as_array().into_iter().flatten().filter(|check| check["ok"] == Value::Bool(false)).count();
-        Ok(Known {
-            prefix,
-            next,
-            gaps,
-            at: report["checked_at"].as_str().and_then(Moment::read).map(|read| read.moment),
-            failures,
-            unreadable: false,
-        })
+        Ok(known_integrity(self.store.document(&path(layout::INTEGRITY)?).await?.as_deref()))
     }
 
     /// Notes what the ledger is about to become, so that a change that is cut short is not taken for damage. What was
@@ -615,4 +672,24 @@ fn prefix_json(prefix: Option<Prefix>) -> Value {
 
 fn pretty(value: &Value) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// What a report of `verify` says.
+fn known_integrity(report: Option<&[u8]>) -> Known {
+    let Some(bytes) = report else { return Known::default() };
+    let Ok(report) = serde_json::from_slice::<Value>(bytes) else { return Known { unreadable: true, ..Known::default() } };
+    let prefix_of = |ledger: &Value| match (ledger["bytes"].as_u64(), ledger["sha256"].as_str().map(str::parse::<Hash>)) {
+        (Some(bytes), Some(Ok(hash))) => usize::try_from(bytes).ok().map(|bytes| Prefix { bytes, hash }),
+        _ => None,
+    };
+    let (prefix, next) = (prefix_of(&report["ledger"]), prefix_of(&report["ledger_next"]));
+    let failures = report["checks"].as_array().into_iter().flatten().filter(|check| check["ok"] == Value::Bool(false)).count();
+    Known {
+        prefix,
+        next,
+        gaps: integrity::known_gaps(bytes),
+        at: report["checked_at"].as_str().and_then(Moment::read).map(|read| read.moment),
+        failures,
+        unreadable: false,
+    }
 }

@@ -123,6 +123,12 @@ pub enum Error {
         /// What git said.
         why: String,
     },
+    /// A git that icecore did not start has its lock.
+    #[error("another git is at work in this vault ({lock} is there); try again when it has ended")]
+    GitAtWork {
+        /// Its lock.
+        lock: PathBuf,
+    },
     /// A merge waits for a person.
     #[error("{0}")]
     Unsettled(String),
@@ -681,7 +687,7 @@ pub trait History: Send + Sync {
     }
 
     /// Mends the safety net itself, as far as that is safe, and says what it did.
-    async fn repair(&self, now: jiff::Timestamp) -> Result<Vec<String>>;
+    async fn repair(&self) -> Result<Vec<String>>;
 
     /// What a person has to do so that several machines can use this memory. Cheap.
     async fn wants(&self) -> Vec<String> {
@@ -703,6 +709,11 @@ pub trait History: Send + Sync {
     async fn join(&self, fork: &Fork) -> Result<Joined> {
         let _ = fork;
         Err(Error::NoHistory("this home has no other machines".into()))
+    }
+
+    /// Finishes putting a merge in place that was cut short while its files were written; whether there was one.
+    async fn resume_join(&self) -> Result<Option<Joined>> {
+        Ok(None)
     }
 
     /// A merge that was begun and not ended.
@@ -755,6 +766,8 @@ pub enum Joined {
 /// A merge that was begun and not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
+    /// What is being merged: its name, or its commit.
+    pub name: String,
     /// Files that nobody has settled.
     pub open: Vec<String>,
 }

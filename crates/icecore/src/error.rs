@@ -99,6 +99,7 @@ fn of_store(error: &StoreError) -> Exit {
     match error {
         StoreError::Moved { .. }
         | StoreError::Busy { .. }
+        | StoreError::GitAtWork { .. }
         | StoreError::Full { .. }
         | StoreError::Unreachable { .. }
         | StoreError::Filling

@@ -11,6 +11,7 @@ use etcetera::BaseStrategy;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::layout;
 use icecore_engine::clock::{Clock, FixedClock, SystemClock, system_zone_name};
+use icecore_engine::config::Mistake;
 use icecore_engine::converse::Chats;
 use icecore_engine::embed::MiniLm;
 use icecore_engine::llm::{self, Llm};
@@ -236,13 +237,18 @@ pub async fn open_own(global: &Global) -> Result<Open> {
 /// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the complaint is returned.
 pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     match open(global).await {
-        Err(error) if error.downcast_ref::<EngineError>().is_some_and(|error| matches!(error, EngineError::Config(_))) => {
+        Err(error) if error.downcast_ref::<EngineError>().is_some_and(can_be_mended) => {
             let place = find(global)?;
             let home = place.open().await?;
             Ok((Open::with_defaults(place, home, clock(global)?)?, Some(error.to_string())))
         }
         other => Ok((other?, None)),
     }
+}
+
+/// Whether the defaults do. A vault of a newer version is not this one's to mend: what it does not know would count as broken.
+fn can_be_mended(error: &EngineError) -> bool {
+    matches!(error, EngineError::Config(mistake) if !matches!(mistake, Mistake::Newer { .. }))
 }
 
 /// Opens a clone of a vault that was not set up on this machine, and sets it up; `None` if the folder is no such.

@@ -12,7 +12,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use crate::calendar::Moment;
-use crate::event::{Act, Draft, Event, Kind, Origin, Scope, Status};
+use crate::event::{Act, Draft, Event, Kind, Origin, Priority, Scope, Status};
 use crate::id::EventId;
 
 /// The longest line that is read as an event, in bytes.
@@ -203,6 +203,8 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
         Ok(id) => id,
         Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
     };
+    // Words that a newer version may have introduced. The line is another program's to change, so it keeps them.
+    let mut unknown: Vec<&str> = Vec::new();
     let mut tags = Vec::new();
     let kind = match kind.parse::<Kind>() {
         Ok(kind) => kind,
@@ -212,11 +214,20 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
             tags.push(kind.into_owned());
             Kind::Fact
         }
-        Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
+        Err(_) => {
+            parsed.fault(Severity::Odd, format!("has an unknown type `{}`; it is left as it is and read as a fact", shorten(&kind)));
+            unknown.push("type");
+            Kind::Fact
+        }
     };
     let priority = match priority.parse() {
         Ok(priority) => priority,
-        Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
+        Err(_) => {
+            let what = format!("has an unknown priority `{}`; it is left as it is and read as P1", shorten(&priority));
+            parsed.fault(Severity::Odd, what);
+            unknown.push("priority");
+            Priority::P1
+        }
     };
     if content.trim().is_empty() {
         return parsed.fault(Severity::Bad, "is not an event: its content is empty");
@@ -235,6 +246,10 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
     draft.source = "unknown".into();
     for (name, raw) in &fields.0 {
         let understood = match name.as_ref() {
+            "type" | "priority" if unknown.contains(&name.as_ref()) => {
+                draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
+                true
+            }
             "ts" | "id" | "type" | "priority" | "content" => true,
             "entity" => set(&mut draft.entity, raw),
             "session" => set(&mut draft.session, raw),
@@ -326,11 +341,15 @@ impl Serialize for Event {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("ts", &self.ts)?;
         map.serialize_entry("id", &self.id)?;
-        map.serialize_entry("type", &self.kind)?;
-        map.serialize_entry("priority", &self.priority)?;
-        map.serialize_entry("content", &self.content)?;
         // A field that was not understood stands among the foreign ones as it was; it must not stand there twice.
         let ours = |name: &str| !self.extra.iter().any(|(foreign, _)| foreign == name);
+        if ours("type") {
+            map.serialize_entry("type", &self.kind)?;
+        }
+        if ours("priority") {
+            map.serialize_entry("priority", &self.priority)?;
+        }
+        map.serialize_entry("content", &self.content)?;
         if let Some(entity) = self.entity.as_ref().filter(|_| ours("entity")) {
             map.serialize_entry("entity", entity)?;
         }
@@ -479,6 +498,27 @@ mod tests {
         assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event);
     }
 
+    #[test]
+    fn words_of_a_newer_version_are_kept_and_readable() {
+        for (field, kind, priority) in [
+            (r#""type":"hypothesis","priority":"P0""#, Kind::Fact, Priority::P0),
+            (r#""type":"decision","priority":"P7""#, Kind::Decision, Priority::P1),
+        ] {
+            let parsed = parse(LINE.replace(r#""type":"commitment","priority":"P0""#, field).as_bytes());
+            assert!(parsed.is_sound() && parsed.faults[0].what.contains("unknown"), "{:?}", parsed.faults);
+            let event = parsed.only();
+            assert_eq!((event.kind, event.priority), (kind, priority), "{field}");
+            let line = write(&event);
+            for word in field.split(',') {
+                assert_eq!(line.matches(word).count(), 1, "{line}");
+            }
+            assert_eq!(parse(line.trim_end().as_bytes()).only(), event, "{field}");
+        }
+        let event = parse(LINE.replace("commitment", "hypothesis").as_bytes()).only();
+        assert_eq!(event.type_name(), "unknown type `hypothesis`");
+        assert_eq!(parse(LINE.as_bytes()).only().type_name(), "commitment");
+    }
+
     // L2
     #[test]
     fn former_types_become_tags() {
@@ -506,7 +546,7 @@ mod tests {
             prop_assume!(!content.trim().is_empty());
             let offset = jiff::tz::Offset::from_seconds(offset * 60).unwrap();
             let ts = Moment::new(jiff::Timestamp::from_second(seconds).unwrap(), offset);
-            let mut draft = Draft::new(ts, Kind::ALL[kind], crate::event::Priority::ALL[priority], content);
+            let mut draft = Draft::new(ts, Kind::ALL[kind], Priority::ALL[priority], content);
             draft.entity = Some(entity);
             draft.related = vec![EventId::new(ts.day(), 1)];
             let event = draft.with_id(EventId::new(ts.day(), 2));

@@ -51,6 +51,13 @@ pub fn write(at: Moment, why: Why, lines: &[&[u8]]) -> Vec<u8> {
     batch
 }
 
+/// Those of the lines that an archive does not have yet, byte for byte.
+pub fn not_in<'a>(archive: &[u8], lines: Vec<&'a [u8]>) -> Vec<&'a [u8]> {
+    let bare = |line: &'_ [u8]| line.strip_suffix(b"\n").unwrap_or(line).to_vec();
+    let there: HashSet<&[u8]> = archive.split(|byte| *byte == b'\n').collect();
+    lines.into_iter().filter(|line| !there.contains(bare(line).as_slice())).collect()
+}
+
 /// The archive that lines leaving on `day` go to.
 pub fn path(why: Why, day: Date) -> DocPath {
     let name = match why {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Sides;
+use super::{Sides, wanted};
 use crate::calendar::Moment;
 
 /// Where a line of JSON may say when it was written.
@@ -41,19 +41,6 @@ pub(super) fn woven<T: Clone>(ours: &[T], theirs: &[T], order: impl Fn(&T, &T) -
     }
     all.extend(ours.chain(theirs).cloned());
     all
-}
-
-/// How often a line is to be there: what one side did to it is done, and what both did is done once.
-fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
-    if ours == base {
-        theirs
-    } else if theirs == base {
-        ours
-    } else if ours > base && theirs > base {
-        ours.max(theirs)
-    } else {
-        ours.min(theirs)
-    }
 }
 
 fn counts(text: &[u8]) -> HashMap<&[u8], usize> {
@@ -97,59 +84,4 @@ pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     let more: BTreeMap<&[u8], usize> = left.into_iter().filter(|(_, left)| *left > 0).collect();
     kept.extend(more.into_iter().flat_map(|(line, left)| std::iter::repeat_n(line, left)));
     text(kept)
-}
-
-/// Text to which both sides have only added; `None` if one of them has changed what was there.
-pub(super) fn grown(sides: Sides<'_>) -> Option<Vec<u8>> {
-    let mut base = sides.base;
-    if base.is_empty() {
-        // Both have begun the file, and what they begin it with is the same.
-        let same: usize = (sides.ours.split_inclusive(|byte| *byte == b'\n'))
-            .zip(sides.theirs.split_inclusive(|byte| *byte == b'\n'))
-            .take_while(|(one, other)| one == other && one.ends_with(b"\n"))
-            .map(|(one, _)| one.len())
-            .sum();
-        base = &sides.ours[..same];
-    }
-    let (ours, theirs) = (sides.ours.strip_prefix(base)?, sides.theirs.strip_prefix(base)?);
-    if !base.is_empty() && !base.ends_with(b"\n") {
-        return None;
-    }
-    let (ours, theirs) = (entries(ours), entries(theirs));
-    // With headings between them, lines have their meaning from where they stand.
-    let is_plain = |entries: &[Vec<u8>]| entries.iter().all(|entry| clock(entry).is_some());
-    let added = if is_plain(&ours) && is_plain(&theirs) {
-        woven(&ours, &theirs, |one, other| (clock(one), one).cmp(&(clock(other), other)))
-    } else if ours <= theirs {
-        [ours, theirs].concat()
-    } else {
-        [theirs, ours].concat()
-    };
-    Some([base.to_vec(), added.concat()].concat())
-}
-
-/// The lines of a text, each with those that belong to it.
-fn entries(text: &[u8]) -> Vec<Vec<u8>> {
-    let mut entries: Vec<Vec<u8>> = Vec::new();
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        match entries.last_mut() {
-            Some(entry) if clock(line).is_none() => entry.extend_from_slice(line),
-            _ => entries.push(line.to_vec()),
-        }
-    }
-    for entry in &mut entries {
-        if !entry.ends_with(b"\n") {
-            entry.push(b'\n');
-        }
-    }
-    entries
-}
-
-/// The time that a line of a log begins with: `- 09:30 …`, or a whole moment.
-fn clock(line: &[u8]) -> Option<&[u8]> {
-    let word = line.strip_prefix(b"- ")?.split(|byte| byte.is_ascii_whitespace()).next()?;
-    let digits = |word: &[u8]| word.iter().all(u8::is_ascii_digit);
-    let is_clock = word.len() == 5 && digits(&word[..2]) && word[2] == b':' && digits(&word[3..]);
-    let is_moment = || std::str::from_utf8(word).is_ok_and(|word| Moment::read(word).is_some());
-    (is_clock || is_moment()).then_some(word)
 }

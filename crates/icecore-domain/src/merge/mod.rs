@@ -9,6 +9,7 @@ mod archive;
 mod events;
 mod ids;
 mod lines;
+mod log;
 mod report;
 mod summaries;
 
@@ -157,10 +158,7 @@ pub fn merge(path: &str, sides: Sides<'_>, adopted: bool) -> Result<Merged, Clas
         How::Archive => archive::merge(sides)?,
         How::Summaries => summaries::merge(sides),
         How::Lines => lines::merge(sides),
-        How::Grown => match lines::grown(sides) {
-            Some(grown) => grown,
-            None => return Ok(Merged::ByLines),
-        },
+        How::Grown => log::merge(sides),
         How::Integrity => report::integrity(sides),
         How::Checkpoint => report::checkpoint(sides),
         How::Derived => sides.ours.to_vec(),
@@ -169,6 +167,19 @@ pub fn merge(path: &str, sides: Sides<'_>, adopted: bool) -> Result<Merged, Clas
         How::Page | How::Own => return Ok(Merged::ByLines),
     };
     Ok(Merged::Whole(whole))
+}
+
+/// How often a line is to be there: what one side did to it is done, and what both did is done once.
+fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
+    if ours == base {
+        theirs
+    } else if theirs == base {
+        ours
+    } else if ours > base && theirs > base {
+        ours.max(theirs)
+    } else {
+        ours.min(theirs)
+    }
 }
 
 /// The file of a summary: the one that somebody has edited, if only one is.

@@ -147,8 +147,83 @@ fn logs_grow_on_both_sides() {
         &[title, "", "- 09:00 a", "- 09:05 c", "- 09:10 b", "  and more"],
     );
     check(log, &[], &[title, "", "- 09:00 a"], &[title, "", "- 08:00 b"], &[title, "", "- 08:00 b", "- 09:00 a"]);
-    // A line that was changed is for a merge of lines.
-    check(log, &["- 09:00 a"], &["- 09:00 A", "- 09:10 b"], &["- 09:00 a", "- 09:05 c"], &["BY LINES"]);
+    // A third machine's line stands before what both began with.
+    check(
+        log,
+        &["- 09:00 b"],
+        &["- 09:00 b", "- 09:10 c"],
+        &["- 08:00 a", "- 09:00 b", "- 09:05 d"],
+        &["- 08:00 a", "- 09:00 b", "- 09:05 d", "- 09:10 c"],
+    );
+    // A line that one side changed is there in that wording, one that both changed in both.
+    check(
+        log,
+        &["- 09:00 a", "- 09:01 x"],
+        &["- 09:00 A", "- 09:01 x", "- 09:10 b"],
+        &["- 09:00 a", "- 09:01 x", "- 09:05 c"],
+        &["- 09:00 A", "- 09:01 x", "- 09:05 c", "- 09:10 b"],
+    );
+    check(log, &["- 09:00 a"], &["- 09:00 one"], &["- 09:00 two"], &["- 09:00 one", "- 09:00 two"]);
+    // Both have it from a third machine, in different places.
+    check(log, &["- 09:00 b"], &["- 08:00 a", "- 09:00 b"], &["- 09:00 b", "- 08:00 a"], &["- 08:00 a", "- 09:00 b"]);
+    // Equal lines that belong to different entries stay two, and so do those below different headings.
+    check(
+        log,
+        &[title],
+        &[title, "", "- 09:00 a", "  all well"],
+        &[title, "", "- 09:01 b", "  all well"],
+        &[title, "", "- 09:00 a", "  all well", "- 09:01 b", "  all well"],
+    );
+    let extracts = "## Priority Extracts";
+    check(
+        log,
+        &[title, "", "- 09:00 a"],
+        &[title, "", "- 09:00 a", "- 09:10 c"],
+        &[title, "", "- 09:00 a", "", extracts, "- [P1] y"],
+        &[title, "", "- 09:00 a", "- 09:10 c", "", extracts, "- [P1] y"],
+    );
+    check(
+        log,
+        &[title, "", "- 09:00 a", "", extracts, "- [P1] x"],
+        &[title, "", "- 09:00 a", "", extracts, "- [P1] x", "- [P1] one"],
+        &[title, "", "- 09:00 a", "", extracts, "- [P1] x", "- [P2] two"],
+        &[title, "", "- 09:00 a", "", extracts, "- [P1] x", "- [P1] one", "- [P2] two"],
+    );
+    // One side took a section out, and the other wrote into it.
+    check(log, &[title, extracts, "- old"], &[title], &[title, extracts, "- old", "- new"], &[title, extracts, "- new"]);
+    // The log of checks, whose moments may have been written in different zones.
+    let checks = "# Integrity log";
+    check(
+        layout::INTEGRITY_LOG,
+        &[checks, "", "- 2026-02-13T09:00:00+01:00 ok, 1 event"],
+        &[checks, "", "- 2026-02-13T09:00:00+01:00 ok, 1 event", "- 2026-02-13T09:30:00+01:00 FAILED, 1 event", "  - it is"],
+        &[
+            checks,
+            "",
+            "- 2026-02-12T23:00:00Z ok, 0 events",
+            "- 2026-02-13T09:00:00+01:00 ok, 1 event",
+            "- 2026-02-13T08:20:00Z ok, 2 events",
+        ],
+        &[
+            checks,
+            "",
+            "- 2026-02-12T23:00:00Z ok, 0 events",
+            "- 2026-02-13T09:00:00+01:00 ok, 1 event",
+            "- 2026-02-13T08:20:00Z ok, 2 events",
+            "- 2026-02-13T09:30:00+01:00 FAILED, 1 event",
+            "  - it is",
+        ],
+    );
+    // Two runs of one day, with the same headings below each.
+    let report = "knowledge/consolidation-reports/2026-02-13.md";
+    let (early, late) = ("## Run 2026-02-13T03:00:00+01:00", "## Run 2026-02-13T04:00:00+01:00");
+    check(
+        report,
+        &["# Consolidation 2026-02-13"],
+        &["# Consolidation 2026-02-13", "", late, "### Learnt", "- nothing"],
+        &["# Consolidation 2026-02-13", "", early, "### Learnt", "- nothing"],
+        &["# Consolidation 2026-02-13", "", early, "### Learnt", "- nothing", "", late, "### Learnt", "- nothing"],
+    );
 }
 
 #[test]
@@ -238,6 +313,32 @@ fn text_of(set: &BTreeSet<u8>, kind: bool) -> Vec<u8> {
     set.iter().flat_map(|&number| format!("{}\n", line_of(number, kind)).into_bytes()).collect()
 }
 
+/// A log with these entries; those from `below` on stand under a heading of their own. `backwards`: whoever wrote it did not go by time.
+fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
+    let entry = |number: &u8| format!("- 09:{:02} said {number}\n  by somebody\n", number % 7);
+    let (first, last): (Vec<&u8>, Vec<&u8>) = set.iter().partition(|number| **number < below);
+    let order = |mut numbers: Vec<&u8>| {
+        numbers.sort_by_key(|number| (**number % 7, **number));
+        if backwards {
+            numbers.reverse();
+        }
+        numbers.into_iter().map(entry).collect::<String>()
+    };
+    let rest = order(last);
+    let rest = if rest.is_empty() { rest } else { format!("\n## Later\n{rest}") };
+    format!("# 2026-02-13\n\n{}{rest}", order(first)).into_bytes()
+}
+
+fn merged_log(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
+    let Merged::Whole(bytes) = merge("memory/2026-02-13.md", Sides { base, ours, theirs }, false).unwrap() else { panic!() };
+    bytes
+}
+
+/// The lines that say something, in the order of the alphabet.
+fn entries_in(bytes: &[u8]) -> Vec<String> {
+    lines_in(bytes).into_iter().filter(|line| !line.is_empty()).collect()
+}
+
 fn three_way(kind: bool, base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let path = if kind { layout::LEDGER } else { layout::RUNS };
     let Merged::Whole(bytes) = merge(path, Sides { base, ours, theirs }, false).unwrap() else { panic!() };
@@ -272,6 +373,36 @@ proptest! {
         prop_assert_eq!(three_way(kind, &one, &one, &one), one.clone());
         prop_assert_eq!(lines_in(&three_way(kind, &b, &one, &t)), lines_in(&one));
         prop_assert_eq!(lines_in(&three_way(kind, &b, &o, &one)), lines_in(&one));
+    }
+
+    #[test]
+    fn logs_have_every_line_of_both_once(base in sets(), ours in sets(), theirs in sets(), backwards: bool, below in 0_u8..12) {
+        let wanted: BTreeSet<u8> = (0..12)
+            .filter(|n| {
+                let (b, o, t) = (base.contains(n), ours.contains(n), theirs.contains(n));
+                if b { o && t } else { o || t }
+            })
+            .collect();
+        let (b, o, t) = (log_of(&base, false, below), log_of(&ours, backwards, below), log_of(&theirs, false, below));
+        let one = merged_log(&b, &o, &t);
+        prop_assert_eq!(entries_in(&one), entries_in(&log_of(&wanted, false, below)));
+        prop_assert_eq!(entries_in(&merged_log(&b, &t, &o)), entries_in(&one));
+        if b != o && b != t {
+            prop_assert_eq!(merged_log(&b, &t, &o), one.clone());
+        }
+        // Once more changes nothing, whichever side has it already.
+        prop_assert_eq!(entries_in(&merged_log(&b, &one, &t)), entries_in(&one));
+        prop_assert_eq!(entries_in(&merged_log(&t, &t, &one)), entries_in(&one));
+    }
+
+    #[test]
+    fn logs_of_three_machines_come_to_the_same_in_any_order(base in sets(), a in sets(), b in sets(), c in sets(), below in 0_u8..12) {
+        let log = |set: &BTreeSet<u8>| log_of(set, false, below);
+        let (o, a, b, c) = (log(&base), log(&a), log(&b), log(&c));
+        let left = merged_log(&o, &merged_log(&o, &a, &b), &c);
+        for other in [merged_log(&o, &a, &merged_log(&o, &b, &c)), merged_log(&o, &b, &merged_log(&o, &c, &a)), merged_log(&o, &merged_log(&o, &c, &b), &a)] {
+            prop_assert_eq!(entries_in(&left), entries_in(&other));
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl History for NoHistory {
         Ok(Rewritten::default())
     }
 
-    async fn repair(&self, _: Timestamp) -> Result<Vec<String>, StoreError> {
+    async fn repair(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 }

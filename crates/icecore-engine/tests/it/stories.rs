@@ -234,6 +234,28 @@ fn other_files_in_the_folder_do_not_fail_verify() {
     assert_eq!(verdict.findings.len(), 1, "{:?}", verdict.findings);
 }
 
+// L12: what another command is in the middle of is not damage
+#[test]
+fn verify_waits_for_whoever_changes_several_files() {
+    let home = Home::new();
+    block_on(home.at(MORNING).remember(said("one"))).unwrap();
+    block_on(home.at(MORNING).remember(said("two"))).unwrap();
+    assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+    let (whole, report) = (home.read("memory/ledger.jsonl"), home.read("memory/integrity.json"));
+    std::thread::scope(|scope| {
+        let vault = icecore_store::vault::Vault::open(&home.root).unwrap();
+        let claim = block_on(icecore_store::Store::claim(&vault, "consolidation")).unwrap().unwrap();
+        home.write("memory/ledger.jsonl", &whole.replace("one", "[forgotten]"));
+        let verified = scope.spawn(|| block_on(home.at(MORNING).verify()).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        home.write("memory/ledger.jsonl", &whole);
+        drop(claim);
+        let verdict = verified.join().unwrap();
+        assert!(verdict.ok, "{:?}", verdict.findings);
+    });
+    assert_eq!(home.read("memory/integrity.json"), report);
+}
+
 // L12: the checkpoint that consolidation keeps is a valid one
 #[test]
 fn a_true_checkpoint_passes() {

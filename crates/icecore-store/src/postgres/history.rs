@@ -313,7 +313,7 @@ impl History for Space {
         Ok(Rewritten { snapshots: past.snapshots.len(), files })
     }
 
-    async fn repair(&self, _now: Timestamp) -> Result<Vec<String>> {
+    async fn repair(&self) -> Result<Vec<String>> {
         // What keeps the snapshots keeps everything else too.
         Ok(Vec::new())
     }

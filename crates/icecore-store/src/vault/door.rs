@@ -16,6 +16,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub(super) const ATTEMPTS: usize = 5;
 
 /// Numbers temporary files, so that no two threads of this process share one.
 static TEMPORARY_FILES: AtomicU32 = AtomicU32::new(0);
+/// The ending of a repository that another one is replacing.
+const REPLACED: &str = "old";
 
 /// The door of one vault.
 #[derive(Debug, Clone)]
@@ -118,6 +121,11 @@ pub(super) struct Look {
 }
 
 impl Held {
+    /// The lock as a program's standard input: while the program lives, the lock is held, whatever becomes of this process.
+    pub fn as_input(&self) -> Result<Stdio> {
+        self.lock.try_clone().map(Stdio::from).map_err(|error| fault("passing on", Path::new("the lock"), error))
+    }
+
     /// The time by the file system's own clock, which is the one that files are stamped with.
     fn time(&self) -> Option<(i64, i64)> {
         self.lock.write_at(b".", 0).ok()?;
@@ -1195,20 +1203,80 @@ impl Door {
         flushed(&self.root)
     }
 
-    /// Puts a small file of the repository in place.
+    /// Puts a small file of the repository in place, whole and flushed.
     pub fn put_git_file(&self, place: &Path, bytes: &[u8]) -> Result<()> {
-        if let Some(folder) = place.parent() {
-            fs::create_dir_all(folder).map_err(|error| fault("making", folder, error))?;
+        let folder = place.parent().unwrap_or(&self.root);
+        fs::create_dir_all(folder).map_err(|error| fault("making", folder, error))?;
+        refuse_link(place)?;
+        let temporary = folder.join(temporary_name());
+        let written = (|| {
+            let mut file = OpenOptions::new().write(true).create_new(true).custom_flags(nofollow()).open(&temporary)?;
+            write_whole(&mut file, bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, place)
+        })();
+        if let Err(error) = written {
+            let _ = fs::remove_file(&temporary);
+            return Err(fault("writing", place, error));
         }
-        if place.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
-            return Err(Error::Link(place.to_owned()));
-        }
-        fs::write(place, bytes).map_err(|error| fault("writing", place, error))
+        flushed(folder)
     }
 
-    /// Removes a folder of our own making.
-    pub fn discard(&self, folder: &Path) {
-        let _ = fs::remove_dir_all(folder);
+    /// Removes a file of the repository, if it is there.
+    pub fn remove_git_file(&self, place: &Path) -> Result<()> {
+        match fs::remove_file(place) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault("removing", place, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The private file of that name that says how far a change of several files is; `None` if there is none.
+    pub fn read_journal(&self, name: &str) -> Result<Option<String>> {
+        let place = self.private(name);
+        refuse_link(&place)?;
+        match fs::read_to_string(&place) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fault("reading", &place, error)),
+        }
+    }
+
+    /// Puts it in place, flushed.
+    pub fn put_journal(&self, held: &Held, name: &str, text: &str) -> Result<()> {
+        self.make_folder(&self.root.join(PRIVATE))?;
+        let place = self.private(name);
+        refuse_link(&place)?;
+        self.put_file(held, &place, text.as_bytes())
+    }
+
+    /// Takes it away, flushed.
+    pub fn remove_journal(&self, held: &Held, name: &str) -> Result<()> {
+        self.remove_place(held, &self.private(name))
+    }
+
+    /// Puts bytes into a temporary file that another program is to read.
+    pub fn put_temporary(&self, _held: &Held, bytes: &[u8]) -> Result<PathBuf> {
+        let folder = self.private("tmp");
+        self.make_folder(&folder)?;
+        let place = folder.join(temporary_name());
+        let written = create_new(&place).and_then(|mut file| write_whole(&mut file, bytes));
+        written.map_err(|error| fault("writing", &place, error))?;
+        Ok(place)
+    }
+
+    /// Removes a folder of our own making. A program that is just ending may still write into it, so it is tried again.
+    pub fn discard(&self, folder: &Path) -> Result<()> {
+        const TRIES: u32 = 20;
+        refuse_link(folder)?;
+        for _ in 0..TRIES {
+            match fs::remove_dir_all(folder) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => std::thread::sleep(LET_GO_PAUSE * 5),
+                Err(error) => return Err(fault("removing", folder, error)),
+            }
+        }
+        Err(fault("removing", folder, ErrorKind::DirectoryNotEmpty.into()))
     }
 
     /// Makes an empty file that is the owner's alone, if there is none; SQLite would let everybody read it.
@@ -1216,19 +1284,48 @@ impl Door {
         let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(path);
     }
 
-    /// Removes git's lock files that are older than a minute, which no git at work here ever is.
-    pub fn remove_old_git_locks(&self, now: jiff::Timestamp) -> Result<Vec<PathBuf>> {
-        let git = self.root.join(".git");
+    /// Removes lock files that a git left when it died. No git of ours is at work: each holds the vault's lock as long as it lives,
+    /// and that lock is ours now. A person's own git is waited for.
+    pub fn remove_stale_git_locks(&self, held: &Held) -> Result<Vec<PathBuf>> {
+        /// A git whose lock is younger may not have been seen yet.
+        const YOUNG_SECS: i64 = if cfg!(target_os = "linux") { 2 } else { 60 };
+        const WAITS: u32 = 40;
         let mut removed = Vec::new();
-        for name in ["index.lock", "HEAD.lock", "refs/heads/main.lock", "config.lock"] {
-            let lock = git.join(name);
-            let Ok(found) = fs::symlink_metadata(&lock) else { continue };
-            if now.as_second() - found.mtime() > 60 {
-                fs::remove_file(&lock).map_err(|error| fault("removing", &lock, error))?;
-                removed.push(lock);
+        for lock in self.git_locks() {
+            let mut waits = 0;
+            while let Some(found) = look_at(lock.clone())? {
+                let is_young = held.time().is_none_or(|now| now.0 - found.mtime.0 < YOUNG_SECS && now.0 >= found.mtime.0);
+                if !is_young && !is_git_at_work(&self.root) {
+                    self.remove_git_file(&lock)?;
+                    removed.push(lock);
+                    break;
+                }
+                if waits == WAITS {
+                    return Err(Error::GitAtWork { lock });
+                }
+                waits += 1;
+                std::thread::sleep(LET_GO_PAUSE * 10);
             }
         }
         Ok(removed)
+    }
+
+    /// The lock files of the repository: those beside its own files and those of its branches.
+    fn git_locks(&self) -> Vec<PathBuf> {
+        let git = self.root.join(".git");
+        let mut found = Vec::new();
+        let mut folders = vec![git.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() && (folder != git || name == "refs") => folders.push(entry.path()),
+                    Ok(kind) if kind.is_file() && name.ends_with(".lock") => found.push(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        found
     }
 
     /// Every document below a folder, sorted. Hidden files and folders, and names no path can have, are passed over.
@@ -1333,23 +1430,31 @@ impl Door {
     }
 
     /// Puts a repository that was made apart in place of the one that is there, at once where the system can; the old one is
-    /// then where the new one was. What a person put beside it goes along.
+    /// then where the new one was. What a person put beside it is copied first, so that the old one is whole until then.
     pub fn exchange_repository(&self, made: &Path) -> Result<()> {
         let place = self.root.join(".git");
-        for name in ["config", "description"] {
-            let _ = fs::copy(place.join(name), made.join(name));
-        }
-        for name in ["hooks", "info"] {
-            let own = place.join(name);
-            if own.is_dir() {
-                let _ = fs::remove_dir_all(made.join(name));
-                let _ = fs::rename(&own, made.join(name));
-            }
+        for name in ["config", "description", "hooks", "info"] {
+            copy_over(&place.join(name), &made.join(name))?;
         }
         if exchange(made, &place).is_err() {
-            let aside = made.with_extension("old");
+            let aside = made.with_extension(REPLACED);
             fs::rename(&place, &aside).and_then(|()| fs::rename(made, &place)).map_err(|error| fault("making", &place, error))?;
         }
+        flushed(&self.root)
+    }
+
+    /// Whether the repository was being exchanged, in two steps, by a run that died between them.
+    pub fn has_lost_repository(&self, made: &Path) -> bool {
+        self.root.join(".git").symlink_metadata().is_err() && made.with_extension(REPLACED).is_dir()
+    }
+
+    /// Puts the old one back.
+    pub fn bring_repository_back(&self, _held: &Held, made: &Path) -> Result<()> {
+        if !self.has_lost_repository(made) {
+            return Ok(());
+        }
+        let place = self.root.join(".git");
+        fs::rename(made.with_extension(REPLACED), &place).map_err(|error| fault("making", &place, error))?;
         flushed(&self.root)
     }
 
@@ -1381,6 +1486,42 @@ impl Door {
             },
         }
     }
+}
+
+/// Copies a file, a link, or a folder with everything in it; what stands there before goes.
+fn copy_over(from: &Path, to: &Path) -> Result<()> {
+    let failed = |error| fault("copying", from, error);
+    let found = match fs::symlink_metadata(from) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    if found.is_dir() {
+        fs::create_dir_all(to).map_err(failed)?;
+        for entry in fs::read_dir(from).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            copy_over(&from.join(&name), &to.join(&name))?;
+        }
+        return Ok(());
+    }
+    match fs::remove_file(to) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    if found.file_type().is_symlink() {
+        return fs::read_link(from).and_then(|target| std::os::unix::fs::symlink(target, to)).map_err(failed);
+    }
+    fs::copy(from, to).map(|_| ()).map_err(failed)
+}
+
+/// Whether a git is running in this folder or below it, whoever started it.
+fn is_git_at_work(root: &Path) -> bool {
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    let is_there = |process: &Path| {
+        let is_git = fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("git"));
+        is_git && fs::read_link(process.join("cwd")).is_ok_and(|folder| folder.starts_with(&root))
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| is_there(&entry.path()))
 }
 
 /// Lets two files or folders change places at once.

@@ -8,6 +8,8 @@
 mod join;
 mod past;
 
+pub use self::join::merge_lines;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -18,7 +20,7 @@ use icecore_domain::plain;
 use jiff::Timestamp;
 
 use super::Vault;
-use super::door::Door;
+use super::door::{Door, Held};
 use crate::{Error, Fork, History, Joined, Result, Rewritten, Snapshot, Unfinished};
 
 /// Settings that cannot make git run a program or leave the vault.
@@ -102,12 +104,16 @@ fn command(root: &Path) -> Command {
 
 /// Runs git in the repository of `root`, neutralised.
 fn run(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Output> {
-    let mut git = neutral(root, &root.join(".git"));
+    output(dated(&mut neutral(root, &root.join(".git")), at).args(arguments), arguments)
+}
+
+/// The same git, for which it is that moment.
+fn dated(git: &mut Command, at: Option<Timestamp>) -> &mut Command {
     if let Some(at) = at {
         let date = format!("@{} +0000", at.as_second());
         git.env("GIT_AUTHOR_DATE", &date).env("GIT_COMMITTER_DATE", &date);
     }
-    output(git.args(arguments), arguments)
+    git
 }
 
 /// git with the repository at `folder`, neutralised.
@@ -137,11 +143,18 @@ fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec
         return Ok(output.stdout);
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    let mut why = plain::one_line(why.trim());
-    if why.contains(".lock': File exists") {
-        why.push_str(" (if no other git is at work here, `icecore doctor --fix` removes the lock once it is a minute old)");
+    Err(Error::Git { what: arguments[0].into(), why: plain::one_line(why.trim()) })
+}
+
+/// Runs a git that changes the repository. It holds the vault's lock as long as it lives, even if this process dies before it.
+fn change(root: &Path, held: &Held, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec<u8>> {
+    let mut git = neutral(root, &root.join(".git"));
+    dated(&mut git, at).stdin(held.as_input()?);
+    let output = output(git.args(arguments), arguments)?;
+    if output.status.success() {
+        return Ok(output.stdout);
     }
-    Err(Error::Git { what: arguments[0].into(), why })
+    Err(Error::Git { what: arguments[0].into(), why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()) })
 }
 
 /// Makes the vault a repository of ours, unless one is there already. It is made apart and put into place whole, so that
@@ -153,13 +166,27 @@ pub(super) fn make_repository(door: &Door) -> Result<()> {
     }
     let apart = door.private(APART);
     let made = new_repository(door, &apart).and_then(|git| door.install_repository(&git));
-    door.discard(&apart);
-    made
+    made.and(door.discard(&apart))
+}
+
+/// Where the repository is made that is to take the place of the vault's own.
+fn made_apart(door: &Door) -> PathBuf {
+    door.private(APART).join(".git")
+}
+
+/// Whether a run died while it exchanged the repository.
+pub(super) fn is_lost(door: &Door) -> bool {
+    door.has_lost_repository(&made_apart(door))
+}
+
+/// Puts back what such a run took away.
+pub(super) fn bring_back(door: &Door, held: &Held) -> Result<()> {
+    door.bring_repository_back(held, &made_apart(door))
 }
 
 /// Makes a repository of ours in a folder of its own, and says where.
 fn new_repository(door: &Door, apart: &Path) -> Result<PathBuf> {
-    door.discard(apart);
+    door.discard(apart)?;
     door.make_folder(apart)?;
     for arguments in [
         &["init", "--quiet", "--template=", "--initial-branch=main", "."][..],
@@ -206,7 +233,7 @@ fn vet_listed(root: &Path) -> Result<String> {
             "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
         )
     };
-    Err(Error::NotOurs(join::wants(root).into_iter().next().unwrap_or_else(foreign)))
+    Err(Error::NotOurs(join::not_set_up(root).unwrap_or_else(foreign)))
 }
 
 /// Makes sure that the repository cannot run anything; whether it is ours, and what git keeps, as it lists it.
@@ -234,7 +261,7 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
     }
     let listed = String::from_utf8_lossy(&succeed(root, &["ls-files", "--stage", "-z"], None)?).into_owned();
     // A repository within has a configuration of its own, which git reads when it looks into it.
-    let inner = inner_repository(root, 0).map(|place| place.display().to_string()).or_else(|| submodule(&listed));
+    let inner = inner_repository(root, root, 0).map(|place| place.display().to_string()).or_else(|| submodule(&listed));
     if let Some(place) = inner {
         return Err(Error::NotOurs(format!(
             "there is a git repository inside the vault, at {}; icecore makes no snapshots with it there. Move it out",
@@ -244,8 +271,8 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
     Ok((names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)), listed))
 }
 
-/// The first `.git` below the vault's own, if there is one.
-fn inner_repository(folder: &Path, depth: usize) -> Option<PathBuf> {
+/// The first `.git` below the vault's own, if there is one. The one that is being made, or that a run that died has left, is ours.
+fn inner_repository(root: &Path, folder: &Path, depth: usize) -> Option<PathBuf> {
     const MAX_DEPTH: usize = 64;
     if depth > MAX_DEPTH {
         return Some(folder.to_owned());
@@ -254,7 +281,9 @@ fn inner_repository(folder: &Path, depth: usize) -> Option<PathBuf> {
         let is_git = entry.file_name() == ".git";
         match (is_git, entry.file_type()) {
             (true, _) if depth > 0 => Some(entry.path()),
-            (false, Ok(kind)) if kind.is_dir() => inner_repository(&entry.path(), depth + 1),
+            (false, Ok(kind)) if kind.is_dir() && entry.path() != root.join(layout::PRIVATE).join(APART) => {
+                inner_repository(root, &entry.path(), depth + 1)
+            }
             _ => None,
         }
     })
@@ -279,34 +308,39 @@ fn head(root: &Path) -> Result<Option<String>> {
 }
 
 /// Commits what was added, unless that is what was committed last. `git commit` would look at every file once more and read
-/// again what was written in the last second; nobody writes meanwhile.
-fn commit_added(root: &Path, note: &str, at: Timestamp) -> Result<Option<String>> {
+/// again what was written in the last second; nobody writes meanwhile. A merge that waits for its commit gets it.
+fn commit_added(door: &Door, held: &Held, note: &str, at: Timestamp) -> Result<Option<String>> {
+    let root = door.root();
     let name = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
     let last = run(root, &["rev-parse", "HEAD^{commit}", "HEAD^{tree}"], None)?;
     let last = String::from_utf8_lossy(if last.status.success() { &last.stdout } else { b"" }).into_owned();
     let last = last.trim().split_once('\n');
-    let tree = name(succeed(root, &["write-tree"], None)?);
-    if last.is_some_and(|(_, known)| known == tree) {
+    let others = join::merge_heads(root)?;
+    let tree = name(change(root, held, &["write-tree"], None)?);
+    if others.is_empty() && last.is_some_and(|(_, known)| known == tree) {
         return Ok(None);
     }
     let mut arguments = vec!["commit-tree", "-m", note];
-    arguments.extend(last.iter().flat_map(|(parent, _)| ["-p", *parent]));
+    let parents = last.iter().map(|(parent, _)| *parent).chain(others.iter().map(String::as_str));
+    arguments.extend(parents.flat_map(|parent| ["-p", parent]));
     arguments.push(&tree);
-    let id = name(succeed(root, &arguments, Some(at))?);
+    let id = name(change(root, held, &arguments, Some(at))?);
     let (what, parent) = last.map_or(("commit (initial)", ""), |(parent, _)| ("commit", parent));
-    succeed(root, &["update-ref", "-m", &format!("{what}: {note}"), "HEAD", &id, parent], Some(at))?;
+    let what = if others.is_empty() { what } else { "commit (merge)" };
+    change(root, held, &["update-ref", "-m", &format!("{what}: {note}"), "HEAD", &id, parent], Some(at))?;
+    join::end_merge(door)?;
     Ok(Some(id))
 }
 
-/// Commits what was added, as the end of something that git itself has begun.
-fn commit_begun(root: &Path, note: &str, at: Timestamp) -> Result<Option<String>> {
+/// Commits what was added, as the end of something else than a merge that git itself has begun.
+fn commit_begun(root: &Path, held: &Held, note: &str, at: Timestamp) -> Result<Option<String>> {
     let same =
         run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"], None)?.status.success();
     if same && head(root)?.is_some() {
         return Ok(None);
     }
     let arguments = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--allow-empty", "--cleanup=verbatim", "--message", note];
-    succeed(root, &arguments, Some(at))?;
+    change(root, held, &arguments, Some(at))?;
     head(root)
 }
 
@@ -338,10 +372,12 @@ impl History for Vault {
 
     async fn snapshot(&self, note: &str, at: Timestamp) -> Result<Option<Snapshot>> {
         let root = self.root();
-        let tracked = vet_listed(root)?;
-        join::refuse_unsettled(root)?;
+        is_there(root)?;
         // Nobody writes while the files are taken, so that a snapshot is of one moment.
-        let _held = self.door.lock()?;
+        let held = self.door.lock()?;
+        self.door.remove_stale_git_locks(&held)?;
+        let tracked = vet_listed(root)?;
+        join::refuse_unsettled(&self.door)?;
         // Only what belongs to a vault: the folder may hold other things, and they are not ours to commit.
         let here: Vec<&str> = layout::KEPT.iter().copied().filter(|name| root.join(name).symlink_metadata().is_ok()).collect();
         let gone = |name: &&&str| {
@@ -350,9 +386,10 @@ impl History for Vault {
         };
         let names = layout::KEPT.iter().filter(|name| here.contains(name) || gone(name)).copied();
         let arguments: Vec<&str> = ["add", "--all", "--"].into_iter().chain(names).collect();
-        succeed(root, &arguments, None)?;
+        change(root, &held, &arguments, None)?;
         let note: String = plain::one_line(note).chars().take(200).collect();
-        let id = if join::is_begun(root) { commit_begun(root, &note, at)? } else { commit_added(root, &note, at)? };
+        let begun = join::is_begun(root);
+        let id = if begun { commit_begun(root, &held, &note, at)? } else { commit_added(&self.door, &held, &note, at)? };
         Ok(id.map(|id| Snapshot { id, at, note }))
     }
 
@@ -414,7 +451,9 @@ impl History for Vault {
 
     async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten> {
         vet(self.root())?;
-        let _held = self.door.lock()?;
+        let held = self.door.lock()?;
+        self.door.remove_stale_git_locks(&held)?;
+        join::refuse_unsettled(&self.door)?;
         past::rewrite(&self.door, scrub)
     }
 
@@ -427,13 +466,20 @@ impl History for Vault {
         if packed.status.success() { Ok(()) } else { succeed(root, &["repack", "-d", "-q"], None).map(|_| ()) }
     }
 
-    async fn repair(&self, now: Timestamp) -> Result<Vec<String>> {
+    async fn repair(&self) -> Result<Vec<String>> {
+        let mut done = Vec::new();
         if is_there(self.root()).is_err() {
             make_repository(&self.door)?;
             return Ok(vec!["made a git repository for snapshots".into()]);
         }
-        let removed = self.door.remove_old_git_locks(now)?;
-        let mut done: Vec<String> = removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())).collect();
+        let held = self.door.lock()?;
+        let removed = self.door.remove_stale_git_locks(&held)?;
+        done.extend(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())));
+        let apart = self.door.private(APART);
+        if apart.symlink_metadata().is_ok() {
+            self.door.discard(&apart)?;
+            done.push("removed a repository that was not finished".into());
+        }
         if vet(self.root()).is_ok() && join::register(&self.door, &self.root().join(".git"))? {
             done.push("told git how to merge memory".into());
         }
@@ -456,8 +502,12 @@ impl History for Vault {
         join::join(&self.door, fork)
     }
 
+    async fn resume_join(&self) -> Result<Option<Joined>> {
+        join::resume(&self.door)
+    }
+
     async fn unfinished(&self) -> Result<Option<Unfinished>> {
-        join::unfinished(self.root())
+        join::unfinished(&self.door)
     }
 
     async fn foreign_merge(&self) -> Result<Option<String>> {

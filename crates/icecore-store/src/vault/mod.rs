@@ -29,6 +29,8 @@ use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
 use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
+pub use self::git::merge_lines;
+
 use self::door::{Door, Expected, Held};
 use self::index::{Current, Index, Outcome, Row};
 use crate::folded;
@@ -146,7 +148,8 @@ impl Vault {
     /// written to is left as it is; readers read around the torn line.
     fn mend(&self) -> Result<()> {
         let torn = self.door.unfinished_line(&self.ledger)?.is_some();
-        if !torn && !self.door.has_stale_files() {
+        let lost = git::is_lost(&self.door);
+        if !torn && !lost && !self.door.has_stale_files() {
             return Ok(());
         }
         // Another process may be in the middle of a write; with the lock in hand, none is.
@@ -154,6 +157,7 @@ impl Vault {
             for place in self.door.sweep(&held) {
                 self.tell(format!("a file that was saved in the moment in which icecore was stopped is in {}", place.display()));
             }
+            git::bring_back(&self.door, &held)?;
             self.mend_under(&held)
         });
         match mended {

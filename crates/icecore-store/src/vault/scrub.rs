@@ -37,7 +37,8 @@ fn whose(path: &str) -> Whose {
             Some("tmp" | "new-repository") => Whose::Derived,
             Some("answers") => Whose::Answer,
             _ if is_database => Whose::Derived,
-            _ if private == "lock" || name.ends_with(".lock") => Whose::Lock,
+            // A journal names two commits, and whoever goes on with it needs them as they are.
+            _ if private == "lock" || private == "merge-journal" || name.ends_with(".lock") => Whose::Lock,
             _ => Whose::Ours,
         };
     }

@@ -164,8 +164,8 @@ fn config_show(call: Call) -> Doing {
 
 fn config_check(call: Call) -> Doing {
     Box::pin(async move {
-        config::load(call.memory().await?.store()).await?;
-        Answer::of(&json!({ "ok": true }))
+        let policy = config::load(call.memory().await?.store()).await?;
+        Answer::of(&json!({ "ok": policy.warnings.is_empty() }))
     })
 }
 

@@ -361,6 +361,7 @@ async fn set_config(open: &Open, file: &Path, out: &mut Out) -> Result<()> {
     read.map_err(|error| Stop::new(Exit::NotFound, format!("{} cannot be read: {error}", file.display())))?;
     let policy = Policy::read(&text).and_then(|policy| policy.zone().map(|_| policy));
     let policy = policy.map_err(|mistake| Stop::new(Exit::Usage, format!("{mistake}. Nothing was changed")))?;
+    policy.warnings.iter().for_each(|warning| out.warn(warning));
     let path = icecore_domain::layout::CONFIG.parse()?;
     let known = open.memory.store().document(&path).await?;
     open.memory.store().swap(&path, text.as_bytes(), icecore_store::ContentVersion::of(known.as_deref())).await?;
@@ -374,8 +375,9 @@ pub async fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
     let policy = open.memory.policy();
     match (config, out.is_json()) {
         // Opening the vault has read and checked the settings already.
-        (Config::Check, true) => out.json(&json!({ "ok": true })),
-        (Config::Check, false) => Ok(out.line("icecore.toml is in order")?),
+        (Config::Check, true) => out.json(&json!({ "ok": policy.warnings.is_empty() })),
+        (Config::Check, false) if policy.warnings.is_empty() => Ok(out.line("icecore.toml is in order")?),
+        (Config::Check, false) => Ok(out.line("icecore.toml can be used; what it says beyond that is passed over")?),
         (Config::Show, true) => out.json(policy),
         (Config::Show, false) => Ok(out.line(policy.show().trim_end())?),
         (Config::Set { .. }, _) => Ok(()),

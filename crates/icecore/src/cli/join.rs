@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
@@ -10,6 +10,7 @@ use icecore_domain::forget::{Fate, Tombstones};
 use icecore_domain::merge::{self, Merged, Sides};
 use icecore_domain::{layout, plain};
 use icecore_store::neighbour;
+use icecore_store::vault::merge_lines;
 
 use super::out::{CYAN, GREEN, Out, YELLOW};
 use crate::error::{Exit, Stop};
@@ -26,9 +27,6 @@ pub struct Merge {
 
 #[derive(Debug, Args)]
 pub struct MergeDriver {
-    /// What was written into our pages is in the ledger already
-    #[arg(long)]
-    adopted: bool,
     /// What both began with (%O)
     base: PathBuf,
     /// Ours, which becomes the result (%A)
@@ -94,9 +92,11 @@ fn driven(driver: &MergeDriver) -> Result<(), String> {
     let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()));
     let (base, ours, theirs) = (read(&driver.base)?, read(&driver.ours)?, read(&driver.theirs)?);
     let sides = Sides { base: &base, ours: &ours, theirs: &theirs };
-    let bytes = match merge::merge(&driver.path, sides, driver.adopted).map_err(|clash| clash.to_string())? {
+    let bytes = match merge::merge(&driver.path, sides, false).map_err(|clash| clash.to_string())? {
         Merged::Whole(bytes) => bytes,
-        Merged::ByLines => by_lines(driver)?,
+        Merged::ByLines => merge_lines(&driver.base, &driver.ours, &driver.theirs)
+            .map_err(|error| error.to_string())?
+            .ok_or("the same lines were changed on both machines")?,
     };
     // git runs the driver at the top of the vault. What was forgotten there does not come in by the other side's lines.
     let stones = Tombstones::read(&std::fs::read(layout::FORGOTTEN).unwrap_or_default());
@@ -105,18 +105,4 @@ fn driven(driver: &MergeDriver) -> Result<(), String> {
         Fate::Same | Fate::Gone => bytes,
     };
     neighbour::fill(&driver.ours, &bytes).map_err(|error| error.to_string())
-}
-
-/// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of memory.
-fn by_lines(driver: &MergeDriver) -> Result<Vec<u8>, String> {
-    let merged = Command::new("git")
-        .args(["merge-file", "-p", "-q"])
-        .args([&driver.ours, &driver.base, &driver.theirs])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("git cannot be run: {error}"))?;
-    if merged.status.success() {
-        return Ok(merged.stdout);
-    }
-    Err("the same lines were changed on both machines".into())
 }

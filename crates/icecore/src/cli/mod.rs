@@ -543,6 +543,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
     } else {
         wire::open(global).await?
     };
+    for warning in &open.memory.policy().warnings {
+        out.warn(warning);
+    }
     for mended in open.memory.store().mended().await {
         out.warn(mended);
     }

@@ -28,7 +28,7 @@ fn priority_cell(priority: Priority) -> Cell {
 /// A row of `events`; with little room, what has no column of its own follows the content.
 pub fn event_row(entry: &Entry, all: bool, narrow: bool) -> Vec<Cell> {
     let event = &entry.event;
-    let kind = if event.is_statement() { event.kind.to_string() } else { event.act.to_string() };
+    let kind = if event.is_statement() { event.type_name() } else { event.act.to_string() };
     let entity = gist(event.entity.as_deref().unwrap_or(""));
     let mut row = vec![id_cell(entry), Cell::new(kind), priority_cell(event.priority)];
     if narrow {
@@ -105,7 +105,7 @@ pub fn due_in(due: Date, today: Date) -> String {
 /// One event with all its fields.
 pub fn event(entry: &Entry, out: &mut Out) -> Result<()> {
     let event = &entry.event;
-    let kind = if event.is_statement() { event.kind.to_string() } else { format!("{} of a {}", event.act, event.kind) };
+    let kind = if event.is_statement() { event.type_name() } else { format!("{} of a {}", event.act, event.type_name()) };
     out.line(format!("{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {kind} {}  {}", event.id, event.priority, standing(entry.standing)))?;
     for line in plain::visible(&event.content).lines() {
         out.line(format!("  {BOLD}{line}{BOLD:#}"))?;

@@ -461,11 +461,21 @@ fn settings_are_shown_checked_and_explained() {
     assert_eq!(vault.json(&["config", "check"])["ok"], true);
     let config = vault.read("icecore.toml");
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitment_shown = 3\n"));
-    let said = vault.run(&["config", "check"]);
-    assert_eq!(said.code, Some(6), "{said:?}");
-    assert!(said.err.contains("did you mean `status.commitments_shown`?"), "{said:?}");
-    vault.write("icecore.toml", "format = 99\n");
-    assert_eq!(vault.run(&["status"]).code, Some(5));
+    // A setting that does not exist locks nobody out.
+    for command in [&["config", "check"][..], &["status"], &["remember", "still here"], &["verify"], &["doctor", "--fix"], &["snapshot"]] {
+        let said = vault.run(command);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.err.contains("warning:") && said.err.contains("did you mean `status.commitments_shown`?"), "{said:?}");
+    }
+    assert_eq!(vault.json(&["config", "check"])["ok"], false);
+    vault.write("icecore.toml", format!("{config}\n[status]\ncommitments_shown = \"3\"\n"));
+    assert_eq!(vault.run(&["status"]).code, Some(6));
+    for (format, code) in [("", 0), ("format = 0\n", 6), ("format = -1\n", 6)] {
+        vault.write("icecore.toml", format!("{format}zone = \"Europe/Berlin\"\n"));
+        let said = vault.run(&["status"]);
+        assert_eq!(said.code, Some(code), "{said:?}");
+        assert!(code == 0 || said.err.contains("the first format is 1"), "{said:?}");
+    }
     vault.write("icecore.toml", "zone = ");
     assert_eq!(vault.run(&["status"]).code, Some(6));
     // What mends a vault works without its settings, and brings them back.
@@ -473,6 +483,75 @@ fn settings_are_shown_checked_and_explained() {
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert!(undone.err.contains("The defaults are used"), "{undone:?}");
     assert!(vault.ok(&["config", "show"]).contains("Europe/Berlin"));
+}
+
+/// The newest version's vault in an older program's hands.
+#[test]
+fn a_vault_of_a_newer_version_is_left_alone() {
+    let vault = furnished();
+    let ledger = vault.read("memory/ledger.jsonl");
+    let (day, next) = ("EVT-20260213", ledger.lines().count() + 1);
+    let newer = format!(
+        "{{\"ts\":\"2026-02-13T09:20:00+01:00\",\"id\":\"{day}-{next:03}\",\"type\":\"hypothesis\",\"priority\":\"P1\",\"content\":\"It may rain\",\"source\":\"live\"}}\n"
+    );
+    vault.write("memory/ledger.jsonl", format!("{ledger}{newer}"));
+    // A type that this version does not know is a line like any other.
+    let fixed = vault.run(&["doctor", "--fix"]);
+    assert_eq!(fixed.code, Some(0), "{fixed:?}");
+    assert!(fixed.out.contains("has an unknown type `hypothesis`"), "{fixed:?}");
+    assert!(vault.read("memory/ledger.jsonl").contains(&newer), "{fixed:?}");
+    assert!(!vault.path(".icecore/quarantine").exists());
+    assert!(vault.ok(&["events", "rain"]).contains("unknown type"), "{}", vault.ok(&["events", "rain"]));
+    assert_eq!(vault.json(&["events", "rain"])["events"][0]["type"], "hypothesis");
+    assert_eq!(vault.remember(&["after it"]), format!("{day}-{:03}", next + 1));
+    // A newer format is refused by every command, those that mend included, and nothing is touched.
+    vault.write("icecore.toml", "format = 2\n");
+    let before = vault.read("memory/ledger.jsonl");
+    for command in [&["verify"][..], &["doctor"], &["doctor", "--fix"], &["undo"], &["status"], &["merge"]] {
+        let said = vault.run(command);
+        assert_eq!(said.code, Some(5), "{said:?}");
+        assert!(said.err.contains("install a newer icecore"), "{said:?}");
+    }
+    assert_eq!(vault.read("memory/ledger.jsonl"), before);
+}
+
+/// A clock that jumps to 2038 and back.
+#[test]
+fn a_clock_that_jumps_leaves_no_damage() {
+    let mut vault = furnished();
+    vault.ok(&["message", "add", "Decision: the boat is painted", "--conversation", "harbour", "--id", "m1"]);
+    vault.at("2038-01-20T09:00:00+01:00");
+    vault.ok(&["message", "add", "said in the future", "--conversation", "harbour", "--id", "m2"]);
+    vault.ok(&["consolidate"]);
+    vault.at("2026-02-13T10:00:00+01:00");
+    let said = vault.run(&["verify"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    vault.at("2038-01-20T09:10:00+01:00");
+    vault.ok(&["verify"]);
+}
+
+/// A prune that died after the lines were archived and before they left the ledger.
+#[test]
+fn what_is_archived_is_not_archived_again() {
+    for command in ["prune", "compact"] {
+        let mut vault = Vault::new();
+        vault.at("2025-08-01T09:00:00+02:00");
+        vault.remember(&["The bus is late", "--priority", "P3"]);
+        vault.remember(&["The boat is green", "--priority", "P2"]);
+        vault.at("2026-02-13T09:30:00+01:00");
+        vault.ok(&["verify"]);
+        let (ledger, report) = (vault.read("memory/ledger.jsonl"), vault.read("memory/integrity.json"));
+        vault.ok(&[command]);
+        let archive = vault.read("memory/archive/2026-Q1.jsonl");
+        assert!(archive.contains("The bus is late"), "{archive}");
+        vault.write("memory/ledger.jsonl", &ledger);
+        vault.write("memory/integrity.json", &report);
+        vault.at("2026-02-13T09:40:00+01:00");
+        vault.ok(&[command]);
+        assert_eq!(vault.read("memory/archive/2026-Q1.jsonl"), archive, "{command}");
+        assert!(!vault.read("memory/ledger.jsonl").contains("The bus is late"), "{command}");
+        vault.ok(&["verify"]);
+    }
 }
 
 #[test]

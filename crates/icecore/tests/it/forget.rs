@@ -450,6 +450,49 @@ fn what_was_cut_short_is_noticed_and_finished() {
 }
 
 // What hooks wait with and gave, what models keep by the memory tool, and what other programs' histories bring
+/// Kills `forget --history` when it puts the new past in place of the old one, and lets three commands finish it.
+#[test]
+fn a_forgotten_past_that_was_cut_short_is_finished() {
+    const SECRET: &str = "heron four eleven opens the gate";
+    let golden = Vault::new();
+    golden.remember(&[SECRET]);
+    golden.ok(&["snapshot"]);
+    golden.remember(&["The boat is green"]);
+    golden.ok(&["snapshot"]);
+    fs::create_dir_all(golden.path(".git/hooks")).unwrap();
+    golden.write(".git/hooks/post-commit", "mine\n");
+    let command = ["forget", "--matching", SECRET, "--history", "--yes"];
+    let ways: [&[&str]; 3] = [&command, &["forget", "--unfinished", "--yes"], &["doctor", "--fix"]];
+    // Before and after the exchange of the two; what is discarded then is the old past.
+    for (call, when, is_exchanged) in [("renameat2", "1", false), ("unlinkat", "30", true)] {
+        for way in ways {
+            let folder = tempfile::TempDir::new().unwrap();
+            let vault = Vault::opened(folder.path().join("vault"));
+            copy(&golden.root, &vault.root);
+            let mut killed = crate::program::bare("strace");
+            killed.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+            killed.args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}"), crate::program::program()]);
+            killed.args(["--vault", vault.root.to_str().unwrap(), "--now", &vault.now]).args(command);
+            let killed = said(killed.output().unwrap());
+            assert_ne!(killed.code, Some(0), "{call}: {killed:?}");
+            assert!(vault.path(".git/info/attributes").exists() && vault.path(".git/hooks/post-commit").exists(), "{call}");
+            let verified = vault.run(&["verify"]);
+            assert_eq!(verified.code, Some(6), "{call}: {verified:?}");
+            assert!(verified.out.contains("icecore forget --unfinished"), "{call}: {verified:?}");
+            if !is_exchanged {
+                vault.ok(&["snapshot"]);
+            }
+            vault.ok(way);
+            vault.ok(&["verify"]);
+            assert!(places_of(&vault, SECRET).is_empty(), "{call} {way:?}: {:?}", places_of(&vault, SECRET));
+            assert!(!vault.path(".icecore/new-repository").exists(), "{call} {way:?}");
+            assert_eq!(vault.read(".git/hooks/post-commit"), "mine\n");
+            assert!(vault.read(".git/info/attributes").contains("merge=icecore"));
+            assert!(vault.contents().iter().any(|content| content == "The boat is green"));
+        }
+    }
+}
+
 #[test]
 fn the_newer_doors_are_forgotten_through_as_well() {
     let mut vault = Vault::new();

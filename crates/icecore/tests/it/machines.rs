@@ -302,3 +302,132 @@ fn a_page_edited_by_hand_on_both_keeps_both() {
 fn said_init(vault: &Vault) -> Said {
     said(bare(program()).args(["init", vault.root.to_str().unwrap()]).output().unwrap())
 }
+
+/// Three machines, of which one brings another's lines; nothing of that is a conflict.
+#[test]
+fn logs_of_three_machines_never_wait_for_a_person() {
+    let machines = Machines::ready();
+    let third = machines.folder.path().join("three");
+    git(machines.folder.path(), &["clone", "-q", "between.git", "three"]);
+    let three = Vault::opened(third);
+    assert_eq!(said(bare(program()).args(["init", three.root.to_str().unwrap()]).output().unwrap()).code, Some(0));
+    let mut all = [machines.one, machines.two, three];
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        for at in 0..all.len() {
+            let word = format!("line {round} of machine {at}");
+            // Each logs at a time before what the one before it has logged.
+            all[at].at(&format!("2026-02-13T{:02}:{:02}:00+01:00", 10 + round, 50 - 7 * at));
+            all[at].ok(&["log", &word]);
+            all[at].ok(&["verify"]);
+            expected.push(word);
+        }
+        // Two of them change the same line by hand.
+        for (at, vault) in all.iter().enumerate().take(2) {
+            let log = vault.read("memory/2026-02-13.md");
+            vault.write("memory/2026-02-13.md", log.replace("line 0 of machine 2", &format!("line 0 of machine 2, as seen by {at}")));
+        }
+        for at in [0, 1, 2, 0, 1, 2] {
+            all[at].at(&format!("2026-02-13T{:02}:59:00+01:00", 10 + round));
+            Machines::sync(&all[at]);
+        }
+    }
+    let logs: Vec<String> = all.iter().map(|vault| vault.read("memory/2026-02-13.md")).collect();
+    for (log, vault) in logs.iter().zip(&all) {
+        assert_eq!(log, &logs[0]);
+        for word in &expected {
+            let many = log.lines().filter(|line| line.contains(word.as_str())).count();
+            let changed = word == "line 0 of machine 2";
+            assert!(many == 1 || changed && many >= 1, "{word} {many}: {log}");
+        }
+        assert_eq!(vault.run(&["verify"]).code, Some(0));
+    }
+    // In the order of their times.
+    let times: Vec<&str> = logs[0].lines().filter_map(|line| line.strip_prefix("- ")?.get(..5)).collect();
+    let mut sorted = times.clone();
+    sorted.sort_unstable();
+    assert_eq!(times, sorted, "{}", logs[0]);
+}
+
+/// git died and left its lock; nothing else is at work.
+#[test]
+fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
+    let old = |vault: &Vault| {
+        for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
+            vault.write(&format!(".git/{lock}"), "");
+            assert!(
+                Command::new("touch").args(["-d", "5 seconds ago"]).arg(vault.path(&format!(".git/{lock}"))).status().unwrap().success()
+            );
+        }
+    };
+    let machines = Machines::ready();
+    machines.two.remember(&["Bob drives the night bus"]);
+    machines.two.ok(&["snapshot"]);
+    git(&machines.two.root, &["push", "-q"]);
+    machines.one.remember(&["Anna runs the harbour office"]);
+    git(&machines.one.root, &["fetch", "-q"]);
+    old(&machines.one);
+    machines.one.ok(&["merge"]);
+    old(&machines.one);
+    let fixed = machines.one.ok(&["doctor", "--fix"]);
+    assert!(fixed.contains("removed the stale lock"), "{fixed}");
+    for said in ["Bob drives the night bus", "Anna runs the harbour office"] {
+        assert_eq!(machines.one.contents().iter().filter(|content| *content == said).count(), 1);
+    }
+    // A person's own git is not disturbed.
+    old(&machines.one);
+    let mut alive = Command::new("git")
+        .current_dir(&machines.one.root)
+        .args(["cat-file", "--batch"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    machines.one.remember(&["something new"]);
+    let said = machines.one.run(&["snapshot"]);
+    drop(alive.stdin.take());
+    alive.wait().unwrap();
+    assert_eq!(said.code, Some(75), "{said:?}");
+    assert!(said.err.contains("another git is at work"), "{said:?}");
+    machines.one.ok(&["snapshot"]);
+}
+
+/// A merge that died while its files were put in place: a journal is there, some files are new, and others have written since.
+#[test]
+fn a_merge_cut_short_among_its_files_is_finished_by_merge_and_by_doctor() {
+    for way in [&["merge"][..], &["doctor", "--fix"]] {
+        let machines = Machines::ready();
+        machines.two.remember(&["Bob drives the night bus", "--entity", "bus"]);
+        machines.two.ok(&["log", "bought a map"]);
+        machines.two.ok(&["consolidate"]);
+        machines.two.ok(&["snapshot"]);
+        git(&machines.two.root, &["push", "-q"]);
+        machines.one.ok(&["log", "bought a lamp"]);
+        machines.one.ok(&["snapshot"]);
+        git(&machines.one.root, &["fetch", "-q"]);
+        let id = |name: &str| git(&machines.one.root, &["rev-parse", name]).trim().to_owned();
+        machines.one.write(".icecore/merge-journal", format!("{}\n{}\norigin/main\n", id("HEAD"), id("origin/main")));
+        machines.one.write("memory/ledger.jsonl", machines.two.read("memory/ledger.jsonl"));
+        machines.one.remember(&["Anna runs the harbour office"]);
+        machines.one.ok(&["log", "after the cut"]);
+        for command in ["snapshot", "undo"] {
+            let refused = machines.one.run(&[command]);
+            assert_eq!(refused.code, Some(4), "{refused:?}");
+            assert!(refused.err.contains("`icecore merge` finishes it"), "{refused:?}");
+        }
+        let verified = machines.one.run(&["verify"]);
+        assert!(verified.code == Some(6) && verified.out.contains("`icecore merge` finishes it"), "{verified:?}");
+        machines.one.ok(way);
+        machines.one.ok(&["verify"]);
+        let contents = machines.one.contents();
+        for said in ["Bob drives the night bus", "Anna runs the harbour office", "The port is 7431"] {
+            assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{way:?} {said}: {contents:?}");
+        }
+        let log = machines.one.read("memory/2026-02-13.md");
+        for line in ["bought a map", "bought a lamp", "after the cut"] {
+            assert_eq!(log.matches(line).count(), 1, "{way:?}: {log}");
+        }
+        let merged = git(&machines.one.root, &["log", "--merges", "--format=%p"]);
+        assert_eq!(merged.split_whitespace().count(), 2, "{way:?}: {merged}");
+        git(&machines.one.root, &["push", "-q"]);
+    }
+}

@@ -44,6 +44,8 @@ struct Scenario {
     again: &'static [i32],
     /// What must hold once the command was acknowledged.
     done: fn(&Path) -> bool,
+    /// Whether a run that was disturbed and given again leaves the very bytes of one that was not.
+    same: bool,
 }
 
 fn text(root: &Path, path: &str) -> String {
@@ -152,6 +154,7 @@ fn scenario(name: &str) -> Scenario {
         loses: None,
         again: &[0],
         done: |_| true,
+        same: false,
     };
     match name {
         "init" => Scenario {
@@ -472,6 +475,57 @@ fn scenario(name: &str) -> Scenario {
             },
             ..plain
         },
+        // git's own processes included, with ids that both machines gave and something that one of them has forgotten.
+        "merge_clash" => Scenario {
+            furnish: |vault| two_machines(vault, true),
+            command: &["merge"],
+            helped: true,
+            touches: &["*"],
+            reorders: true,
+            loses: Some("first line"),
+            done: |root| {
+                let ledger = text(root, LEDGER);
+                let log = text(root, "memory/2026-02-13.md");
+                ["said here", "said there", "said on both", "500 EUR"].iter().all(|said| ledger.matches(said).count() == 1)
+                    && ["bought a map", "bought a lamp"].iter().all(|said| log.matches(said).count() == 1)
+                    && !log.contains("first line")
+            },
+            same: true,
+            ..plain
+        },
+        "forget_history" => Scenario {
+            furnish: |vault| {
+                some_events(vault);
+                vault.remember(&["The boat is painted, and that is a secret", "--entity", "boat"]);
+                vault.ok(&["snapshot"]);
+                vault.ok(&["log", "second line"]);
+                vault.ok(&["snapshot"]);
+            },
+            command: &["forget", "--matching", "the boat is painted", "--history", "--yes"],
+            helped: true,
+            touches: &["*"],
+            loses: Some("the boat is painted"),
+            done: |root| {
+                let past = bare("git").current_dir(root).args(["log", "--all", "-p"]).output().unwrap();
+                let found = bare("grep").args(["-rliq", "the boat is painted"]).arg(root).status().unwrap();
+                !String::from_utf8_lossy(&past.stdout).contains("boat is painted") && !found.success() && commits(root) >= 3
+            },
+            same: true,
+            ..plain
+        },
+        "prune" => Scenario {
+            furnish: with_chains,
+            command: &["prune"],
+            touches: &[LEDGER, "memory/archive/*", "memory/integrity.json", "memory/checkpoint.json"],
+            done: |root| {
+                let (ledger, archive) = (text(root, LEDGER), text(root, "memory/archive/2026-Q1.jsonl"));
+                !ledger.contains("The budget is 500 EUR")
+                    && archive.matches("The budget is 500 EUR").count() == 1
+                    && archive.matches("\"archived\"").count() == 1
+            },
+            same: true,
+            ..plain
+        },
         other => panic!("no scenario {other}"),
     }
 }
@@ -511,6 +565,11 @@ fn settings(home: &Path) {
 
 /// A vault that has gone apart from another machine's, and knows of it.
 fn from_two_machines(vault: &Vault) {
+    two_machines(vault, false);
+}
+
+/// Likewise; with `forgets`, the other machine has forgotten something, and both have logged.
+fn two_machines(vault: &Vault, forgets: bool) {
     let git = |folder: &Path, arguments: &[&str]| {
         let own = ["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"];
         let said = said(bare("git").current_dir(folder).args(own).args(arguments).output().unwrap());
@@ -531,6 +590,11 @@ fn from_two_machines(vault: &Vault) {
     two.remember(&["said on both"]);
     two.ok(&["log", "bought a map"]);
     two.ok(&["message", "add", "a message from there", "--id", "t1"]);
+    if forgets {
+        two.ok(&["forget", "--matching", "first line", "--yes"]);
+        two.ok(&["consolidate"]);
+        vault.ok(&["log", "bought a lamp"]);
+    }
     two.ok(&["snapshot"]);
     git(&two.root, &["push", "-q"]);
     vault.remember(&["said here", "--entity", "harbour"]);
@@ -708,7 +772,11 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         }
         // A log only grows.
         let log = "memory/2026-02-13.md";
-        if !fs::read(root.join(log)).unwrap_or_default().starts_with(&fs::read(golden.join(log)).unwrap_or_default()) {
+        let grew = fs::read(root.join(log)).unwrap_or_default().starts_with(&fs::read(golden.join(log)).unwrap_or_default());
+        let stays = |line: &&str| !scenario.loses.is_some_and(|words| line.to_lowercase().contains(words));
+        let now = self::text(root, log);
+        let kept = self::text(golden, log).lines().filter(stays).all(|line| now.lines().any(|known| known == line));
+        if !(grew || scenario.reorders && kept) {
             wrong.push("the log lost what it had".into());
         }
         let said = |text: &[u8]| String::from_utf8_lossy(text).matches("\"content\"").count();
@@ -723,9 +791,12 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
             |line: &str| serde_json::from_str::<serde_json::Value>(line).map_or(String::new(), |line| line["content"].to_string());
         let lost = match scenario.command[0] {
             "doctor" => false,
-            "compact" => !lines.lines().all(|line| kept.contains(line)),
+            "compact" | "prune" => {
+                let kept = kept.clone() + &self::text(root, "memory/archive/2026-Q1.jsonl");
+                !lines.lines().all(|line| kept.contains(line))
+            }
+            _ if scenario.reorders => !lines.lines().all(|line| goes(line) || kept.matches(&content(line)).count() == 1),
             _ if scenario.loses.is_some() => !lines.lines().all(|line| goes(line) || kept.contains(line)),
-            _ if scenario.reorders => !lines.lines().all(|line| kept.matches(&content(line)).count() == 1),
             _ => !text.starts_with(&before[..whole]),
         };
         if lost {
@@ -747,11 +818,19 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         }
         if scenario.command[0] != "doctor" {
             let verified = call(&["verify"]);
-            // What was begun and not ended, and says so; mending leaves it alone.
-            if scenario.command[0] == "merge" && verified.code != Some(0) {
-                let mended = call(&["doctor", "--fix"]);
-                if mended.code != Some(4) || !mended.err.contains("icecore merge") {
-                    wrong.push(format!("doctor: {mended:?}"));
+            // What was begun and not ended, and says so; mending finishes it. In a copy: the command itself is to finish it too.
+            if matches!(scenario.command[0], "merge" | "forget") && verified.code != Some(0) {
+                let other = root.parent().unwrap().join("other");
+                let _ = fs::remove_dir_all(&other);
+                fs::create_dir(&other).unwrap();
+                let (mended, home) = (other.join("vault"), other.join("home"));
+                copy(root, &mended);
+                fs::create_dir(&home).unwrap();
+                let mut command = bare(program());
+                start(&mut command, &mended, &["doctor", "--fix"]);
+                let said = self::told(command, &mended, "");
+                if said.code != Some(0) || !(scenario.done)(&mended) && scenario.command[0] == "merge" {
+                    wrong.push(format!("doctor: {said:?}"));
                 }
             }
             let known = matches!(scenario.command[0], "forget" | "merge") && !acknowledged && verified.out.contains(scenario.command[0]);
@@ -802,6 +881,10 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
     let folder = TempDir::new().unwrap();
     let (root, log) = (folder.path().join("vault"), folder.path().join("log"));
     let (mut count, mut wrong) = (0, Vec::new());
+    // What says when something was checked tells of every run.
+    let settled = |root: &Path| -> Vec<(String, Vec<u8>)> {
+        files(root).into_iter().filter(|(path, _)| !INTEGRITY.contains(&path.as_str()) && !path.ends_with("checkpoint.json")).collect()
+    };
     let (home, before, after) = (home_of(&root), folder.path().join("before"), folder.path().join("after"));
     let reset = || {
         let _ = fs::remove_dir_all(&root);
@@ -827,6 +910,7 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
     assert_eq!(undisturbed.code, Some(0), "{name}: {undisturbed:?}");
     let all = points(&log, folder.path());
     assert_eq!(violations(&scenario, &golden, &root, &undisturbed, false), [] as [String; 0], "{name}, undisturbed");
+    let expected = settled(&root);
     copy(&home, &after);
     assert!(all.len() > 3, "{name} touches the vault {} times", all.len());
     for fault in kinds {
@@ -839,6 +923,14 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
             found.extend(violations(&scenario, &golden, &root, &first, !fault.starts_with("signal")));
             // Given again it leaves nothing else than an undisturbed run does.
             found.extend(torn_at_home(&after, &after, &home));
+            if scenario.same {
+                let now = settled(&root);
+                let other = |(path, bytes): &&(String, Vec<u8>)| !now.iter().any(|(known, text)| known == path && text == bytes);
+                found.extend(expected.iter().filter(other).map(|(path, bytes)| {
+                    let (now, then) = (text(&root, path), String::from_utf8_lossy(bytes).into_owned());
+                    format!("{path} is not what an undisturbed run leaves:\n{now}\nbut\n{then}")
+                }));
+            }
             wrong.extend(found.into_iter().map(|found| format!("{name}, {fault} at {call} {ordinal}: {found}")));
         }
     }
@@ -881,7 +973,7 @@ scenarios! {
     init remember_first remember remember_torn supersede close confirm retract log log_first extracts commitments verify doctor reindex snapshot undo
     message state session_add import rollup mark consolidate compact migrate;
     hook_stop hook_subagent_stop hook_pre_compact hook_session_end import_claude install uninstall memory_tool forget quarantine_confirm
-    quarantine_drop pause merge
+    quarantine_drop pause merge merge_clash forget_history prune
 }
 
 // L16: git itself dies, at each of the calls that a snapshot or an undo makes

@@ -1,15 +1,24 @@
-//! Two machines on one vault: the merge driver that git is told of, and merging with it.
+//! Two machines on one vault: merging them, and the merge driver that git is told of for a person's own `git pull`.
+//!
+//! git never writes a file of the vault here. What each file becomes is worked out from three commits, in memory; then a journal
+//! names the two sides, the files are put in place one by one, and the merge is left for the next commit. A run that dies after the
+//! journal was written is finished by the next: a file that was put in place is recognised, and what others wrote into a file
+//! meanwhile is merged with what it is to become.
 //!
 //! Which driver merges what stands in `.git/info/attributes`, not in the `.gitattributes` that a clone gets: git merges line by line
 //! where a file names a driver that is not set up, and lines of a ledger must not be merged so. A clone that was not set up
 //! refuses instead.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use icecore_domain::forget::{Fate, Tombstones};
 use icecore_domain::layout::{self, DocPath};
+use icecore_domain::merge::{self, Merged, Sides};
 use icecore_domain::plain;
 
-use super::{Door, MADE_BY_US, head, neutral, output, run, succeed, vet, vet_settings};
+use super::past::read_blobs;
+use super::{Door, Held, MADE_BY_US, change, head, output, run, succeed, vet, vet_settings};
 use crate::{Error, Fork, Joined, MERGED, Result, SETTLED, Unfinished};
 
 /// What git calls the driver.
@@ -17,16 +26,18 @@ const DRIVER: &str = "merge.icecore.driver";
 const NAME: &str = "merge.icecore.name";
 /// The line that gives every file to it.
 const ATTRIBUTES: &str = "* merge=icecore";
-/// Set for a driver whose pages were adopted before.
-const ADOPTED: &str = " --adopted";
+/// The private file that names the two sides while their files are put in place.
+const JOURNAL: &str = "merge-journal";
+/// What is said while it is there.
+const CUT_SHORT: &str = "two machines were being merged, and that was cut short. `icecore merge` finishes it";
 
 /// Who makes our snapshots.
 const US: &str = "icecore@localhost";
 
 /// The command that git runs; it runs it in a shell.
-fn driver(options: &str) -> String {
+fn driver() -> String {
     let program = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| "icecore".into());
-    format!("'{}' merge-driver{options} %O %A %B %P", program.replace('\'', r"'\''"))
+    format!("'{}' merge-driver %O %A %B %P", program.replace('\'', r"'\''"))
 }
 
 /// Sets up the driver in the repository at `folder`; whether anything was missing.
@@ -34,7 +45,7 @@ pub(super) fn register(door: &Door, folder: &Path) -> Result<bool> {
     let config = folder.join("config");
     let path = config.to_string_lossy().into_owned();
     let mut changed = false;
-    for (key, value) in [(NAME, "icecore: every line once, what was forgotten stays forgotten".to_owned()), (DRIVER, driver(""))] {
+    for (key, value) in [(NAME, "icecore: every line once, what was forgotten stays forgotten".to_owned()), (DRIVER, driver())] {
         let file = ["config", "--file", path.as_str(), "--no-includes"];
         let known = output(super::command(door.root()).env("GIT_DIR", "/dev/null").args(file).args(["--get", key]), &file)?;
         if known.status.success() && String::from_utf8_lossy(&known.stdout).trim_end() == value {
@@ -109,16 +120,22 @@ pub(super) fn is_shared(root: &Path) -> bool {
     see(root).is_some_and(|seen| seen.shared)
 }
 
+/// What is missing before this clone can be used.
+pub(super) fn not_set_up(root: &Path) -> Option<String> {
+    let seen = see(root)?;
+    (seen.shared && !seen.ours).then(|| {
+        format!(
+            "this clone is not set up: no snapshots are kept, and git refuses to merge. `icecore init {}` sets it up; then merge again",
+            root.display()
+        )
+    })
+}
+
 /// What a person has to do so that two machines can use the vault.
 pub(super) fn wants(root: &Path) -> Vec<String> {
     let Some(seen) = see(root) else { return Vec::new() };
-    let mut wants = Vec::new();
-    if seen.shared && !seen.ours {
-        wants.push(format!(
-            "this clone is not set up: no snapshots are kept, and git refuses to merge. `icecore init {}` sets it up; then merge again",
-            root.display()
-        ));
-    } else if seen.shared && !seen.driver {
+    let mut wants: Vec<String> = not_set_up(root).into_iter().collect();
+    if seen.shared && seen.ours && !seen.driver {
         wants
             .push("git does not know how to merge memory here, so it refuses to. `icecore doctor --fix` tells it; then merge again".into());
     }
@@ -130,10 +147,31 @@ pub(super) fn wants(root: &Path) -> Vec<String> {
     wants
 }
 
-/// Whether git is in the middle of something that the next commit ends.
+/// Whether git is in the middle of something that the next `git commit` ends, other than a merge.
 pub(super) fn is_begun(root: &Path) -> bool {
-    const BEGUN: &[&str] = &["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
+    const BEGUN: &[&str] = &["CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
     BEGUN.iter().any(|name| root.join(".git").join(name).symlink_metadata().is_ok())
+}
+
+/// What the next commit merges; nothing that is merged already.
+pub(super) fn merge_heads(root: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(root.join(".git/MERGE_HEAD")).unwrap_or_default();
+    let mut heads = Vec::new();
+    for commit in text.lines().map(str::trim).filter(|line| !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        if !run(root, &["merge-base", "--is-ancestor", commit, "HEAD"], None)?.status.success() {
+            heads.push(commit.to_owned());
+        }
+    }
+    Ok(heads)
+}
+
+/// Takes the marks of a merge away that was committed.
+pub(super) fn end_merge(door: &Door) -> Result<()> {
+    // The one that counts goes last.
+    for name in ["MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "MERGE_HEAD"] {
+        door.remove_git_file(&door.root().join(".git").join(name))?;
+    }
+    Ok(())
 }
 
 /// Files of a merge that nobody has settled.
@@ -147,8 +185,11 @@ pub(super) fn unsettled(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Refuses while a merge is open: what is committed now would be one side of it.
-pub(super) fn refuse_unsettled(root: &Path) -> Result<()> {
-    let open = unsettled(root)?;
+pub(super) fn refuse_unsettled(door: &Door) -> Result<()> {
+    if door.read_journal(JOURNAL)?.is_some() {
+        return Err(Error::Unsettled(CUT_SHORT.into()));
+    }
+    let open = unsettled(door.root())?;
     let Some(first) = open.first() else { return Ok(()) };
     Err(Error::Unsettled(format!(
         "a merge waits for you in {}, the first is {first}. `git merge --abort` takes it back, and `icecore merge` tries it another way",
@@ -213,42 +254,279 @@ fn upstream(root: &Path) -> Result<String> {
     }
 }
 
-/// Brings the other side in, without ending it: a snapshot does. If lines of memory cannot be merged, it is taken back whole.
+/// The two sides of a merge whose files are being put in place.
+struct Journal {
+    ours: String,
+    theirs: String,
+    name: String,
+}
+
+impl Journal {
+    fn read(door: &Door) -> Result<Option<Self>> {
+        let Some(text) = door.read_journal(JOURNAL)? else { return Ok(None) };
+        let mut lines = text.lines();
+        match (lines.next(), lines.next(), lines.next()) {
+            (Some(ours), Some(theirs), Some(name)) => Ok(Some(Self { ours: ours.into(), theirs: theirs.into(), name: name.into() })),
+            // It is put in place whole, so that somebody else's hand was at it.
+            _ => {
+                let place = door.private(JOURNAL);
+                Err(Error::Unsettled(format!("{} cannot be read; remove it, and `icecore merge` begins again", place.display())))
+            }
+        }
+    }
+
+    fn write(&self, door: &Door, held: &Held) -> Result<()> {
+        door.put_journal(held, JOURNAL, &format!("{}\n{}\n{}\n", self.ours, self.theirs, plain::one_line(&self.name)))
+    }
+}
+
+/// A file that changes: what our commit has, and what the merge has. `None` where there is no such file.
+struct FileMerge {
+    path: DocPath,
+    ours: Option<Vec<u8>>,
+    merged: Option<Vec<u8>>,
+}
+
+/// What a merge makes of the vault.
+#[derive(Default)]
+struct MergePlan {
+    base: String,
+    files: Vec<FileMerge>,
+    /// Files for a person to settle, and why.
+    open: Vec<(String, Option<String>)>,
+    /// Whether one of them is a line of memory, or nothing that a vault can hold.
+    refused: bool,
+}
+
+/// Every file of a commit, with its mode and its content's name.
+fn tree(root: &Path, commit: &str) -> Result<BTreeMap<String, (String, String)>> {
+    let listed = succeed(root, &["ls-tree", "-r", "-z", "--full-tree", commit], None)?;
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    let entry = |line: &str| {
+        let (about, path) = line.split_once('\t')?;
+        let mut words = about.split(' ');
+        let (mode, id) = (words.next()?, words.nth(1)?);
+        Some((path.to_owned(), (mode.to_owned(), id.to_owned())))
+    };
+    Ok(listed.split('\0').filter_map(entry).collect())
+}
+
+/// Works out what every file becomes. Nothing but the three commits decides, so that the same comes out again.
+fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan> {
+    let root = door.root();
+    let base = String::from_utf8_lossy(&succeed(root, &["merge-base", ours, theirs], None)?).trim().to_owned();
+    let (before, here, there) = (tree(root, &base)?, tree(root, ours)?, tree(root, theirs)?);
+    let changed: Vec<&String> = before
+        .keys()
+        .chain(there.keys())
+        .filter(|path| there.get(*path) != before.get(*path) && there.get(*path) != here.get(*path))
+        .collect();
+    let changed: BTreeSet<&String> = changed.into_iter().collect();
+    let mut wanted: BTreeSet<&String> = BTreeSet::new();
+    for path in changed.iter().copied().chain([&layout::FORGOTTEN.to_owned()]) {
+        wanted.extend([&before, &here, &there].into_iter().filter_map(|tree| tree.get(path)).map(|(_, id)| id));
+    }
+    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    read_blobs(root, wanted.into_iter(), |id, bytes| drop(contents.insert(id.to_owned(), bytes.to_vec())))?;
+    let content = |tree: &BTreeMap<String, (String, String)>, path: &str| tree.get(path).and_then(|(_, id)| contents.get(id)).cloned();
+    // What was forgotten here does not come in by the other side's lines.
+    let stones = Tombstones::read(&content(&here, layout::FORGOTTEN).unwrap_or_default());
+    let mut plan = MergePlan { base, ..MergePlan::default() };
+    for path in changed {
+        let is_file = there.get(path).is_none_or(|(mode, _)| mode.starts_with("100"));
+        let (Ok(document), true) = (path.parse::<DocPath>(), is_file) else {
+            plan.open.push((plain::one_line(path), Some("cannot be a file of a vault, and the other machine has changed it".into())));
+            plan.refused = true;
+            continue;
+        };
+        let [base, ours, theirs] = [&before, &here, &there].map(|tree| content(tree, path));
+        let only_theirs = here.get(path).map(|(_, id)| id) == before.get(path).map(|(_, id)| id);
+        let merged = if only_theirs { Ok(theirs.clone()) } else { merge_file(door, held, path, [&base, &ours, &theirs], true)? };
+        match merged {
+            Ok(merged) => {
+                let merged = merged.map(|bytes| match stones.scrub().fate(path, &bytes) {
+                    Fate::Changed { bytes, .. } if !only_theirs => bytes,
+                    _ => bytes,
+                });
+                plan.files.push(FileMerge { path: document, ours, merged });
+            }
+            Err(why) => {
+                plan.refused |= path.ends_with(".jsonl");
+                plan.open.push((plain::one_line(path), Some(why)));
+            }
+        }
+    }
+    // The ledger first: as long as it is not in place, nothing is, and ids are given by it.
+    plan.files.sort_by_key(|file| file.path.as_str() != layout::LEDGER);
+    Ok(plan)
+}
+
+/// What a file of both becomes, or why that is for a person to say.
+fn merge_file(
+    door: &Door,
+    held: &Held,
+    path: &str,
+    [base, ours, theirs]: [&Option<Vec<u8>>; 3],
+    adopted: bool,
+) -> Result<std::result::Result<Option<Vec<u8>>, String>> {
+    let bytes = |side: &'_ Option<Vec<u8>>| side.clone().unwrap_or_default();
+    let (base, here, there) = (bytes(base), bytes(ours), bytes(theirs));
+    let is_gone = ours.is_none() || theirs.is_none();
+    match merge::merge(path, Sides { base: &base, ours: &here, theirs: &there }, adopted) {
+        Ok(Merged::Whole(bytes)) => Ok(Ok((!bytes.is_empty() || !is_gone).then_some(bytes))),
+        Ok(Merged::ByLines) if is_gone => Ok(Err("was changed on one machine and taken away on the other".into())),
+        Ok(Merged::ByLines) => {
+            let place = |bytes: &[u8]| door.put_temporary(held, bytes);
+            let (base, ours, theirs) = (place(&base)?, place(&here)?, place(&there)?);
+            let merged = merge_lines(&base, &ours, &theirs);
+            for temporary in [base, ours, theirs] {
+                door.remove_git_file(&temporary)?;
+            }
+            Ok(merged?.map(Some).ok_or_else(|| "the same lines were changed on both machines".into()))
+        }
+        Err(clash) => Ok(Err(clash.to_string())),
+    }
+}
+
+/// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of memory.
+pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec<u8>>> {
+    let arguments = ["merge-file", "-p", "-q"];
+    let folder = ours.parent().unwrap_or_else(|| Path::new("."));
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut git = super::command(folder);
+    let merged = output(git.args(arguments).args([ours, base, theirs].map(absolute)), &arguments)?;
+    Ok(merged.status.success().then_some(merged.stdout))
+}
+
+/// Brings the other side in, without ending it: a snapshot does. If lines of memory cannot be merged, nothing is changed.
 pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     let root = door.root();
     vet(root)?;
+    let held = door.lock()?;
+    door.remove_stale_git_locks(&held)?;
     register(door, &root.join(".git"))?;
-    let _held = door.lock()?;
-    let mut git = neutral(root, &root.join(".git"));
-    git.args(["-c", &format!("{DRIVER}={}", driver(ADOPTED)), "-c", "merge.conflictStyle=merge", "-c", "rerere.enabled=false"]);
-    let arguments = ["merge", "--no-commit", "--no-edit", "--no-verify", "--no-gpg-sign", "--no-rerere-autoupdate", "--quiet"];
-    let merged = output(git.args(arguments).arg(&fork.commit), &arguments)?;
-    if merged.status.success() {
-        return Ok(Joined::Whole);
+    let ours = head(root)?.ok_or_else(|| Error::NoHistory("there is no snapshot yet, so there is nothing to merge with".into()))?;
+    let journal = Journal { ours, theirs: fork.commit.clone(), name: fork.name.clone() };
+    let plan = plan(door, &held, &journal.ours, &journal.theirs)?;
+    if plan.refused {
+        return Ok(Joined::Open { files: plan.open, left: false });
     }
-    let open = unsettled(root)?;
-    let said = String::from_utf8_lossy(&merged.stderr).into_owned() + &String::from_utf8_lossy(&merged.stdout);
-    // What people write they can put together in place; lines of memory are not left half merged.
-    let left = !open.is_empty() && open.iter().all(|path| !path.ends_with(".jsonl"));
-    if !left && root.join(".git/MERGE_HEAD").exists() {
-        succeed(root, &["merge", "--abort"], None)?;
+    carry_out(door, &held, &journal, plan)
+}
+
+/// Finishes a merge whose files were being put in place.
+pub(super) fn resume(door: &Door) -> Result<Option<Joined>> {
+    if door.read_journal(JOURNAL)?.is_none() {
+        return Ok(None);
     }
-    if open.is_empty() {
-        return Err(Error::Git { what: "merge".into(), why: plain::one_line(said.trim()) });
+    let root = door.root();
+    vet(root)?;
+    let held = door.lock()?;
+    door.remove_stale_git_locks(&held)?;
+    let Some(journal) = Journal::read(door)? else { return Ok(None) };
+    let plan = plan(door, &held, &journal.ours, &journal.theirs)?;
+    carry_out(door, &held, &journal, plan).map(Some)
+}
+
+/// Puts every file in place and leaves the merge for the next commit.
+fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -> Result<Joined> {
+    // Worked out for all of them before the first one changes.
+    let mut changes: Vec<(&DocPath, Option<Vec<u8>>)> = Vec::new();
+    for file in &plan.files {
+        let now = door.read(&file.path)?;
+        if now == file.merged {
+            continue;
+        }
+        if now == file.ours {
+            changes.push((&file.path, file.merged.clone()));
+            continue;
+        }
+        // Others have written since: what they wrote comes on top of either.
+        match merge_file(door, held, file.path.as_str(), [&file.ours, &now, &file.merged], false)? {
+            Ok(merged) if merged == now => {}
+            Ok(merged) => changes.push((&file.path, merged)),
+            // The ledger is the first that is put in place, so that nothing was.
+            Err(_) if file.path.as_str() == layout::LEDGER => {
+                door.remove_journal(held, JOURNAL)?;
+                return Err(Error::Moved { what: layout::LEDGER.into() });
+            }
+            // It stays as it is here; a page is written again from the events of both.
+            Err(why) => plan.open.push((file.path.to_string(), Some(why))),
+        }
     }
-    let reason = |path: &String| {
-        said.lines().find_map(|line| line.strip_prefix("icecore: ")?.strip_prefix(path.as_str())?.strip_prefix(": ")).map(str::to_owned)
-    };
-    Ok(Joined::Open { files: open.iter().map(|path| (path.clone(), reason(path))).collect(), left })
+    let is_page = |path: &str| path.starts_with("knowledge/") || path.starts_with(layout::MEMORIES) || path.starts_with("primers/");
+    plan.open.retain(|(path, _)| !is_page(path) || !plan.files.iter().any(|file| file.path.as_str() == path));
+    journal.write(door, held)?;
+    for (path, bytes) in &changes {
+        match bytes {
+            Some(bytes) => door.replace(held, path, bytes)?,
+            None => door.remove(held, path)?,
+        }
+    }
+    let open: BTreeSet<&str> = plan.open.iter().map(|(path, _)| path.as_str()).collect();
+    let settled: Vec<&DocPath> = plan.files.iter().map(|file| &file.path).filter(|path| !open.contains(path.as_str())).collect();
+    stage(door, held, &plan.base, &journal.theirs, &settled, !open.is_empty())?;
+    record(door, held, journal, plan.base == journal.ours && open.is_empty())?;
+    door.remove_journal(held, JOURNAL)?;
+    Ok(if plan.open.is_empty() { Joined::Whole } else { Joined::Open { files: plan.open, left: true } })
+}
+
+/// Tells git's index of the files as they are now; those that a person has to settle stand there with all their sides.
+fn stage(door: &Door, held: &Held, base: &str, theirs: &str, settled: &[&DocPath], open: bool) -> Result<()> {
+    let root = door.root();
+    if open {
+        change(root, held, &["read-tree", "HEAD"], None)?;
+        change(root, held, &["read-tree", "-i", "-m", "--aggressive", base, "HEAD", theirs], None)?;
+    }
+    let (here, gone): (Vec<&DocPath>, Vec<&DocPath>) = settled.iter().partition(|path| root.join(path.as_str()).symlink_metadata().is_ok());
+    for (paths, arguments) in [(here, &["add", "--force"][..]), (gone, &["rm", "--cached", "--quiet", "--ignore-unmatch"])] {
+        if paths.is_empty() {
+            continue;
+        }
+        let list = paths.iter().map(|path| format!("{path}\0")).collect::<String>();
+        let list = door.put_temporary(held, list.as_bytes())?;
+        let from = format!("--pathspec-from-file={}", list.display());
+        let literal: Vec<&str> =
+            ["--literal-pathspecs"].into_iter().chain(arguments.iter().copied()).chain([from.as_str(), "--pathspec-file-nul"]).collect();
+        let staged = change(root, held, &literal, None);
+        door.remove_git_file(&list)?;
+        staged?;
+    }
+    Ok(())
+}
+
+/// Tells git what was merged.
+fn record(door: &Door, held: &Held, journal: &Journal, forward: bool) -> Result<()> {
+    let root = door.root();
+    let here = head(root)?.unwrap_or_default();
+    if run(root, &["merge-base", "--is-ancestor", &journal.theirs, "HEAD"], None)?.status.success() {
+        return Ok(());
+    }
+    if forward && here == journal.ours {
+        let note = format!("merge {}: Fast-forward", plain::one_line(&journal.name));
+        change(root, held, &["update-ref", "-m", &note, "HEAD", &journal.theirs, &journal.ours], None)?;
+        return Ok(());
+    }
+    let git = root.join(".git");
+    door.put_git_file(&git.join("MERGE_MSG"), format!("{MERGED}{}\n", plain::one_line(&journal.name)).as_bytes())?;
+    door.put_git_file(&git.join("MERGE_HEAD"), format!("{}\n", journal.theirs).as_bytes())
 }
 
 /// A merge that was begun here and not ended.
-pub(super) fn unfinished(root: &Path) -> Result<Option<Unfinished>> {
+pub(super) fn unfinished(door: &Door) -> Result<Option<Unfinished>> {
+    let root = door.root();
+    if let Some(journal) = Journal::read(door)? {
+        return Ok(Some(Unfinished { name: journal.name, open: Vec::new() }));
+    }
     if !root.join(".git/MERGE_HEAD").exists() {
         return Ok(None);
     }
     vet(root)?;
-    Ok(Some(Unfinished { open: unsettled(root)? }))
+    let Some(commit) = merge_heads(root)?.into_iter().next() else { return Ok(None) };
+    let note = std::fs::read_to_string(root.join(".git/MERGE_MSG")).unwrap_or_default();
+    let name = note.lines().next().and_then(|line| line.strip_prefix(MERGED)).map(str::to_owned);
+    Ok(Some(Unfinished { name: name.unwrap_or(commit), open: unsettled(root)? }))
 }
 
 /// The last merge, if git alone has made it.

@@ -108,7 +108,7 @@ pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
 }
 
 /// Reads these contents, one after the other.
-fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>, mut take: impl FnMut(&str, &[u8])) -> Result<()> {
+pub(super) fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>, mut take: impl FnMut(&str, &[u8])) -> Result<()> {
     let ids: Vec<&String> = ids.collect();
     let mut git = neutral(root, &root.join(".git"));
     let mut child = git
@@ -199,8 +199,9 @@ pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
         door.exchange_repository(&folder)?;
         Ok(Rewritten { snapshots: commits.len(), files })
     })();
-    door.discard(&apart);
-    outcome
+    // After the exchange the old repository is there, with everything that was to go.
+    let discarded = door.discard(&apart);
+    outcome.and_then(|rewritten| discarded.map(|()| rewritten))
 }
 
 fn ended(child: &mut Child) -> bool {

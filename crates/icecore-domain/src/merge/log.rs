@@ -1,0 +1,240 @@
+//! Text that grows: logs, the integrity log, reports.
+//!
+//! The unit is an entry: a line with everything that belongs to it. Entries are compared within their section, so that equal
+//! lines below different headings stay two. An entry that one side took out stays out, one that either side added is there once,
+//! and one that both sides changed is there in both wordings: a log never waits for a person. Entries are in the order of their
+//! file; where the two files say nothing about the order, times decide.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Sides, wanted};
+use crate::calendar::Moment;
+
+/// The deepest heading of Markdown.
+const DEEPEST: usize = 6;
+
+/// An entry: its lines, and how many empty ones stand before it.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    gap: usize,
+    lines: &'a [&'a [u8]],
+}
+
+/// A heading and the lines below it, up to the next heading of its level.
+#[derive(Clone, Copy)]
+struct Section<'a> {
+    gap: usize,
+    heading: &'a [u8],
+    body: &'a [&'a [u8]],
+}
+
+/// The entries of all three as one text.
+pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
+    let texts = [sides.base, sides.ours, sides.theirs].map(lines);
+    let mut out = Vec::new();
+    merge_level(texts.each_ref().map(Vec::as_slice), 1, &mut out);
+    // Every line ends, and the text begins with what it says.
+    let mut text: Vec<u8> = out.into_iter().flat_map(|line| [line, b"\n"].concat()).collect();
+    let empty = text.iter().take_while(|byte| **byte == b'\n').count();
+    text.drain(..empty);
+    text
+}
+
+fn lines(text: &[u8]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    while lines.last().is_some_and(|line| line.trim_ascii().is_empty()) {
+        lines.pop();
+    }
+    lines
+}
+
+/// The level of a heading; 0 for any other line.
+fn level(line: &[u8]) -> usize {
+    let marks = line.iter().take_while(|byte| **byte == b'#').count();
+    if marks <= DEEPEST && line.get(marks) == Some(&b' ') { marks } else { 0 }
+}
+
+/// Whether each line stands inside a block of code.
+fn in_code(lines: &[&[u8]]) -> Vec<bool> {
+    let mut open = false;
+    let mark = |line: &[u8]| line.trim_ascii_start().starts_with(b"```") || line.trim_ascii_start().starts_with(b"~~~");
+    let inside = |line: &&[u8]| {
+        let before = open;
+        open ^= mark(line);
+        before || open
+    };
+    lines.iter().map(inside).collect()
+}
+
+/// How many empty lines a text ends with.
+fn trailing_gap(lines: &[&[u8]]) -> usize {
+    lines.iter().rev().take_while(|line| line.trim_ascii().is_empty()).count()
+}
+
+/// What stands before the first heading of this level, and the sections.
+fn sections<'a>(lines: &'a [&'a [u8]], of: usize) -> (&'a [&'a [u8]], Vec<Section<'a>>) {
+    let code = in_code(lines);
+    let starts: Vec<usize> = (0..lines.len()).filter(|&at| !code[at] && level(lines[at]) == of).collect();
+    let Some(&first) = starts.first() else { return (lines, Vec::new()) };
+    let end = |at: usize| starts.get(at + 1).copied().unwrap_or(lines.len());
+    let sections = starts.iter().enumerate().map(|(at, &start)| Section {
+        gap: trailing_gap(&lines[..start]),
+        heading: lines[start],
+        body: &lines[start + 1..end(at)],
+    });
+    (&lines[..first], sections.collect())
+}
+
+fn merge_level<'a>(sides: [&'a [&'a [u8]]; 3], of: usize, out: &mut Vec<&'a [u8]>) {
+    if of > DEEPEST {
+        return merge_entries(sides, out);
+    }
+    let split = sides.map(|lines| sections(lines, of));
+    merge_level([split[0].0, split[1].0, split[2].0], of + 1, out);
+    let keyed = [&split[0].1, &split[1].1, &split[2].1].map(|sections| numbered(sections.iter().map(|section| section.heading)));
+    let find = |side: usize, key: &Key<&'a [u8]>| keyed[side].iter().position(|known| known == key).map(|at| split[side].1[at]);
+    let timed = |side: usize| timed(keyed[side].iter().map(|key| (*key, time(key.0))).collect());
+    for key in weave(&timed(1), &timed(2)) {
+        let found = [0, 1, 2].map(|side| find(side, &key));
+        let body = found.map(|section| section.map_or(&[][..], |section| section.body));
+        let mut below = Vec::new();
+        merge_level(body, of + 1, &mut below);
+        // A section that one side took out is still there if the other side has written into it.
+        let count = found.map(|section| usize::from(section.is_some()));
+        if below.is_empty() && wanted(count[0], count[1], count[2]) == 0 {
+            continue;
+        }
+        let gap = found[1..].iter().flatten().map(|section| section.gap).max().unwrap_or(0);
+        push_gap(gap, out);
+        out.push(key.0);
+        out.append(&mut below);
+    }
+}
+
+fn push_gap(gap: usize, out: &mut Vec<&[u8]>) {
+    let have = trailing_gap(out);
+    out.extend(std::iter::repeat_n(&b""[..], gap.saturating_sub(have)));
+}
+
+/// Entries of a text without headings.
+fn entries<'a>(lines: &'a [&'a [u8]]) -> Vec<Entry<'a>> {
+    let code = in_code(lines);
+    let is_empty = |at: usize| lines[at].trim_ascii().is_empty() && !code[at];
+    let begins = |at: usize| {
+        let line = lines[at];
+        let after_gap = at == 0 || is_empty(at - 1);
+        let item = [&b"- "[..], b"* ", b"+ "].iter().any(|mark| line.starts_with(mark));
+        !is_empty(at)
+            && !(at > 0 && code[at] && code[at - 1])
+            && (item || (after_gap && !line.starts_with(b" ") && !line.starts_with(b"\t")))
+    };
+    let mut starts: Vec<usize> = (0..lines.len()).filter(|&at| begins(at)).collect();
+    // Whatever a text begins with belongs to something.
+    if let Some(first) = (0..lines.len()).find(|&at| !is_empty(at))
+        && starts.first() != Some(&first)
+    {
+        starts.insert(0, first);
+    }
+    let end = |at: usize| starts.get(at + 1).copied().unwrap_or(lines.len());
+    starts
+        .iter()
+        .enumerate()
+        .map(|(at, &start)| {
+            let whole = &lines[start..end(at)];
+            Entry { gap: trailing_gap(&lines[..start]), lines: &whole[..whole.len() - trailing_gap(whole)] }
+        })
+        .collect()
+}
+
+fn merge_entries<'a>(sides: [&'a [&'a [u8]]; 3], out: &mut Vec<&'a [u8]>) {
+    let split = sides.map(entries);
+    let keys = split.each_ref().map(|entries| numbered(entries.iter().map(|entry| entry.lines)));
+    let counts = keys.each_ref().map(|keys| {
+        let mut counts: HashMap<&[&[u8]], usize> = HashMap::new();
+        for (lines, _) in keys {
+            *counts.entry(lines).or_default() += 1;
+        }
+        counts
+    });
+    let count = |side: usize, lines: &[&[u8]]| counts[side].get(lines).copied().unwrap_or(0);
+    let stays = |key: &Key<&'a [&'a [u8]]>| key.1 < wanted(count(0, key.0), count(1, key.0), count(2, key.0));
+    let timed = |side: usize| {
+        let all: Vec<_> = keys[side].iter().map(|key| (*key, time(key.0[0]))).collect();
+        let mut timed = timed(all);
+        timed.retain(|(key, _)| stays(key));
+        timed
+    };
+    // What stands before the first entry belongs to the section, whichever entry comes first.
+    let lead = split[1..].iter().filter_map(|entries| entries.first()).map(|entry| entry.gap).max().unwrap_or(0);
+    let gaps: [HashMap<_, usize>; 2] =
+        [1, 2].map(|side| keys[side].iter().copied().zip(split[side].iter().map(|entry| entry.gap)).skip(1).collect());
+    for (at, key) in weave(&timed(1), &timed(2)).into_iter().enumerate() {
+        let own = gaps.iter().filter_map(|gaps| gaps.get(&key)).copied().max().unwrap_or(0);
+        push_gap(if at == 0 { lead } else { own }, out);
+        out.extend_from_slice(key.0);
+    }
+}
+
+/// What something is known by: its text, and how often the same came before.
+type Key<T> = (T, usize);
+
+fn numbered<T: Copy + Eq + std::hash::Hash>(texts: impl Iterator<Item = T>) -> Vec<Key<T>> {
+    let mut seen: HashMap<T, usize> = HashMap::new();
+    let number = |text: T| {
+        let many = seen.entry(text).or_default();
+        *many += 1;
+        (text, *many - 1)
+    };
+    texts.map(number).collect()
+}
+
+/// Seconds by which lines are put in order.
+type Time = i64;
+
+/// What has no time has that of what stands before it.
+fn timed<K>(keys: Vec<(K, Option<Time>)>) -> Vec<(K, Time)> {
+    let mut last = Time::MIN;
+    keys.into_iter()
+        .map(|(key, time)| {
+            last = time.unwrap_or(last);
+            (key, last)
+        })
+        .collect()
+}
+
+/// The time that a line begins with, after its mark: `- 09:30 …`, `- 2026-02-13T09:30:00+01:00 …`, `## Run 2026-…`.
+fn time(line: &[u8]) -> Option<Time> {
+    let text = std::str::from_utf8(line).ok()?;
+    text.split_ascii_whitespace().skip(1).take(2).find_map(|word| {
+        let clock = word.split_once(':').filter(|(hours, minutes)| hours.len() == 2 && minutes.len() == 2);
+        match clock.and_then(|(hours, minutes)| Some((hours.parse::<Time>().ok()?, minutes.parse::<Time>().ok()?))) {
+            Some((hours, minutes)) => Some(hours * 3_600 + minutes * 60),
+            None => word.contains('T').then(|| Moment::read(word)).flatten().map(|read| read.moment.at().as_second()),
+        }
+    })
+}
+
+/// Both in one order, each key once. A key that only one side has keeps its place among those that both have; of two that nothing
+/// else puts in order, the earlier goes first. Either way round, the same comes out.
+fn weave<K: Copy + Ord + std::hash::Hash>(ours: &[(K, Time)], theirs: &[(K, Time)]) -> Vec<K> {
+    let known = |side: &[(K, Time)]| side.iter().map(|(key, _)| *key).collect::<HashSet<K>>();
+    let (in_ours, in_theirs) = (known(ours), known(theirs));
+    let (mut ours, mut theirs) = (ours.iter().peekable(), theirs.iter().peekable());
+    let (mut all, mut done) = (Vec::new(), HashSet::new());
+    loop {
+        while ours.next_if(|(key, _)| done.contains(key)).is_some() {}
+        while theirs.next_if(|(key, _)| done.contains(key)).is_some() {}
+        let key = match (ours.peek(), theirs.peek()) {
+            (Some((one, one_time)), Some((other, other_time))) => match (in_theirs.contains(one), in_ours.contains(other)) {
+                (true, false) => *other,
+                (false, true) => *one,
+                _ if (one_time, one) <= (other_time, other) => *one,
+                _ => *other,
+            },
+            (Some((key, _)), None) | (None, Some((key, _))) => *key,
+            (None, None) => return all,
+        };
+        done.insert(key);
+        all.push(key);
+    }
+}
