@@ -143,6 +143,7 @@ impl Memory {
 
     /// Consolidates; `due` are the jobs whose time has come besides.
     pub(crate) async fn night(&self, due: &[Occurrence], asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<(Consolidated, Rolled)> {
+        self.finish_forgetting(asking, watch).await?;
         let alone = self.claim_night().await?;
         if self.looks_back().await? {
             return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can be consolidated".into()));

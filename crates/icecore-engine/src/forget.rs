@@ -229,6 +229,15 @@ impl Memory {
         Ok(self.store.add_note(&path(HISTORY)?, stone, MOST_NOTE_BYTES, true).await?)
     }
 
+    /// Finishes a forgetting that was cut short, before a snapshot can keep what was to go.
+    pub(crate) async fn finish_forgetting(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<()> {
+        self.renew_tombstones().await?;
+        if !self.looks_back().await? && (self.tombstones().unfinished().next().is_some() || self.owes_history().await?) {
+            self.forget(&Forget { by: "consolidation".into(), ..Forget::default() }, asking, watch).await?;
+        }
+        Ok(())
+    }
+
     /// What forgetting would take away; nothing is changed.
     pub async fn would_forget(&self, wish: &Forget) -> Result<Forgetting> {
         self.renew_tombstones().await?;

@@ -217,9 +217,9 @@ impl Round {
             }
         } else {
             let now = jiff::Timestamp::now();
-            let number = &word[2..8];
+            let number = word[2..8].parse::<u32>().unwrap();
             let line = format!(
-                "{{\"ts\":\"{now}\",\"id\":\"EVT-20200101-{number}\",\"type\":\"fact\",\"priority\":\"P2\",\"content\":\"{word}\",\"source\":\"live\"}}\n"
+                "{{\"ts\":\"{now}\",\"id\":\"EVT-20200101-{number:03}\",\"type\":\"fact\",\"priority\":\"P2\",\"content\":\"{word}\",\"source\":\"live\"}}\n"
             );
             if self.append_line(&self.root.join("memory/ledger.jsonl"), &line) {
                 self.acknowledge(Kind::Event, word);

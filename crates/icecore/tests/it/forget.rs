@@ -449,8 +449,7 @@ fn what_was_cut_short_is_noticed_and_finished() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-// What hooks wait with and gave, what models keep by the memory tool, and what other programs' histories bring
-/// Kills `forget --history` when it puts the new past in place of the old one, and lets three commands finish it.
+/// Kills `forget --history` when it puts the new past in place of the old one, and lets four commands finish it.
 #[test]
 fn a_forgotten_past_that_was_cut_short_is_finished() {
     const SECRET: &str = "heron four eleven opens the gate";
@@ -462,7 +461,7 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
     fs::create_dir_all(golden.path(".git/hooks")).unwrap();
     golden.write(".git/hooks/post-commit", "mine\n");
     let command = ["forget", "--matching", SECRET, "--history", "--yes"];
-    let ways: [&[&str]; 3] = [&command, &["forget", "--unfinished", "--yes"], &["doctor", "--fix"]];
+    let ways: [&[&str]; 4] = [&command, &["forget", "--unfinished", "--yes"], &["doctor", "--fix"], &["consolidate"]];
     // Before and after the exchange of the two; what is discarded then is the old past.
     for (call, when, is_exchanged) in [("renameat2", "1", false), ("unlinkat", "30", true)] {
         for way in ways {
@@ -493,6 +492,7 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
     }
 }
 
+// What hooks wait with and gave, what models keep by the memory tool, and what other programs' histories bring
 #[test]
 fn the_newer_doors_are_forgotten_through_as_well() {
     let mut vault = Vault::new();
