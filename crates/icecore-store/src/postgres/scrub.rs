@@ -106,7 +106,11 @@ impl Space {
         // What models answered may say it in other words.
         let sql = format!("SELECT encode(question, 'hex') FROM icecore.answer WHERE space_id = $1 {held}");
         for row in tx.rows(&sql, &[&self.id]).await? {
-            found.push(Scrubbed { path: format!("{PRIVATE}/answers/{}", row.get::<_, &str>(0)), what: Became::Gone, versions: UNKNOWN_VERSIONS });
+            found.push(Scrubbed {
+                path: format!("{PRIVATE}/answers/{}", row.get::<_, &str>(0)),
+                what: Became::Gone,
+                versions: UNKNOWN_VERSIONS,
+            });
         }
         if !dry {
             // That a document was looked at tells its name.

@@ -23,8 +23,8 @@ use jiff::civil::Date;
 
 use crate::passages::{Embedded, Passages, Placed, TakenIn};
 use crate::{
-    Added, Claimed, ContentVersion, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Replacement, Result, Scrubbed, Stamp,
-    Store, Weight,
+    Added, Claimed, ContentVersion, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Replacement, Result, Scrubbed,
+    Stamp, Store, Weight,
 };
 
 /// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes

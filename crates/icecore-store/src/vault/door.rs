@@ -471,9 +471,9 @@ impl Door {
                 }
                 let own = &appends[appends.len() - files.len()..];
                 if one_by_one {
-                    own.iter().zip(&files).try_for_each(|(append, file)| {
-                        file.sync_data().map_err(|error| fault("writing", &append.place, error))
-                    })?;
+                    own.iter()
+                        .zip(&files)
+                        .try_for_each(|(append, file)| file.sync_data().map_err(|error| fault("writing", &append.place, error)))?;
                 } else {
                     self.flush_all(own, &files)?;
                 }
@@ -643,11 +643,7 @@ impl Door {
     }
 
     /// Writes temporary files, flushes them together, has each put in place by `place_one`, and flushes that.
-    fn place_many(
-        &self,
-        documents: &[(&DocPath, &[u8])],
-        place_one: impl Fn(&Path, &Path, usize) -> Result<Placed>,
-    ) -> Result<Vec<usize>> {
+    fn place_many(&self, documents: &[(&DocPath, &[u8])], place_one: impl Fn(&Path, &Path, usize) -> Result<Placed>) -> Result<Vec<usize>> {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
         let stem = temporary_name();
@@ -1700,4 +1696,98 @@ fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with this text, and an append of these bytes to it that is about to be written.
+    fn prepare<'a>(folder: &Path, text: &str, bytes: &'a [u8]) -> (File, Append<'a>) {
+        let place = folder.join("file");
+        fs::write(&place, text).unwrap();
+        let file = OpenOptions::new().read(true).append(true).open(&place).unwrap();
+        let append = Append {
+            place,
+            is_new: false,
+            before: text.len() as u64,
+            is_unended: false,
+            bytes: Cow::Borrowed(bytes),
+            written: 0,
+            parts: Vec::new(),
+        };
+        (file, append)
+    }
+
+    /// Writes only the next `length` bytes, as a system does that accepts a part of a write.
+    fn write_part(append: &mut Append<'_>, file: &mut File, length: usize) {
+        let part = append.bytes[..append.written + length].to_vec();
+        let whole = std::mem::replace(&mut append.bytes, Cow::Owned(part));
+        append.write(file).unwrap();
+        append.bytes = whole;
+    }
+
+    fn foreign(folder: &Path, text: &str) {
+        OpenOptions::new().append(true).open(folder.join("file")).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_refused_append_is_erased_and_nothing_else() {
+        // What another program appends before, in the middle of and behind our bytes, and what is left when these are erased.
+        for (before, middle, behind, left) in [
+            ("", "", "", "old\n"),
+            ("before\n", "", "", "old\nbefore\n"),
+            ("", "middle\n", "", "old\n\n  \nmiddle\n"),
+            ("", "", "behind\n", "old\n\n  \n\n  \nbehind\n"),
+            ("unended", "", "behind\n", "old\nunended\n  \n\n  \nbehind\n"),
+        ] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let (mut file, mut append) = prepare(folder.path(), "old\n", b"own-own\n");
+            foreign(folder.path(), before);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), middle);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), behind);
+            let file = OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap();
+            append.erase(&file);
+            assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), left, "{before:?} {middle:?} {behind:?}");
+        }
+        // A system that accepts bytes and writes none: what stands at the beginning of the file looks like ours.
+        let folder = tempfile::TempDir::new().unwrap();
+        let (file, mut append) = prepare(folder.path(), "own-old\n", b"own-own\n");
+        (append.written, append.parts) = (4, vec![(0, 4)]);
+        assert!(append.locate(&file).is_err());
+        append.erase(&OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap());
+        assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "own-old\n");
+    }
+
+    #[test]
+    fn an_append_finds_its_own_bytes() {
+        // What another program appends before, in the middle of and behind our bytes, and where these are then.
+        for (before, middle, behind, start) in [
+            ("", "", "", Some(4)),
+            ("before\n", "", "", Some(11)),
+            ("", "", "behind\n", Some(4)),
+            ("own-own\n", "", "own-own\n", Some(12)),
+            ("", "middle\n", "", None),
+            ("unended", "", "", None),
+        ] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let (mut file, mut append) = prepare(folder.path(), "old\n", b"own-own\n");
+            foreign(folder.path(), before);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), middle);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), behind);
+            let located = append.locate(&file).unwrap();
+            assert_eq!(located.map(|(start, _)| start), start, "{before:?} {middle:?} {behind:?}");
+            // Only a file that nothing else was written to is known without reading it again.
+            let is_alone = before.is_empty() && middle.is_empty() && behind.is_empty();
+            assert_eq!(located.is_some_and(|(_, look)| look.is_some()), is_alone);
+            // A file that was replaced since it was opened.
+            fs::write(folder.path().join("new"), "saved\n").unwrap();
+            fs::rename(folder.path().join("new"), folder.path().join("file")).unwrap();
+            assert_eq!(append.locate(&file).unwrap().map(|(start, _)| start), None);
+        }
+    }
 }

@@ -15,11 +15,11 @@ use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
 use icecore_domain::record::{Captured, Record, Role};
-use icecore_store::{ContentVersion, Store};
 use icecore_store::passages::Passages;
 use icecore_store::postgres::{Options, Postgres, Space};
 use icecore_store::testing::cluster::{Cluster, Flush};
 use icecore_store::vault::Vault;
+use icecore_store::{ContentVersion, Store};
 use pollster::block_on;
 
 /// Numbers that look like chance and are always the same.
