@@ -1790,4 +1790,24 @@ mod tests {
             assert_eq!(append.locate(&file).unwrap().map(|(start, _)| start), None);
         }
     }
+
+    // A write to several files that is refused leaves nothing of it in any of them, and no empty file, few or many
+    #[test]
+    fn a_refused_write_to_many_files_leaves_none_of_it() {
+        for many in [3, 15, MOST_OPEN + 5] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let door = Door::new(folder.path().join("vault"));
+            door.make_root().unwrap();
+            let held = door.lock().unwrap();
+            let texts: Vec<(DocPath, Vec<u8>)> =
+                (0..many).map(|n| (format!("memory/messages/{n:04}.jsonl").parse().unwrap(), b"line\n".to_vec())).collect();
+            door.append(&held, &texts[0].0, b"known\n").unwrap();
+            // The last of them cannot be written.
+            fs::create_dir(door.root().join(texts[many - 1].0.as_str())).unwrap();
+            assert!(matches!(door.append_many(&held, &texts), Err(Error::NotAFile(_))));
+            let files = door.looks("memory/messages").unwrap();
+            assert_eq!(files.iter().map(|(path, _)| path).collect::<Vec<_>>(), [&texts[0].0], "{many}");
+            assert_eq!(door.read(&texts[0].0).unwrap().unwrap(), b"known\n");
+        }
+    }
 }
