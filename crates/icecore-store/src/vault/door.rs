@@ -52,6 +52,9 @@ const UNFINISHED: &str = ".unfinished-";
 /// So often a write is tried again that another program's write came in the way of.
 pub(super) const ATTEMPTS: usize = 5;
 
+/// So many names are tried for a temporary file.
+const MAX_NAMES: usize = 1_000;
+
 /// Numbers temporary files, so that no two threads of this process share one.
 static TEMPORARY_FILES: AtomicU32 = AtomicU32::new(0);
 
@@ -702,20 +705,20 @@ impl Door {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
         let failed = |error| fault("writing", place, error);
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_NAMES {
             let temporary = folder.join(temporary_name());
             let mut file = match create_new(&temporary) {
                 // A process that died left it, or one of another container has the same number.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 other => other.map_err(failed)?,
             };
-            if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-                // It is being swept, in the moment before it was locked.
+            // A sweep has it for a moment at most; if it came before the lock, the file is gone.
+            let _ = file.lock();
+            if file.metadata().map_err(failed)?.nlink() == 0 {
                 continue;
             }
             let written = write_whole(&mut file, bytes).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
             match written {
-                Ok(found) if found.nlink() == 0 => continue,
                 Ok(found) if found.len() == bytes.len() as u64 => return Ok((temporary, file)),
                 other => {
                     let _ = fs::remove_file(&temporary);

@@ -29,7 +29,7 @@ fn another_program_appends_while_commands_do() {
             let mut n = 0;
             while !is_over.load(Ordering::Relaxed) {
                 let event = format!(
-                    "{{\"ts\":\"2026-02-13T09:00:00Z\",\"id\":\"EVT-20200101-{n:03}\",\"type\":\"fact\",\"priority\":\"P2\",\
+                    "{{\"ts\":\"2026-02-13T09:00:00Z\",\"id\":\"EVT-20200101-1{n:03}\",\"type\":\"fact\",\"priority\":\"P2\",\
                      \"content\":\"foreign {n}.\",\"source\":\"live\"}}\n"
                 );
                 for (file, line) in [(LOG, format!("- 09:00 foreign {n}.\n")), ("memory/ledger.jsonl", event)] {
