@@ -41,6 +41,8 @@ pub struct UndoneFile {
 const BEFORE: &str = "before undo to ";
 /// How the note of an event begins that an undo took something back with.
 pub(crate) const UNDONE: &str = "Undone:";
+/// So often an undo looks again at files that were saved while it was at them; each time is a snapshot.
+const UNDO_ATTEMPTS: usize = 3;
 /// What is said of a file that was saved again and again while it was to come back.
 const LEFT: &str = "left as it is: it was saved meanwhile";
 const AFTER: &str = "undo to ";
@@ -112,7 +114,7 @@ impl Memory {
         let mut files: Vec<UndoneFile> = Vec::new();
         let mut kept = from.clone();
         let mut left = self.carry_out_undo(&plan, &kept, &mut files).await?;
-        for _ in 1..ATTEMPTS {
+        for _ in 1..UNDO_ATTEMPTS {
             if left.is_empty() {
                 break;
             }

@@ -2167,6 +2167,7 @@ export interface components {
         readonly Files: {
             readonly adopted: readonly string[];
             readonly archived: number;
+            readonly left?: readonly string[];
             readonly restored: number;
             readonly written: number;
         };

@@ -53,6 +53,9 @@ const UNFINISHED: &str = ".unfinished-";
 /// So often a write is tried again that another program's write came in the way of.
 pub(super) const ATTEMPTS: usize = 5;
 
+/// So many names are tried for a temporary file.
+const MAX_NAMES: usize = 1_000;
+
 /// Numbers temporary files, so that no two threads of this process share one.
 static TEMPORARY_FILES: AtomicU32 = AtomicU32::new(0);
 /// The ending of a repository that another one is replacing.
@@ -710,20 +713,20 @@ impl Door {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
         let failed = |error| fault("writing", place, error);
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_NAMES {
             let temporary = folder.join(temporary_name());
             let mut file = match create_new(&temporary) {
                 // A process that died left it, or one of another container has the same number.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 other => other.map_err(failed)?,
             };
-            if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-                // It is being swept, in the moment before it was locked.
+            // A sweep has it for a moment at most; if it came before the lock, the file is gone.
+            let _ = file.lock();
+            if file.metadata().map_err(failed)?.nlink() == 0 {
                 continue;
             }
             let written = write_whole(&mut file, bytes).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
             match written {
-                Ok(found) if found.nlink() == 0 => continue,
                 Ok(found) if found.len() == bytes.len() as u64 => return Ok((temporary, file)),
                 other => {
                     let _ = fs::remove_file(&temporary);
@@ -1837,4 +1840,118 @@ fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with this text, and an append of these bytes to it that is about to be written.
+    fn prepare<'a>(folder: &Path, text: &str, bytes: &'a [u8]) -> (File, Append<'a>) {
+        let place = folder.join("file");
+        fs::write(&place, text).unwrap();
+        let file = OpenOptions::new().read(true).append(true).open(&place).unwrap();
+        let append = Append {
+            place,
+            is_new: false,
+            before: text.len() as u64,
+            is_unended: false,
+            bytes: Cow::Borrowed(bytes),
+            written: 0,
+            parts: Vec::new(),
+        };
+        (file, append)
+    }
+
+    /// Writes only the next `length` bytes, as a system does that accepts a part of a write.
+    fn write_part(append: &mut Append<'_>, file: &mut File, length: usize) {
+        let part = append.bytes[..append.written + length].to_vec();
+        let whole = std::mem::replace(&mut append.bytes, Cow::Owned(part));
+        append.write(file).unwrap();
+        append.bytes = whole;
+    }
+
+    fn foreign(folder: &Path, text: &str) {
+        OpenOptions::new().append(true).open(folder.join("file")).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_refused_append_is_erased_and_nothing_else() {
+        // What another program appends before, in the middle of and behind our bytes, and what is left when these are erased.
+        for (before, middle, behind, left) in [
+            ("", "", "", "old\n"),
+            ("before\n", "", "", "old\nbefore\n"),
+            ("", "middle\n", "", "old\n\n  \nmiddle\n"),
+            ("", "", "behind\n", "old\n\n  \n\n  \nbehind\n"),
+            ("unended", "", "behind\n", "old\nunended\n  \n\n  \nbehind\n"),
+        ] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let (mut file, mut append) = prepare(folder.path(), "old\n", b"own-own\n");
+            foreign(folder.path(), before);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), middle);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), behind);
+            let file = OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap();
+            append.erase(&file);
+            assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), left, "{before:?} {middle:?} {behind:?}");
+        }
+        // A system that accepts bytes and writes none: what stands at the beginning of the file looks like ours.
+        let folder = tempfile::TempDir::new().unwrap();
+        let (file, mut append) = prepare(folder.path(), "own-old\n", b"own-own\n");
+        (append.written, append.parts) = (4, vec![(0, 4)]);
+        assert!(append.locate(&file).is_err());
+        append.erase(&OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap());
+        assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "own-old\n");
+    }
+
+    #[test]
+    fn an_append_finds_its_own_bytes() {
+        // What another program appends before, in the middle of and behind our bytes, and where these are then.
+        for (before, middle, behind, start) in [
+            ("", "", "", Some(4)),
+            ("before\n", "", "", Some(11)),
+            ("", "", "behind\n", Some(4)),
+            ("own-own\n", "", "own-own\n", Some(12)),
+            ("", "middle\n", "", None),
+            ("unended", "", "", None),
+        ] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let (mut file, mut append) = prepare(folder.path(), "old\n", b"own-own\n");
+            foreign(folder.path(), before);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), middle);
+            write_part(&mut append, &mut file, 4);
+            foreign(folder.path(), behind);
+            let located = append.locate(&file).unwrap();
+            assert_eq!(located.map(|(start, _)| start), start, "{before:?} {middle:?} {behind:?}");
+            // Only a file that nothing else was written to is known without reading it again.
+            let is_alone = before.is_empty() && middle.is_empty() && behind.is_empty();
+            assert_eq!(located.is_some_and(|(_, look)| look.is_some()), is_alone);
+            // A file that was replaced since it was opened.
+            fs::write(folder.path().join("new"), "saved\n").unwrap();
+            fs::rename(folder.path().join("new"), folder.path().join("file")).unwrap();
+            assert_eq!(append.locate(&file).unwrap().map(|(start, _)| start), None);
+        }
+    }
+
+    // A write to several files that is refused leaves nothing of it in any of them, and no empty file, few or many
+    #[test]
+    fn a_refused_write_to_many_files_leaves_none_of_it() {
+        for many in [3, 15, MOST_OPEN + 5] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let door = Door::new(folder.path().join("vault"));
+            door.make_root().unwrap();
+            let held = door.lock().unwrap();
+            let texts: Vec<(DocPath, Vec<u8>)> =
+                (0..many).map(|n| (format!("memory/messages/{n:04}.jsonl").parse().unwrap(), b"line\n".to_vec())).collect();
+            door.append(&held, &texts[0].0, b"known\n").unwrap();
+            // The last of them cannot be written.
+            fs::create_dir(door.root().join(texts[many - 1].0.as_str())).unwrap();
+            assert!(matches!(door.append_many(&held, &texts), Err(Error::NotAFile(_))));
+            let files = door.looks("memory/messages").unwrap();
+            assert_eq!(files.iter().map(|(path, _)| path).collect::<Vec<_>>(), [&texts[0].0], "{many}");
+            assert_eq!(door.read(&texts[0].0).unwrap().unwrap(), b"known\n");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 mod access;
+mod foreign;
 mod git;
 mod postgres;
 mod postgres_claims;

@@ -275,6 +275,9 @@ pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
     for period in &rolled.files.adopted {
         out.say(format!("{period} was written or edited by hand; those words are its newest version"));
     }
+    for file in &rolled.files.left {
+        out.warn(format!("{file} was saved by hand meanwhile and stays as it is; the next run takes it over"));
+    }
     if rolled.files.archived > 0 {
         out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
     }

@@ -10,6 +10,7 @@ mod clients;
 mod crowd;
 mod dashboard;
 mod faults;
+mod foreign;
 mod forget;
 mod gate;
 mod hooks;
