@@ -350,7 +350,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Compares `open-loops.json` with the ledger and brings it up to date.
+    /// Compares `open-loops.json` with the ledger; it is brought up to date when the result is written down.
     async fn check_loops(&self, ledger: &Ledger) -> Result<Vec<Finding>> {
         let before = self.store.document(&path(layout::OPEN_LOOPS)?).await?;
         let found = match before {
@@ -362,7 +362,6 @@ impl Memory {
                 Ok(_) => Some(format!("{} named events that do not exist; it was made anew", layout::OPEN_LOOPS)),
             },
         };
-        self.write_loops(ledger).await?;
         Ok(found.map(|what| Finding::failure(Check::OpenLoops, what)).into_iter().collect())
     }
 
@@ -583,6 +582,7 @@ impl Memory {
         if next.is_some() {
             report["ledger_next"] = prefix_json(next);
         }
+        self.write_loops(&Ledger::read(&text.bytes, None)).await?;
         self.store.put(&path(layout::INTEGRITY)?, pretty(&report).as_bytes()).await?;
         self.log_check(verdict.checked_at, verdict.ok, verdict.events, &failures).await
     }

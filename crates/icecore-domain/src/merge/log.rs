@@ -124,9 +124,10 @@ fn entries<'a>(lines: &'a [&'a [u8]]) -> Vec<Entry<'a>> {
         let line = lines[at];
         let after_gap = at == 0 || is_empty(at - 1);
         let item = [&b"- "[..], b"* ", b"+ "].iter().any(|mark| line.starts_with(mark));
-        !is_empty(at)
-            && !(at > 0 && code[at] && code[at - 1])
-            && (item || (after_gap && !line.starts_with(b" ") && !line.starts_with(b"\t")))
+        let is_inside = at > 0 && code[at] && code[at - 1];
+        let is_indented = line.starts_with(b" ") || line.starts_with(b"\t");
+        let may_begin = item || (after_gap && !is_indented);
+        may_begin && !is_inside && !is_empty(at)
     };
     let mut starts: Vec<usize> = (0..lines.len()).filter(|&at| begins(at)).collect();
     // Whatever a text begins with belongs to something.

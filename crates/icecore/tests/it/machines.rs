@@ -314,12 +314,12 @@ fn logs_of_three_machines_never_wait_for_a_person() {
     let mut all = [machines.one, machines.two, three];
     let mut expected = Vec::new();
     for round in 0..3 {
-        for at in 0..all.len() {
+        for (at, vault) in all.iter_mut().enumerate() {
             let word = format!("line {round} of machine {at}");
             // Each logs at a time before what the one before it has logged.
-            all[at].at(&format!("2026-02-13T{:02}:{:02}:00+01:00", 10 + round, 50 - 7 * at));
-            all[at].ok(&["log", &word]);
-            all[at].ok(&["verify"]);
+            vault.at(&format!("2026-02-13T{:02}:{:02}:00+01:00", 10 + round, 50 - 7 * at));
+            vault.ok(&["log", &word]);
+            vault.ok(&["verify"]);
             expected.push(word);
         }
         // Two of them change the same line by hand.
