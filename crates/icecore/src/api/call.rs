@@ -124,8 +124,13 @@ impl Given {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decoded(name)?, decoded(value)?);
             let field = known(fields, &name, "parameter")?;
-            if value.is_empty() {
-                continue;
+            match field.form {
+                // No text and an empty one are the same.
+                Form::Text if value.is_empty() => continue,
+                _ if value.is_empty() => {
+                    return Err(wrong(format!("`{}` is empty; give a value or leave it out: {}", field.name, field.about)));
+                }
+                _ => {}
             }
             let value = match field.form {
                 Form::Yes if ["true", "1", "yes"].contains(&value.as_str()) => "true".to_owned(),
@@ -318,7 +323,7 @@ impl Call {
         let body = body.as_ref();
         let user = match headers.get(USER).filter(|value| !value.is_empty()) {
             None => None,
-            Some(_) if route.whose == Whose::Everybodys => {
+            Some(_) if !route.whose.is_by_header() => {
                 return Err(wrong("this is about the whole server; leave X-Icecore-User out"));
             }
             Some(value) => {
@@ -425,6 +430,9 @@ mod tests {
             ("text=%C3%A9", "text=\u{e9}"),
             ("text=", "`text` is missing: What"),
             ("", "`text` is missing: What"),
+            ("text=a&tag=", "text=a"),
+            ("text=a&limit=", "`limit` is empty; give a value or leave it out: How many"),
+            ("text=a&all=", "`all` is empty; give a value or leave it out: All"),
             ("text=a&limit=-1", "`limit` is a whole number up to 1000000000, not `-1`"),
             ("text=a&limit=99999999999999999999", "`limit` is a whole number up to 1000000000, not `99999999999999999999`"),
             ("text=a&text=b", "`text` is given twice; give it once"),
