@@ -27,7 +27,7 @@ use crate::spaces;
 /// The header that names an end user.
 pub const USER: &str = "x-icecore-user";
 /// A budget, limit or count above this is no number that anybody means.
-const MOST: usize = 1_000_000_000;
+pub const MOST: usize = 1_000_000_000;
 
 /// That a request is not as it should be.
 pub fn wrong(message: impl Into<String>) -> anyhow::Error {
@@ -176,6 +176,10 @@ impl Given {
             && number.is_none_or(|number| !(least..=most).contains(&number))
         {
             return Err(wrong(format!("`{}` is a whole number from {least} to {most}, not {}", field.name, shown(&value))));
+        }
+        // A text that must be there and is empty is missing.
+        if field.required && value.is_empty() && matches!(field.form, Form::Text) {
+            return Ok(());
         }
         let values = self.0.entry(field.name).or_default();
         if !values.is_empty() && !field.many {
@@ -460,6 +464,8 @@ mod tests {
             (r#"{"text":"a","tag":"x"}"#, "`tag` is a list, not `\"x\"`"),
             (r#"{"text":"a","tags":[]}"#, "there is no field `tags`; there are `text`, `limit`, `all`, `tag`, `parts`"),
             ("{}", "`text` is missing: What"),
+            (r#"{"text":""}"#, "`text` is missing: What"),
+            (r#"{"text":null}"#, "`text` is missing: What"),
         ] {
             assert_eq!(told(Given::from_object(FIELDS, body)), expected, "{body}");
         }

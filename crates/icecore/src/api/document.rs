@@ -86,7 +86,7 @@ pub fn document(routes: &[Route]) -> Value {
 /// The header that names an end user.
 fn user() -> Value {
     let about = "The end user whose space is meant; the home vault if not given";
-    json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES } })
+    json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES, "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$" } })
 }
 
 fn operation_id(method: &str, path: &str) -> String {
@@ -192,8 +192,35 @@ pub fn object(fields: &[Field]) -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::call::Given;
     use super::super::routes;
     use super::*;
+
+    #[test]
+    fn a_body_takes_null_where_the_document_says_so_and_nowhere_else() {
+        let admits_null = |schema: &Value| {
+            let kinds = schema["type"].as_array().is_some_and(|kinds| kinds.contains(&json!("null")));
+            kinds
+                || schema["anyOf"].as_array().is_some_and(|all| all.contains(&json!({ "type": "null" })))
+                || schema.get("type").or(schema.get("anyOf")).is_none()
+        };
+        for route in routes() {
+            let schema = match route.body {
+                Body::One(fields) | Body::OneOrMany(fields) => sent_object(fields),
+                Body::None | Body::Open(_) => continue,
+            };
+            for field in route.body.fields() {
+                let told = &schema["properties"][field.name];
+                assert_eq!(admits_null(told), !field.required, "{} {}: {told}", route.path, field.name);
+                assert!(field.required || told.get("enum").is_none_or(|words| words.as_array().unwrap().contains(&Value::Null)), "{told}");
+                // What else is missing may be said, but not that this is wrong.
+                let said =
+                    Given::from_object(route.body.fields(), &json!({ field.name: null }).to_string()).err().map(|error| error.to_string());
+                let is_named = said.is_some_and(|said| said.starts_with(&format!("`{}`", field.name)));
+                assert!(!is_named || field.required, "{} {}", route.path, field.name);
+            }
+        }
+    }
 
     fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
         match value {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, MOST};
 use crate::rights::Right;
 
 /// What a value looks like.
@@ -45,13 +45,13 @@ impl Form {
         match self {
             Self::Text => json!({ "type": "string" }),
             Self::Word(words) => json!({ "type": "string", "enum": words() }),
-            Self::Number => json!({ "type": "integer", "minimum": 0 }),
+            Self::Number => json!({ "type": "integer", "minimum": 0, "maximum": MOST }),
             Self::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
             Self::Yes => json!({ "type": "boolean" }),
-            Self::Limit => json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string" }] }),
-            Self::Id => json!({ "type": "string", "examples": ["EVT-20260213-001"] }),
-            Self::Day => json!({ "type": "string", "examples": ["2026-02-20", "friday", "+3d"] }),
-            Self::When => json!({ "type": "string", "examples": ["yesterday", "2026-W07", "last month"] }),
+            Self::Limit => json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "minLength": 1 }] }),
+            Self::Id => json!({ "type": "string", "minLength": 1, "examples": ["EVT-20260213-001"] }),
+            Self::Day => json!({ "type": "string", "minLength": 1, "examples": ["2026-02-20", "friday", "+3d"] }),
+            Self::When => json!({ "type": "string", "minLength": 1, "examples": ["yesterday", "2026-W07", "last month"] }),
             Self::Moment => json!({ "type": "string", "format": "date-time" }),
             Self::Json => json!({}),
             Self::Files => json!({
@@ -106,7 +106,15 @@ impl Field {
 
     /// Its JSON schema.
     pub fn schema(&self) -> Value {
-        if self.many { json!({ "type": "array", "items": self.form.schema() }) } else { self.form.schema() }
+        let mut schema = self.form.schema();
+        if self.required && matches!(self.form, Form::Text) {
+            schema["minLength"] = 1.into();
+        }
+        match (self.many, self.required) {
+            (true, true) => json!({ "type": "array", "minItems": 1, "items": schema }),
+            (true, false) => json!({ "type": "array", "items": schema }),
+            (false, _) => schema,
+        }
     }
 }
 
