@@ -258,9 +258,9 @@ impl Operation<'_> {
             Self::Request(method, path) => (method, path),
         };
         let Some(route) = route_of(path) else {
-            return Err(if is_open(path) { Denied::NotThatWay } else { Denied::Undeclared });
+            return Err(if is_open(path) { Denied::MethodNotAllowed } else { Denied::Undeclared });
         };
-        let (needs, whose) = declared(method, route).ok_or(Denied::NotThatWay)?;
+        let (needs, whose) = declared(method, route).ok_or(Denied::MethodNotAllowed)?;
         let about = match whose {
             Whose::Theirs if route == V1 && !path.strip_prefix("/v1/").is_some_and(|rest| is_nobodys(method, rest)) => About::Everything,
             Whose::Theirs | Whose::TheirsOrNew => About::Asked,
@@ -296,7 +296,7 @@ pub enum Denied {
     /// No right is declared for it, so no token is enough.
     Undeclared,
     /// The path is known, and not asked with this method.
-    NotThatWay,
+    MethodNotAllowed,
 }
 
 /// Whether somebody with these rights may have that done, in a space that is theirs.
@@ -341,7 +341,7 @@ mod tests {
             Ok(user) => user.unwrap_or_else(|| "home".into()),
             Err(Denied::Unknown) => "401".into(),
             Err(Denied::TooLittle { .. } | Denied::Bound | Denied::Undeclared) => "403".into(),
-            Err(Denied::NotThatWay) => "405".into(),
+            Err(Denied::MethodNotAllowed) => "405".into(),
             Err(Denied::NoSuchUser(_)) => "404".into(),
             Err(Denied::NoName) => "400".into(),
         }

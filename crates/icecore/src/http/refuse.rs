@@ -59,7 +59,7 @@ impl Refusal {
                 let said = "no right is declared for this, so nobody may have it done; GET /api lists what there is";
                 Self::new(StatusCode::FORBIDDEN, "undeclared", said)
             }
-            Denied::NotThatWay => {
+            Denied::MethodNotAllowed => {
                 let said = "this cannot be asked with that method; GET /api shows how";
                 Self::new(StatusCode::METHOD_NOT_ALLOWED, "usage", said)
             }
