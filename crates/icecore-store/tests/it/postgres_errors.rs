@@ -16,7 +16,6 @@ fn failure(url: &str) -> Error {
     block_on(Postgres::at(url, options).unwrap().spaces("", 1)).unwrap_err()
 }
 
-// K12
 #[test]
 fn every_way_to_find_no_connection_has_its_class() {
     let cluster = Cluster::start(Flush::No);
@@ -63,7 +62,6 @@ fn every_way_to_find_no_connection_has_its_class() {
     drop(holding);
 }
 
-// K12
 #[test]
 fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_away() {
     let cluster = Cluster::start(Flush::No);
@@ -88,7 +86,6 @@ fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_awa
     assert!(matches!(failure(&format!("{}?sslmode=disable", cluster.url())), Error::Schema(_)));
 }
 
-// K12
 #[test]
 fn what_a_statement_fails_with_has_its_class() {
     let cluster = Cluster::start(Flush::No);

@@ -27,7 +27,6 @@ fn take_step(all: &Raw, least: i32) {
     all.must(&format!("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (8, 'next', 'x', {least})"));
 }
 
-// Y1
 #[test]
 fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
     let cluster = Cluster::start(Flush::No);
@@ -72,7 +71,6 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
     block_on(space.append(vec![draft("at work again")], None)).unwrap();
 }
 
-// Y1
 #[test]
 fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
     let cluster = Cluster::start(Flush::No);
@@ -103,7 +101,6 @@ fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
     }
 }
 
-// Y1
 #[test]
 fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
     let cluster = Cluster::start(Flush::No);
@@ -147,7 +144,6 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
     keeper.must("COMMIT");
 }
 
-// L3
 #[test]
 fn the_tail_of_a_document_is_of_one_state_whatever_is_written_meanwhile() {
     let cluster = Cluster::start(Flush::No);

@@ -245,7 +245,6 @@ const FUNCTIONS: &[(&str, Reach, &str)] = &[
     ("version_after", Reach::Own, "0"),
 ];
 
-// L2
 #[test]
 fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() {
     let cluster = Cluster::start(Flush::No);
@@ -337,7 +336,6 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
     }
 }
 
-// L2
 #[test]
 fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
     let cluster = Cluster::start(Flush::No);

@@ -63,7 +63,6 @@ fn what_a_server_refuses_has_a_code_of_its_own_and_is_not_asked_again() {
     check_reached(&now(&house, &["status"]), 5, "newer");
 }
 
-// Y1
 #[test]
 fn a_server_that_runs_keeps_nothing_in_tables_that_have_become_too_new() {
     let house = House::new();
