@@ -8,7 +8,10 @@ use axum::http::Method;
 use icecore_domain::plain;
 use jiff::Timestamp;
 
-use crate::mcp::tools;
+use crate::api::route::{READ, Route, Whose};
+use crate::api::{self, live};
+use crate::dashboard;
+use crate::mcp::{self, tools};
 use crate::spaces::MAX_USER_BYTES;
 
 /// What a caller may do.
@@ -187,44 +190,88 @@ pub fn named(name: &str) -> Result<Option<String>, Denied> {
     if name.as_ref().is_some_and(|name| name.len() > MAX_USER_BYTES) { Err(Denied::NoName) } else { Ok(name) }
 }
 
+/// The routes that are not of the API's list, with what they need. `None` for a method is any.
+const OTHERS: &[(&str, Option<&Method>, Option<Right>, Whose)] = &[
+    (V1, None, Some(Right::Proxy), Whose::Theirs),
+    ("/metrics", Some(&Method::GET), READ, Whose::Everybodys),
+    (live::PATH, Some(&Method::GET), READ, Whose::Theirs),
+    // There each tool has its own.
+    (mcp::PATH, None, READ, Whose::Theirs),
+];
+/// What goes on to the model's server.
+const V1: &str = "/v1/{*rest}";
+
+/// Whether anybody may look at a path: what the API and the dashboard are like is no secret, and a browser has no token to show.
+pub fn is_open(path: &str) -> bool {
+    dashboard::is_page(path) || matches!(path, "/livez" | "/readyz" | "/api" | "/api/openapi.json")
+}
+
+/// What varies in a path that a route answers, part by part: `false` is a part that is the route's own. `None` if it does not answer it.
+fn varying(route: &str, path: &str) -> Option<Vec<bool>> {
+    if let Some(beginning) = route.strip_suffix("{*rest}") {
+        return path.strip_prefix(beginning).filter(|rest| !rest.is_empty()).map(|_| vec![true]);
+    }
+    let (own, asked): (Vec<&str>, Vec<&str>) = (route.split('/').collect(), path.split('/').collect());
+    if own.len() != asked.len() {
+        return None;
+    }
+    let part = |(own, asked): (&&str, &&str)| match own.starts_with('{') {
+        true => (!asked.is_empty()).then_some(true),
+        false => (own == asked).then_some(false),
+    };
+    own.iter().zip(&asked).map(part).collect()
+}
+
+/// The path of the declared route that answers a path, as the router chooses it: a part that is a route's own goes before one that varies.
+pub fn route_of(path: &str) -> Option<&'static str> {
+    let declared = api::routes().iter().map(|route| route.path).chain(OTHERS.iter().map(|(route, ..)| *route));
+    declared.filter_map(|route| Some((varying(route, path)?, route))).min().map(|(_, route)| route)
+}
+
+/// What is declared for a method of a route: the right that it needs, and whose memory it is about.
+fn declared(method: &Method, route: &str) -> Option<(Option<Right>, Whose)> {
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let listed = |one: &&Route| one.path == route && *one.method == *method;
+    let other = |(path, of, ..): &&(&str, Option<&Method>, Option<Right>, Whose)| *path == route && of.is_none_or(|of| of == method);
+    let listed = api::routes().iter().find(listed).map(|one| (one.needs, one.whose));
+    listed.or_else(|| OTHERS.iter().find(other).map(|(_, _, needs, whose)| (*needs, *whose)))
+}
+
 impl Operation<'_> {
-    /// What somebody must have the right to; none if everybody may who is known at all.
+    /// The right that it needs; `None` if every known caller may, or if nothing is declared for it.
     pub fn needs(self) -> Option<Right> {
-        self.wants().0
+        self.wants().ok().and_then(|(needs, _)| needs)
     }
 
-    /// What it is about.
-    pub fn about(self) -> About {
-        self.wants().1
+    /// What it is about; `None` if nothing is declared for it.
+    pub fn about(self) -> Option<About> {
+        self.wants().ok().map(|(_, about)| about)
     }
 
-    fn wants(self) -> (Option<Right>, About) {
+    /// The right that it needs, none if every known caller may, and what it is about. Nothing has a right that was not declared for it.
+    fn wants(self) -> Result<(Option<Right>, About), Denied> {
         let (method, path) = match self {
-            // A tool that does not exist does nothing.
-            Self::Tool(name) => return (Some(tools::named(name).map_or(Right::Read, |tool| tool.right)), About::Asked),
+            Self::Tool(name) => {
+                let tool = tools::named(name).ok_or(Denied::Undeclared)?;
+                return Ok((Some(tool.right), About::Asked));
+            }
             Self::Request(method, path) => (method, path),
         };
-        let looks = method == Method::GET || method == Method::HEAD;
-        let ordinary = if looks { Right::Read } else { Right::Write };
-        if let Some(rest) = path.strip_prefix("/v1/") {
-            return (Some(Right::Proxy), if is_nobodys(method, rest) { About::Asked } else { About::Everything });
-        }
-        let parts: Vec<&str> = path.split('/').skip(1).collect();
-        match parts.as_slice() {
-            // Who may look may stop looking; who logs in has no right yet.
-            ["api", "login" | "logout" | "session"] => (None, About::Caller),
-            ["api", "login", ..] => (Some(Right::Write), About::Caller),
-            ["api", "users", name, "export"] => (Some(ordinary), About::Named(name_in(name))),
-            ["api", "users", name] => (Some(Right::Admin), About::Named(name_in(name))),
-            ["api", "users", ..] | ["metrics"] | ["api", "model", "check"] => (Some(ordinary), About::Everything),
-            // A space's own admin sees how much it may do, and does not say how much.
-            ["api", "spaces", name] => (Some(Right::Admin), About::Named(name_in(name))),
-            ["api", "spaces", name, "quota"] if looks => (Some(Right::Admin), About::Named(name_in(name))),
-            ["api", "tokens" | "spaces" | "audit" | "quota", ..] => (Some(Right::Admin), About::Everything),
-            // There each tool has its own.
-            _ if path == crate::mcp::PATH => (Some(Right::Read), About::Asked),
-            _ => (Some(ordinary), About::Asked),
-        }
+        let Some(route) = route_of(path) else {
+            return Err(if is_open(path) { Denied::MethodNotAllowed } else { Denied::Undeclared });
+        };
+        let (needs, whose) = declared(method, route).ok_or(Denied::MethodNotAllowed)?;
+        let about = match whose {
+            Whose::Theirs if route == V1 && !path.strip_prefix("/v1/").is_some_and(|rest| is_nobodys(method, rest)) => About::Everything,
+            Whose::Theirs | Whose::TheirsOrNew => About::Asked,
+            Whose::Named => {
+                let part = route.split('/').zip(path.split('/')).find(|(own, _)| *own == "{name}");
+                About::Named(part.map(|(_, name)| name_in(name)).ok_or(Denied::Undeclared)?)
+            }
+            Whose::Everybodys => About::Everything,
+            Whose::Callers => About::Caller,
+        };
+        Ok((needs, about))
     }
 }
 
@@ -246,18 +293,22 @@ pub enum Denied {
     NoSuchUser(String),
     /// Nobody can be called that.
     NoName,
+    /// No right is declared for it, so no token is enough.
+    Undeclared,
+    /// The path is known, and not asked with this method.
+    MethodNotAllowed,
 }
 
 /// Whether somebody with these rights may have that done, in a space that is theirs.
 pub fn allows(held: Rights, wanted: Operation<'_>) -> bool {
-    wanted.needs().is_none_or(|needed| held.cover(needed))
+    wanted.wants().is_ok_and(|(needed, _)| needed.is_none_or(|needed| held.cover(needed)))
 }
 
 /// Whether whoever holds this grant may have that done now, and whose space it is about: the only place where it is decided. `asked` is the
 /// end user whom the request names, if it names one.
 pub fn authorise(grant: Option<&Grant>, now: Timestamp, wanted: Operation<'_>, asked: Option<&str>) -> Result<Option<String>, Denied> {
     let grant = grant.filter(|grant| grant.expires.is_none_or(|end| now < end)).ok_or(Denied::Unknown)?;
-    let (needed, about) = wanted.wants();
+    let (needed, about) = wanted.wants()?;
     if let Some(needed) = needed.filter(|needed| !grant.rights.cover(*needed)) {
         return Err(Denied::TooLittle { held: grant.rights, needed });
     }
@@ -289,7 +340,8 @@ mod tests {
         match authorise(Some(grant), Timestamp::UNIX_EPOCH, Operation::Request(method, path), asked) {
             Ok(user) => user.unwrap_or_else(|| "home".into()),
             Err(Denied::Unknown) => "401".into(),
-            Err(Denied::TooLittle { .. } | Denied::Bound) => "403".into(),
+            Err(Denied::TooLittle { .. } | Denied::Bound | Denied::Undeclared) => "403".into(),
+            Err(Denied::MethodNotAllowed) => "405".into(),
             Err(Denied::NoSuchUser(_)) => "404".into(),
             Err(Denied::NoName) => "400".into(),
         }
@@ -354,7 +406,14 @@ mod tests {
             (&delete, "/api/spaces/ben", ["403", "403", "403", "ben"], ["403", "403", "403", "404"]),
             (&get, "/api/spaces/ann/quota", ["403", "403", "403", "ann"], ["403", "403", "403", "ann"]),
             (&post, "/api/spaces/ann/quota", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
-            (&get, "/unknown", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
+            // Nothing is declared for these, so nothing is enough.
+            (&get, "/unknown", ["403"; 4], ["403"; 4]),
+            (&get, "/api/unknown", ["403"; 4], ["403"; 4]),
+            (&post, "/api/tokens/x/y/z", ["403"; 4], ["403"; 4]),
+            (&get, "/api/users//export", ["403"; 4], ["403"; 4]),
+            (&delete, "/api/status", ["405"; 4], ["405"; 4]),
+            (&post, "/metrics", ["405"; 4], ["405"; 4]),
+            (&post, "/livez", ["405"; 4], ["405"; 4]),
         ] {
             for (at, right) in [Right::Read, Right::Write, Right::Proxy, Right::Admin].into_iter().enumerate() {
                 assert_eq!(told(&grant(&[right], None), method, path, Some("ann")), whole[at], "{method} {path} {right:?}");
@@ -363,7 +422,7 @@ mod tests {
                 // Nobody else's space, and whether there is one is not told.
                 let other = told(&own, method, path, Some("ben"));
                 let expected =
-                    if Operation::Request(method, path).about() == About::Asked && bound[at] == "ann" { "404" } else { bound[at] };
+                    if Operation::Request(method, path).about() == Some(About::Asked) && bound[at] == "ann" { "404" } else { bound[at] };
                 assert_eq!(other, expected, "{method} {path} {right:?}, bound, asking for another");
             }
         }
@@ -371,6 +430,27 @@ mod tests {
             told(&grant(&[Right::Read], Some("ann b")), &get, "/api/events", Some(" ann  b ")),
             told(&grant(&[Right::Read], Some("ann b")), &get, "/api/users/ann%20%20b/export", None)
         );
+    }
+
+    #[test]
+    fn every_route_is_found_by_its_own_example_and_needs_what_it_declares() {
+        for route in api::routes() {
+            let path = route.example.0.split('?').next().unwrap();
+            assert_eq!(route_of(path), Some(route.path), "{path}");
+            assert_eq!(declared(route.method, route.path), Some((route.needs, route.whose)), "{} {}", route.method, route.path);
+            assert_eq!(
+                route.whose == Whose::Named,
+                route.path.starts_with("/api/users/{name}") || route.path.starts_with("/api/spaces/{name}") && route.method != Method::POST,
+                "{}",
+                route.path
+            );
+            // Whoever may only look changes nothing.
+            let changes = route.method != Method::GET && route.whose != Whose::Callers;
+            assert!(!changes || matches!(route.needs, Some(Right::Write | Right::Admin)), "{} {}", route.method, route.path);
+        }
+        let (admin, all) = (Rights::of([Right::Admin]), Rights::of(Right::ALL));
+        assert!(tools::TOOLS.iter().all(|tool| allows(admin, Operation::Tool(tool.name))));
+        assert!(!allows(all, Operation::Tool("a tool of tomorrow")));
     }
 
     #[test]

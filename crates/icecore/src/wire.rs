@@ -22,6 +22,7 @@ use icecore_store::vault::Vault;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::cli::Global;
+use crate::cli::out::Out;
 use crate::error::{Exit, Stop};
 use crate::place::{Home, Place};
 
@@ -316,6 +317,15 @@ pub fn database(global: &Global) -> Result<Option<Arc<Postgres>>> {
     Ok(named(&global.named())?.and_then(|place| place.database().cloned()))
 }
 
+/// Warns an operator whose servers or workers use a login that sees every space.
+pub async fn warn_of_login(database: &Postgres, out: &mut Out) {
+    if let Ok(Some(reason)) = database.login_privilege().await {
+        out.warn(format!(
+            "the login {reason}, so a mistake could show one space to another; `icecore migrate --create-login FILE` creates one for servers"
+        ));
+    }
+}
+
 /// The conversations of the memory in a place. One that is not there is made if it is to be like another: with that one's policy.
 pub async fn chats(place: &Place, like: Option<&Place>) -> Result<Chats> {
     let home = match like {
@@ -381,11 +391,16 @@ pub fn address(named: &Named) -> Result<Option<SecretString>> {
         return Ok(Some(address.trim().into()));
     }
     let Some(file) = environment(STORE_FILE) else { return Ok(None) };
-    let unreadable = |why: String| Stop::new(Exit::Usage, format!("{STORE_FILE} names {file}, which {why}"));
-    let text = std::fs::read_to_string(&file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    address_in(Path::new(&file)).map(Some).map_err(|error| error.context(format!("{STORE_FILE} names {file}")))
+}
+
+/// The address of a database that stands in a file.
+pub fn address_in(file: &Path) -> Result<SecretString> {
+    let unreadable = |why: String| Stop::new(Exit::Usage, format!("{} {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     match text.trim() {
         "" => Err(unreadable("is empty; put the address of the database into it".into()).into()),
-        address => Ok(Some(address.into())),
+        address => Ok(address.into()),
     }
 }
 

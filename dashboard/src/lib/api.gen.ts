@@ -4616,7 +4616,7 @@ export interface operations {
                 /** @example {} */
                 readonly "application/json": {
                     /** @description Mend it */
-                    readonly fix?: boolean;
+                    readonly fix?: boolean | null;
                 };
             };
         };
@@ -4730,45 +4730,45 @@ export interface operations {
                      * @example friday
                      * @example +3d
                      */
-                    readonly due?: string;
+                    readonly due?: string | null;
                     /** @description What it is about */
-                    readonly entity?: string;
+                    readonly entity?: string | null;
                     /**
                      * @description What kind of thing that is
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly entity_kind?: "person" | "company" | "project" | "account" | "tool";
+                    readonly entity_kind?: "person" | "company" | "project" | "account" | "tool" | null;
                     /**
                      * @description Whose words it goes back to; the person's if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file";
+                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /**
                      * @description P0 for good, P1 important, P2 for a quarter, P3 for a month
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly priority?: "P0" | "P1" | "P2" | "P3";
+                    readonly priority?: "P0" | "P1" | "P2" | "P3" | null;
                     /** @description Events it belongs with */
-                    readonly related?: readonly string[];
+                    readonly related?: readonly string[] | null;
                     /** @description Where it holds: everywhere, project:NAME, conversation:ID */
-                    readonly scope?: string;
+                    readonly scope?: string | null;
                     /** @description The session it was learnt in */
-                    readonly session?: string;
+                    readonly session?: string | null;
                     /** @description Where it was learnt; `live` if not said */
-                    readonly source?: string;
+                    readonly source?: string | null;
                     /** @description The events it replaces */
-                    readonly supersedes?: readonly string[];
+                    readonly supersedes?: readonly string[] | null;
                     /** @description Labels */
-                    readonly tags?: readonly string[];
+                    readonly tags?: readonly string[] | null;
                     /** @description What is to be remembered */
                     readonly text: string;
                     /**
                      * @description Its type; guessed from the words if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly type?: "fact" | "decision" | "preference" | "commitment" | "constraint" | "procedure" | "relationship";
+                    readonly type?: "fact" | "decision" | "preference" | "commitment" | "constraint" | "procedure" | "relationship" | null;
                     /** @description Whom or what it waits for */
-                    readonly waiting_on?: string;
+                    readonly waiting_on?: string | null;
                 };
             };
         };
@@ -4855,14 +4855,14 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Why */
-                    readonly note?: string;
+                    readonly note?: string | null;
                     /**
                      * @description Whose words it goes back to; the person's if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file";
+                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /** @description The session it happened in */
-                    readonly session?: string;
+                    readonly session?: string | null;
                 };
             };
         };
@@ -4905,14 +4905,14 @@ export interface operations {
                 /** @example {} */
                 readonly "application/json": {
                     /** @description Why */
-                    readonly note?: string;
+                    readonly note?: string | null;
                     /**
                      * @description Whose words it goes back to; the person's if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file";
+                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /** @description The session it happened in */
-                    readonly session?: string;
+                    readonly session?: string | null;
                 };
             };
         };
@@ -5002,14 +5002,14 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Why */
-                    readonly note?: string;
+                    readonly note?: string | null;
                     /**
                      * @description Whose words it goes back to; the person's if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file";
+                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /** @description The session it happened in */
-                    readonly session?: string;
+                    readonly session?: string | null;
                 };
             };
         };
@@ -5056,15 +5056,15 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Only say what would go */
-                    readonly dry_run?: boolean;
+                    readonly dry_run?: boolean | null;
                     /** @description Also from every snapshot; their ids change */
-                    readonly history?: boolean;
+                    readonly history?: boolean | null;
                     /** @description Events, ids of messages, names of memories, or conversation/NAME */
-                    readonly ids?: readonly string[];
+                    readonly ids?: readonly string[] | null;
                     /** @description Every line with these words, wherever it stands */
-                    readonly matching?: readonly string[];
+                    readonly matching?: readonly string[] | null;
                     /** @description Why; kept with the tombstone */
-                    readonly reason?: string;
+                    readonly reason?: string | null;
                 };
             };
         };
@@ -5184,14 +5184,14 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description The conversation of messages that name none */
-                    readonly conversation?: string;
+                    readonly conversation?: string | null;
                     /** @description Say what would come in and write nothing */
-                    readonly dry_run?: boolean;
+                    readonly dry_run?: boolean | null;
                     /**
                      * @description Whose it is; recognised if not given
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly format?: "claude-code" | "codex" | "chatgpt" | "claude-ai" | "mem0" | "mcp-memory" | "markdown" | "jsonl";
+                    readonly format?: "claude-code" | "codex" | "chatgpt" | "claude-ai" | "mem0" | "mcp-memory" | "markdown" | "jsonl" | null;
                     /** @description The history: JSONL, JSON or Markdown, unpacked */
                     readonly text: string;
                 };
@@ -5468,7 +5468,12 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "text/event-stream": string;
+                    readonly "text/event-stream": {
+                        readonly data: string;
+                        /** @constant */
+                        readonly event: "changed";
+                        readonly retry?: number;
+                    };
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5540,9 +5545,9 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description A code that is good once */
-                    readonly code?: string;
+                    readonly code?: string | null;
                     /** @description The server's token */
-                    readonly token?: string;
+                    readonly token?: string | null;
                 };
             };
         };
@@ -5750,27 +5755,25 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description view, create, str_replace, insert, delete or rename */
-                    readonly command?: string;
+                    readonly command?: unknown;
                     /** @description What a new file has in it */
-                    readonly file_text?: string;
+                    readonly file_text?: unknown;
                     /** @description After which line; 0 is the beginning */
                     readonly insert_line?: unknown;
                     /** @description What is put in there */
-                    readonly insert_text?: string;
+                    readonly insert_text?: unknown;
                     /** @description The other name */
-                    readonly new_path?: string;
+                    readonly new_path?: unknown;
                     /** @description What stands there then; nothing if not given */
-                    readonly new_str?: string;
+                    readonly new_str?: unknown;
                     /** @description What is to get another name */
-                    readonly old_path?: string;
+                    readonly old_path?: unknown;
                     /** @description What is to be replaced; it must be there once */
-                    readonly old_str?: string;
+                    readonly old_str?: unknown;
                     /** @description The file or folder: /memories or something below it */
-                    readonly path?: string;
+                    readonly path?: unknown;
                     /** @description The first and the last line to be seen; -1 is the end */
                     readonly view_range?: unknown;
-                } & {
-                    readonly [key: string]: unknown;
                 };
             };
         };
@@ -5891,7 +5894,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description What to merge, such as origin/main; what this vault follows if not given */
-                    readonly other?: string;
+                    readonly other?: string | null;
                 };
             };
         };
@@ -5945,50 +5948,50 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description The conversation it belongs to */
-                    readonly conversation?: string;
+                    readonly conversation?: string | null;
                     /** @description Its id within the conversation; made from the words if not given */
-                    readonly id?: string;
+                    readonly id?: string | null;
                     /** @description By which name */
-                    readonly name?: string;
+                    readonly name?: string | null;
                     /** @description Tool uses and files that came with it */
                     readonly parts?: unknown;
                     /**
                      * @description Who speaks; the user if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly role?: "user" | "assistant" | "system" | "tool";
+                    readonly role?: "user" | "assistant" | "system" | "tool" | null;
                     /** @description The session within the conversation */
-                    readonly session?: string;
+                    readonly session?: string | null;
                     /** @description The words */
                     readonly text: string;
                     /**
                      * Format: date-time
                      * @description When it was said; now if not given
                      */
-                    readonly ts?: string;
+                    readonly ts?: string | null;
                 } | readonly {
                     /** @description The conversation it belongs to */
-                    readonly conversation?: string;
+                    readonly conversation?: string | null;
                     /** @description Its id within the conversation; made from the words if not given */
-                    readonly id?: string;
+                    readonly id?: string | null;
                     /** @description By which name */
-                    readonly name?: string;
+                    readonly name?: string | null;
                     /** @description Tool uses and files that came with it */
                     readonly parts?: unknown;
                     /**
                      * @description Who speaks; the user if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly role?: "user" | "assistant" | "system" | "tool";
+                    readonly role?: "user" | "assistant" | "system" | "tool" | null;
                     /** @description The session within the conversation */
-                    readonly session?: string;
+                    readonly session?: string | null;
                     /** @description The words */
                     readonly text: string;
                     /**
                      * Format: date-time
                      * @description When it was said; now if not given
                      */
-                    readonly ts?: string;
+                    readonly ts?: string | null;
                 }[];
             };
         };
@@ -6038,7 +6041,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Say what would be done and write nothing */
-                    readonly dry_run?: boolean;
+                    readonly dry_run?: boolean | null;
                     /** @description Its files */
                     readonly files: readonly {
                         /**
@@ -6489,7 +6492,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description The hash of the text that was read; left out for a page that is not there yet */
-                    readonly hash?: string;
+                    readonly hash?: string | null;
                     /** @description The whole page */
                     readonly text: string;
                 };
@@ -6708,11 +6711,11 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description So long, e.g. 30m, 1h, 2d; without it until it is resumed */
-                    readonly for?: string;
+                    readonly for?: string | null;
                     /** @description Only this project */
-                    readonly project?: string;
+                    readonly project?: string | null;
                     /** @description Only this session; `last` is the one that was heard of last */
-                    readonly session?: string;
+                    readonly session?: string | null;
                 };
             };
         };
@@ -6879,7 +6882,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Why */
-                    readonly note?: string;
+                    readonly note?: string | null;
                 };
             };
         };
@@ -6922,7 +6925,7 @@ export interface operations {
                 /** @example {} */
                 readonly "application/json": {
                     /** @description Why */
-                    readonly note?: string;
+                    readonly note?: string | null;
                 };
             };
         };
@@ -6997,13 +7000,13 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Bytes of its documents, likewise */
-                    readonly bytes?: number | string;
+                    readonly bytes?: number | string | null;
                     /** @description Messages kept in a day of UTC, likewise */
-                    readonly messages_per_day?: number | string;
+                    readonly messages_per_day?: number | string | null;
                     /** @description Tokens that models read and write for it in a day of UTC, likewise */
-                    readonly model_tokens_per_day?: number | string;
+                    readonly model_tokens_per_day?: number | string | null;
                     /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
-                    readonly requests_per_minute?: number | string;
+                    readonly requests_per_minute?: number | string | null;
                 };
             };
         };
@@ -7047,7 +7050,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Leave out what takes longest: the vectors by which meanings are compared */
-                    readonly words?: boolean;
+                    readonly words?: boolean | null;
                 };
             };
         };
@@ -7164,9 +7167,9 @@ export interface operations {
                 /** @example {} */
                 readonly "application/json": {
                     /** @description Only this project */
-                    readonly project?: string;
+                    readonly project?: string | null;
                     /** @description Only this session; `last` is the one that was heard of last */
-                    readonly session?: string;
+                    readonly session?: string | null;
                 };
             };
         };
@@ -7255,7 +7258,7 @@ export interface operations {
                      */
                     readonly settle: "accept" | "edit" | "retry";
                     /** @description A few sentences, a blank line, the rest */
-                    readonly text?: string;
+                    readonly text?: string | null;
                 };
             };
         };
@@ -7341,12 +7344,12 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
-                    readonly period?: string;
+                    readonly period?: string | null;
                     /**
                      * @description Only this tier
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly tier?: "session" | "day" | "week" | "month" | "year";
+                    readonly tier?: "session" | "day" | "week" | "month" | "year" | null;
                 };
             };
         };
@@ -7571,14 +7574,14 @@ export interface operations {
                      * Format: date-time
                      * @description When it was, for turns without a time of their own; now if not given
                      */
-                    readonly at?: string;
+                    readonly at?: string | null;
                     /** @description The conversation it belongs to */
-                    readonly conversation?: string;
+                    readonly conversation?: string | null;
                     /**
                      * @description How it is written; guessed if not given
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly format?: "jsonl" | "markdown" | "text";
+                    readonly format?: "jsonl" | "markdown" | "text" | null;
                     /** @description The session's name */
                     readonly session: string;
                     /** @description The transcript: plain text, Markdown or JSONL */
@@ -7748,7 +7751,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Why */
-                    readonly note?: string;
+                    readonly note?: string | null;
                 };
             };
         };
@@ -7938,13 +7941,13 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description Bytes of its documents, likewise */
-                    readonly bytes?: number | string;
+                    readonly bytes?: number | string | null;
                     /** @description Messages kept in a day of UTC, likewise */
-                    readonly messages_per_day?: number | string;
+                    readonly messages_per_day?: number | string | null;
                     /** @description Tokens that models read and write for it in a day of UTC, likewise */
-                    readonly model_tokens_per_day?: number | string;
+                    readonly model_tokens_per_day?: number | string | null;
                     /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
-                    readonly requests_per_minute?: number | string;
+                    readonly requests_per_minute?: number | string | null;
                 };
             };
         };
@@ -7990,13 +7993,13 @@ export interface operations {
                 readonly "application/json": {
                     /**
                      * @description Whose words; the assistant's if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file";
+                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /** @description The state */
                     readonly text: string;
                     /** @description What it is about */
-                    readonly title?: string;
+                    readonly title?: string | null;
                 };
             };
         };
@@ -8163,13 +8166,13 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description For how long it is good, such as 90d or 12h; else until it is revoked */
-                    readonly expires?: string;
+                    readonly expires?: string | null;
                     /** @description What it is for */
-                    readonly label?: string;
+                    readonly label?: string | null;
                     /** @description What it may do */
                     readonly scopes: readonly ("read" | "write" | "proxy" | "admin")[];
                     /** @description The end user whose space it is bound to; else it is good for all of them */
-                    readonly user?: string;
+                    readonly user?: string | null;
                 };
             };
         };
@@ -8245,7 +8248,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /** @description How long the old one stays good, such as 1h; 0 ends it at once; else 1h */
-                    readonly grace?: string;
+                    readonly grace?: string | null;
                 };
             };
         };
@@ -8403,7 +8406,7 @@ export interface operations {
                 /** @example {} */
                 readonly "application/json": {
                     /** @description The snapshot; the last one if not given */
-                    readonly to?: string;
+                    readonly to?: string | null;
                 };
             };
         };
@@ -8673,13 +8676,13 @@ export interface operations {
                 readonly "application/json": {
                     /**
                      * @description Whose words; the assistant's if not said
-                     * @enum {string}
+                     * @enum {string|null}
                      */
-                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file";
+                    readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /** @description The state */
                     readonly text: string;
                     /** @description What it is about */
-                    readonly title?: string;
+                    readonly title?: string | null;
                 };
             };
         };

@@ -1,6 +1,7 @@
 //! How the tables come to be: steps that are taken once each, in order, and never back.
 
 use icecore_domain::hash::Hash;
+use tokio_postgres::error::SqlState;
 
 use super::{Postgres, broke, forsake, judge, silent, within};
 use crate::{Error, Result};
@@ -14,7 +15,14 @@ const STEPS: &[(&str, i32, &str)] = &[
     ("access", 6, include_str!("migrations/0004_access.sql")),
     ("jobs", 6, include_str!("migrations/0005_jobs.sql")),
     ("order", 6, include_str!("migrations/0006_order.sql")),
+    ("walls", 6, include_str!("migrations/0007_walls.sql")),
 ];
+
+/// How many steps this program knows. Every transaction says it, and the tables refuse one that knows too few.
+pub(super) const KNOWN_STEPS: usize = STEPS.len();
+
+/// The step that gives everything to `icecore_owner`. Those after it are taken as that role.
+const OWNER_STEP: i32 = 7;
 
 /// Whoever takes steps holds this lock, so that several processes may start at once.
 const LOCK: i64 = 0x1ce_c03e;
@@ -108,8 +116,8 @@ impl Postgres {
     }
 
     async fn take_steps(&self, client: &deadpool_postgres::Object, plan: Plan) -> Result<Vec<Step>> {
-        if plan.taken == 0
-            && let Err(error) = client.batch_execute(PREPARED).await
+        if !plan.due.is_empty()
+            && let Err(error) = client.batch_execute(ROLES).await
         {
             return Err(self.unprepared(client, error).await);
         }
@@ -117,13 +125,31 @@ impl Postgres {
             let Some((name, least, sql)) = usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at)) else { continue };
             let taken = async {
                 client.batch_execute("BEGIN").await?;
+                if step.number >= OWNER_STEP {
+                    client.batch_execute(JOIN_OWNER).await?;
+                }
+                if step.number > OWNER_STEP {
+                    client.batch_execute("SET LOCAL ROLE icecore_owner").await?;
+                }
+                if step.number > 1 {
+                    // Waits for the transactions that found the tables as they were, and lets no other begin before the step is there: so
+                    // none of a program that the step makes too old is committed after it. It comes first, as in every other
+                    // transaction, so that they never wait for each other.
+                    client.batch_execute("LOCK TABLE icecore.migration IN ACCESS EXCLUSIVE MODE").await?;
+                }
                 client.batch_execute(sql).await?;
+                if step.number == OWNER_STEP {
+                    client.batch_execute("SET LOCAL ROLE icecore_owner").await?;
+                }
                 client
                     .execute(
                         "INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES ($1, $2, $3, $4)",
                         &[&step.number, name, &fingerprint(sql), least],
                     )
                     .await?;
+                if step.number >= OWNER_STEP {
+                    client.batch_execute(LEAVE_OWNER).await?;
+                }
                 client.batch_execute("COMMIT").await
             };
             if let Err(error) = taken.await {
@@ -140,35 +166,73 @@ impl Postgres {
         Ok(plan.due)
     }
 
-    /// What somebody else has to do before the first step. A role is the whole cluster's: for a second database in it only the
-    /// membership is missing.
+    /// What somebody else has to do before the steps. Roles are the whole cluster's: for a second database in it only memberships are
+    /// missing.
     async fn unprepared(&self, client: &deadpool_postgres::Object, error: tokio_postgres::Error) -> Error {
-        if error.code().map(|code| code.code()) != Some("42501") {
+        if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
             return broke(error);
         }
-        let asked = "SELECT current_user::text, EXISTS (SELECT FROM pg_roles WHERE rolname = 'icecore_app')";
-        let (user, is_there) = match client.query_one(asked, &[]).await {
-            Ok(row) => (row.get::<_, String>(0), row.get::<_, bool>(1)),
+        let asked = format!(
+            "SELECT current_user::text, role, EXISTS (SELECT FROM pg_roles WHERE rolname = role) FROM unnest(ARRAY['{}']) AS role \
+             WHERE CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN NOT pg_has_role(current_user, role, 'MEMBER') ELSE true END",
+            OWN_ROLES.join("', '")
+        );
+        let rows = match client.query(&asked, &[]).await {
+            Ok(rows) => rows,
             Err(error) => return broke(error),
         };
-        let (what, make) = match is_there {
-            true => (format!("`{user}` is no member of the role `icecore_app`, which is there"), ""),
-            false => ("the role `icecore_app` is not there".into(), "CREATE ROLE icecore_app NOLOGIN NOBYPASSRLS; "),
-        };
-        let user = user.replace('"', "\"\"");
-        let why = format!("{what}, and {}. Let somebody who may run `{make}GRANT icecore_app TO \"{user}\"`", super::said(&error));
+        let (mut missing, mut commands) = (Vec::new(), Vec::new());
+        for row in &rows {
+            let (user, role, is_there) = (row.get::<_, String>(0), row.get::<_, String>(1), row.get::<_, bool>(2));
+            if is_there {
+                missing.push(format!("`{user}` is no member of the role `{role}`, which is there"));
+            } else {
+                missing.push(format!("the role `{role}` is not there"));
+                commands.push(format!("CREATE ROLE {role} NOLOGIN NOBYPASSRLS"));
+            }
+            commands.push(format!("GRANT {role} TO \"{}\"", user.replace('"', "\"\"")));
+        }
+        let why = format!("{}, and {}. Let an administrator run `{}`", missing.join(", "), super::said(&error), commands.join("; "));
         Error::Unwelcome { place: self.place.clone(), why }
     }
 }
 
-/// What has to be there before the first step: the role that every transaction takes, and where steps are noted.
-const PREPARED: &str = "
-DO $$ BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'icecore_app') THEN
-        CREATE ROLE icecore_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
-    END IF;
+/// The roles that are icecore's own: the one that every transaction takes, and the one that owns the tables. Neither logs in.
+const OWN_ROLES: [&str; 2] = ["icecore_app", "icecore_owner"];
+
+/// What has to be there before steps are taken: both roles, and that of every transaction for whoever takes the steps.
+const ROLES: &str = "
+DO $$ DECLARE role text; BEGIN
+    FOREACH role IN ARRAY ARRAY['icecore_app', 'icecore_owner'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE', role);
+        END IF;
+    END LOOP;
     -- Since 16 whoever makes a role without being a superuser may give it to others, but not take it.
     IF NOT pg_has_role(current_user, 'icecore_app', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
         EXECUTE format('GRANT icecore_app TO %I', current_user);
+    END IF;
+    -- Whether the tables can be given to their owner is found out before the first of them is made.
+    IF NOT pg_has_role(current_user, 'icecore_owner', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
+        EXECUTE format('GRANT icecore_owner TO %I', current_user);
+        EXECUTE format('REVOKE icecore_owner FROM %I', current_user);
+    END IF;
+END $$;";
+
+/// Makes the login a member of the owner for this transaction, if it is none.
+const JOIN_OWNER: &str = "
+DO $$ BEGIN
+    IF NOT pg_has_role(current_user, 'icecore_owner', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
+        EXECUTE format('GRANT icecore_owner TO %I', current_user);
+        PERFORM set_config('icecore.joined', 'yes', true);
+    END IF;
+END $$;";
+
+/// Ends a membership that [`JOIN_OWNER`] has begun.
+const LEAVE_OWNER: &str = "
+SET LOCAL ROLE NONE;
+DO $$ BEGIN
+    IF current_setting('icecore.joined', true) = 'yes' THEN
+        EXECUTE format('REVOKE icecore_owner FROM %I', current_user);
     END IF;
 END $$;";

@@ -12,6 +12,7 @@ mod fill;
 mod history;
 pub mod jobs;
 mod ledger;
+mod login;
 mod migrate;
 mod order;
 mod private;
@@ -30,6 +31,8 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use icecore_domain::hash::Hash;
 use tokio::runtime::{Handle, Runtime};
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Statement};
 use uuid::Uuid;
@@ -85,6 +88,7 @@ pub struct Postgres {
     pool: Pool,
     config: Config,
     options: Options,
+    demands: Demands,
     /// Where connections are driven: callers may have no runtime of their own.
     threads: Option<Runtime>,
     /// For people: never with the password.
@@ -166,6 +170,7 @@ impl Postgres {
             config.application_name("icecore");
         }
         let place = address::place(&config);
+        let demands = Demands::take(&mut config);
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("postgres")
@@ -183,6 +188,7 @@ impl Postgres {
             pool,
             config,
             options,
+            demands,
             threads: Some(threads),
             place,
             cache: cache::Cache::default(),
@@ -204,7 +210,7 @@ impl Postgres {
 
     /// A connection. While the database cannot be reached it is tried again, for as long as one is patient.
     async fn client(&self) -> Result<Object> {
-        let (pool, patience) = (self.pool.clone(), self.options.patience);
+        let (pool, patience, demands) = (self.pool.clone(), self.options.patience, self.demands);
         let figures = self.figures();
         if figures.in_use >= figures.most {
             self.waits.fetch_add(1, Ordering::Relaxed);
@@ -215,7 +221,7 @@ impl Postgres {
             let mut pause = FIRST_PAUSE;
             loop {
                 match tokio::time::timeout_at(deadline, pool.get()).await {
-                    Ok(Err(PoolError::Backend(error))) if is_passing(&error) => {
+                    Ok(Err(PoolError::Backend(error))) if is_passing(&error, demands) => {
                         if tokio::time::timeout_at(deadline, tokio::time::sleep(pause)).await.is_err() {
                             return Some(Err(PoolError::Backend(error)));
                         }
@@ -233,7 +239,7 @@ impl Postgres {
         let unreachable = |why: String| Error::Unreachable { place: self.place.clone(), why };
         match got {
             Ok(Some(Ok(client))) => Ok(client),
-            Ok(Some(Err(PoolError::Backend(error)))) => Err(unconnected(&self.place, &error)),
+            Ok(Some(Err(PoolError::Backend(error)))) => Err(unconnected(&self.place, &error, self.demands)),
             Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
             // All there may be are there, and others have them; or none came about.
             Ok(None) if self.figures().open >= figures.most => Err(Error::Overrun(format!("{} has no connection free", self.place))),
@@ -252,11 +258,15 @@ impl Postgres {
         self.begin_with(space, "", "").await
     }
 
-    /// Likewise, of that mode, and with something more to be done first.
+    /// Begins a transaction of that mode, which calls `first` at once. Everything goes in one message, also the question whether this program
+    /// is still new enough for the tables: a step that makes it too old may be taken while it runs.
     async fn begin_with(&self, space: Option<Uuid>, mode: &str, first: &str) -> Result<Tx> {
         let threads = self.threads()?.clone();
         let named = space.map(|space| space.to_string()).unwrap_or_default();
-        let begin = format!("BEGIN {mode}; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{named}'; {first}");
+        let begin = format!(
+            "BEGIN {mode}; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{named}'; SELECT icecore.require_known({}){first}",
+            migrate::KNOWN_STEPS
+        );
         loop {
             // Whoever drops this while it begins has a transaction to be taken back.
             let mut tx = Tx {
@@ -487,7 +497,7 @@ impl Space {
     /// if somebody else fills it.
     async fn begin(&self) -> Result<Tx> {
         let filler = self.filling.by().map_or("NULL".to_owned(), |filler| format!("'{filler}'"));
-        self.home.begin_with(Some(self.id), "", &format!("SELECT icecore.enter('{}', {filler})", self.life)).await
+        self.home.begin_with(Some(self.id), "", &format!(", icecore.enter('{}', {filler})", self.life)).await
     }
 
     /// Begins one that only reads, and holds nothing.
@@ -571,11 +581,6 @@ impl Tx {
         self.answered(self.client().execute(&statement, params)).await
     }
 
-    /// Something that gives nothing back.
-    async fn say(&self, sql: &str) -> Result<()> {
-        self.answered(self.client().batch_execute(sql)).await
-    }
-
     /// Makes it so. Where the connection is lost before the answer comes, or the answer does not come, it may have happened or not.
     async fn commit(mut self) -> Result<()> {
         let Some(client) = self.client.take() else { return Ok(()) };
@@ -625,36 +630,95 @@ fn tls_or_error() -> Result<tokio_postgres_rustls::MakeRustlsConnect> {
     tls().map_err(wrong)
 }
 
+/// What the address asks for. An error that has neither a code nor a cause of a known type is classified by it, never by its text.
+#[derive(Debug, Clone, Copy)]
+struct Demands {
+    has_password: bool,
+    tls: bool,
+    primary: bool,
+}
+
+impl Demands {
+    /// Those of an address. Where it has no password an empty one is set: the server then answers a missing password with a code.
+    fn take(config: &mut Config) -> Self {
+        let demands = Self {
+            has_password: config.get_password().is_some(),
+            tls: config.get_ssl_mode() == SslMode::Require,
+            primary: config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite,
+        };
+        if !demands.has_password {
+            config.password("");
+        }
+        demands
+    }
+}
+
+/// Why a connection failed before the server said anything.
+enum ConnectCause<'a> {
+    /// The system: no route, refused, no such name, timed out.
+    Io(&'a std::io::Error),
+    /// The handshake of TLS, or the certificate.
+    Tls,
+    /// The driver itself, with a reason of its own.
+    Driver,
+    /// Nothing is known.
+    Unknown,
+}
+
+fn connect_cause(error: &tokio_postgres::Error) -> ConnectCause<'_> {
+    let first = std::error::Error::source(error);
+    let mut next = first;
+    while let Some(cause) = next {
+        if cause.is::<rustls::Error>() {
+            return ConnectCause::Tls;
+        }
+        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
+            // What an I/O error wraps is not its source, but the source's own cause.
+            let is_tls = io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+            return if is_tls { ConnectCause::Tls } else { ConnectCause::Io(io) };
+        }
+        next = cause.source();
+    }
+    if first.is_some() { ConnectCause::Driver } else { ConnectCause::Unknown }
+}
+
 /// Whether it may be better in a moment: the server is starting, stopping, full, or cannot be reached.
-fn is_passing(error: &tokio_postgres::Error) -> bool {
-    match error.code().map(|code| code.code()) {
-        Some(code) => code.starts_with("57P") || code == "53300",
-        None => matches!(unconnected("", error), Error::Unreachable { .. } | Error::ReadOnly { .. }),
+fn is_passing(error: &tokio_postgres::Error, demands: Demands) -> bool {
+    match error.code() {
+        Some(code) => code.code().starts_with("57P") || *code == SqlState::TOO_MANY_CONNECTIONS,
+        None => matches!(unconnected("", error, demands), Error::Unreachable { .. } | Error::ReadOnly { .. }),
     }
 }
 
 /// What it comes to that there is no connection.
-fn unconnected(place: &str, error: &tokio_postgres::Error) -> Error {
+fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> Error {
     let (place, why) = (place.to_owned(), said(error));
-    match error.code().map(|code| code.code()) {
-        Some("3D000") => Error::NoDatabase { place, why },
-        Some("28P01" | "28000" | "42501") => {
-            Error::Unwelcome { place, why: format!("{why}. Check the user and the password in its address, and whom the server lets in") }
-        }
-        Some(_) => Error::Unreachable { place, why },
-        // What has no code is told apart by its words only.
-        None if why.contains("does not support TLS") => {
-            Error::Insecure { place, why: "its address asks for TLS (`sslmode=require`), and the server has none".into() }
-        }
-        None if why.contains("invalid peer certificate") => Error::Insecure { place, why },
-        None if why.contains("password missing") => Error::Unwelcome {
-            place,
-            why: "it asks for a password, and its address has none. Put it there: postgres://user:password@host/name".into(),
-        },
-        None if why.contains("does not allow writes") => {
+    if let Some(code) = error.code() {
+        return match *code {
+            SqlState::INVALID_CATALOG_NAME => Error::NoDatabase { place, why },
+            SqlState::INVALID_PASSWORD if !demands.has_password => Error::Unwelcome {
+                place,
+                why: "it asks for a password, and its address has none. Put it there: postgres://user:password@host/name".into(),
+            },
+            SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION | SqlState::INSUFFICIENT_PRIVILEGE => {
+                Error::Unwelcome {
+                    place,
+                    why: format!("{why}. Check the user and the password in its address, and whom the server lets in"),
+                }
+            }
+            _ => Error::Unreachable { place, why },
+        };
+    }
+    match connect_cause(error) {
+        ConnectCause::Tls => Error::Insecure { place, why },
+        // The driver's own word for a server that is none of those asked for; the system's has a number.
+        ConnectCause::Io(io) if demands.primary && io.kind() == std::io::ErrorKind::PermissionDenied && io.raw_os_error().is_none() => {
             Error::ReadOnly { place, is_standby: true, why: "no server that its address names is a primary".into() }
         }
-        None => Error::Unreachable { place, why },
+        ConnectCause::Driver if demands.tls => {
+            Error::Insecure { place, why: format!("its address asks for TLS (`sslmode=require`), which the server does not offer: {why}") }
+        }
+        ConnectCause::Io(_) | ConnectCause::Driver | ConnectCause::Unknown => Error::Unreachable { place, why },
     }
 }
 
@@ -686,6 +750,8 @@ fn broke(error: tokio_postgres::Error) -> Error {
         // What is written belongs to a space that is there.
         "23503" => Error::Gone,
         "55006" => Error::Filling,
+        // `require_known` of the tables.
+        "IC001" => Error::Newer(said(&error)),
         // Somebody else was there first.
         "40001" | "40P01" => Error::Moved { what: "the memory".into() },
         "55P03" => Error::Overrun("somebody else holds a lock for too long".into()),

@@ -98,9 +98,7 @@ type Known = Option<(DocPath, Key)>;
 impl Space {
     /// A transaction that sees one state from its beginning to its end, and changes nothing.
     pub(super) async fn begin_steady(&self) -> Result<Tx> {
-        let tx = self.begin_reading().await?;
-        tx.say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").await?;
-        Ok(tx)
+        self.home.begin_with(Some(self.id), "ISOLATION LEVEL REPEATABLE READ, READ ONLY", "").await
     }
 
     /// A document was put in place or taken away: what is derived from it follows.

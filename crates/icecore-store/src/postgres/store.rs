@@ -205,8 +205,8 @@ impl Store for Space {
     }
 
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
-        let tx = self.begin_reading().await?;
-        // Held against writers, so that both answers are of one state.
+        // Both answers are of one state of the document, whatever is written meanwhile.
+        let tx = self.begin_steady().await?;
         let length = match self.look(&tx, path).await? {
             Some(look) => look.length,
             None => 0,

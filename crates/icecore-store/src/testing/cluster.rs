@@ -206,6 +206,11 @@ impl Cluster {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap()
+    }
+
     /// Runs SQL as its superuser and gives back what it printed.
     pub fn sql(&self, text: &str) -> String {
         let mut psql = Command::new(program("psql"));

@@ -46,7 +46,7 @@ impl Raw {
     }
 
     /// The first column of every row; or what class of error it was.
-    fn ask(&self, sql: &str) -> Said {
+    pub fn ask(&self, sql: &str) -> Said {
         match self.threads.block_on(self.client.simple_query(sql)) {
             Ok(rows) => Ok((rows.iter())
                 .filter_map(|row| match row {
@@ -96,7 +96,7 @@ impl Raw {
 }
 
 /// A database whose owner is nobody special, and a connection as somebody who sees everything.
-fn owned(cluster: &Cluster) -> (String, Raw) {
+pub fn owned(cluster: &Cluster) -> (String, Raw) {
     cluster.sql("CREATE ROLE keeper LOGIN CREATEROLE");
     cluster.sql("CREATE DATABASE kept OWNER keeper");
     (cluster.url_of("kept").replace("postgres@", "keeper@"), Raw::to(&cluster.url_of("kept")))
@@ -132,7 +132,7 @@ pub fn said(id: &str, text: &str) -> Record {
 }
 
 /// A space with something of everything.
-fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
+pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
     let space = block_on(home.create(name, CONFIG)).unwrap();
     block_on(async {
         space.add_records(vec![said("a", &format!("secret of {name}")), said("b", "both")]).await.unwrap();
@@ -161,7 +161,7 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
     furnished(&home, "B");
     let (a, b) = (all.id("A"), all.id("B"));
     let before = all.everything_of(&b);
-    // As the role of the program, and as the owner of the tables, who is under the same law.
+    // As the role of the program, and as the login that has made the tables, which is under the same law.
     let owner = Raw::to(&url);
     let tables = all.tables();
     assert!(tables.len() >= 9, "{tables:?}");
@@ -176,13 +176,8 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
             let seen = all.within(nowhere, &count("true"));
             assert!(matches!(&seen, Ok(rows) if rows == &["0"]) || seen == Err("42501".into()), "{table}: {seen:?}");
         }
-        if table != "space" {
-            let without = owner.ask(&count("true"));
-            let searched = all.must(&format!(
-                "SELECT count(*) FROM pg_policies WHERE schemaname = 'icecore' AND tablename = '{table}' AND 'keeper' = ANY (roles)"
-            ));
-            assert!(searched != ["0"] || matches!(&without, Ok(rows) if rows == &["0"]), "{table}: the owner sees {without:?}");
-        }
+        let without = owner.ask(&count("true"));
+        assert!(matches!(&without, Ok(rows) if rows == &["0"]), "{table}: the login that has made the tables sees {without:?}");
         assert!(all.within("not a space", &count("true")).is_err(), "{table}");
 
         // A row of the other space, brought in by somebody who works for this one.
@@ -209,6 +204,168 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
          AND has_table_privilege('icecore_app', pg_class.oid, 'SELECT')",
     );
     assert_eq!(readable.iter().filter(|table| !tables.contains(table)).collect::<Vec<_>>(), ["migration"]);
+}
+
+/// How far a function of the schema looks.
+#[derive(Clone, Copy, PartialEq)]
+enum Reach {
+    /// At what it is given, and at the space that the transaction has named.
+    Own,
+    /// Across spaces; not for a transaction that has named one.
+    Across,
+}
+
+/// Every function that may be called, with what it is called with here. `BETA`, `LIFE` and `TERM` are the other space's.
+const FUNCTIONS: &[(&str, Reach, &str)] = &[
+    ("again_after", Reach::Own, "1"),
+    ("clear", Reach::Own, "'knowledge/x.md'"),
+    ("clear_blobs", Reach::Own, ""),
+    ("clear_snapshots", Reach::Own, ""),
+    ("deeds", Reach::Across, "'beta-home', NULL, NULL, 100"),
+    ("door", Reach::Own, ""),
+    ("enter", Reach::Own, "'LIFE', NULL"),
+    ("enter_alone", Reach::Own, ""),
+    ("erase", Reach::Own, ""),
+    ("has_only_grown", Reach::Own, "'BETA', 'knowledge/x.md', 1, 1"),
+    ("job_counts", Reach::Across, ""),
+    ("nearest", Reach::Own, "repeat('1', 384)::bit(384), 10"),
+    ("note_deeds", Reach::Across, "'{BETA}', ARRAY[now()], '{beta-home}', '{t}', '{cli}', '{x}', '{x}', '{x}', '{200}'"),
+    ("only_grows", Reach::Own, "'memory/ledger.jsonl'"),
+    ("postings", Reach::Own, "'TERM', ARRAY['TERM']"),
+    ("require_known", Reach::Own, "1000"),
+    ("spaces", Reach::Across, "'', 100"),
+    ("spend", Reach::Across, "'{BETA}', '{1}'"),
+    ("stand_outside", Reach::Across, ""),
+    ("standing", Reach::Across, "'BETA', 'BETA'"),
+    ("take_job", Reach::Across, "'{tend}', 'me', '1 minute'"),
+    ("this_space", Reach::Own, ""),
+    ("token_shown", Reach::Across, "sha256('beta')"),
+    ("tokens", Reach::Across, "'beta-home', NULL, NULL, 100"),
+    ("unremembered", Reach::Across, "'beta-home', 100, 60"),
+    ("version_after", Reach::Own, "0"),
+];
+
+#[test]
+fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    let home = home(&url, Options::default());
+    let login = url.replace("keeper@", "web:secret@");
+    assert_eq!(block_on(home.create_login(&login)).unwrap(), "web");
+    for name in ["alpha-home", "beta-home"] {
+        let space = furnished(&home, name);
+        let id = all.id(name);
+        block_on(async {
+            space.snapshot("first", jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+            space.add_awaited(vec![said("c", &format!("waits in {name}"))], Duration::ZERO).await.unwrap();
+        });
+        all.must(&format!(
+            "INSERT INTO icecore.token (space_id, token_id, hash, space, label, scopes) VALUES ('{id}', 't', sha256('{0}'), '{name}', '{name}', '{{read}}');
+             INSERT INTO icecore.quota (space_id, bytes) VALUES ('{id}', 1000000);
+             INSERT INTO icecore.audit (space_id, space, token, door, who, verb, what, status) VALUES ('{id}', '{name}', 't', 'cli', 'x', 'x', 'x', 200);
+             INSERT INTO icecore.claim VALUES ('{id}', 'night', '{id}', now());
+             INSERT INTO icecore.used (space_id, messages) VALUES ('{id}', 1) ON CONFLICT DO NOTHING;
+             INSERT INTO icecore.passage_more SELECT space_id, number, 1, terms FROM icecore.passage WHERE space_id = '{id}' LIMIT 1;
+             UPDATE icecore.waiting SET until = now() - interval '1 hour' WHERE space_id = '{id}'",
+            name.split('-').next().unwrap()
+        ));
+    }
+    let (alpha, beta) = (all.id("alpha-home"), all.id("beta-home"));
+    let life = all.must(&format!("SELECT life::text FROM icecore.space WHERE space_id = '{beta}'")).remove(0);
+    let term = all.must(&format!("SELECT lexeme FROM icecore.passage, unnest(terms) WHERE space_id = '{beta}' LIMIT 1")).remove(0);
+    let empty: Vec<String> =
+        all.everything_of(&beta).into_iter().filter(|(_, rows)| rows.starts_with("0 ")).map(|(table, _)| table).collect();
+    assert_eq!(empty, [""; 0], "these tables have no row that could be seen");
+
+    // The login itself, without a space, in a space, and in a space with the role of the program.
+    let web = Raw::to(&login);
+    let inside = format!("SET LOCAL icecore.space = '{alpha}'");
+    for setting in ["SELECT 1", &inside, &format!("SET LOCAL ROLE icecore_app; {inside}")] {
+        let is_outside = setting == "SELECT 1";
+        let asks = |sql: &str| {
+            web.must("BEGIN");
+            web.must(setting);
+            let said = web.ask(sql);
+            web.must("ROLLBACK");
+            said
+        };
+        for table in all.must(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'icecore'::regnamespace AND relkind IN ('r', 'p', 'v', 'm') ORDER BY 1",
+        ) {
+            if table == "migration" {
+                continue;
+            }
+            let own = if is_outside { "true".into() } else { format!("space_id <> '{alpha}'") };
+            let seen = asks(&format!("SELECT count(*) FROM icecore.\"{table}\" WHERE {own}"));
+            assert!(matches!(&seen, Ok(rows) if rows == &["0"]) || seen == Err("42501".into()), "{setting}: {table} shows {seen:?}");
+        }
+        for name in all.must(
+            "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'icecore'::regnamespace AND prorettype <> 'trigger'::regtype \
+             AND has_function_privilege('web', oid, 'EXECUTE') ORDER BY 1",
+        ) {
+            let known = FUNCTIONS.iter().find(|(known, ..)| *known == name);
+            let (_, reach, arguments) =
+                known.unwrap_or_else(|| panic!("say in FUNCTIONS how `icecore.{name}` is called and how far it looks"));
+            let arguments = arguments.replace("BETA", &beta).replace("LIFE", &life).replace("TERM", &term);
+            let said = asks(&format!("SELECT answer::text FROM icecore.{name}({arguments}) AS answer"));
+            match (reach, is_outside) {
+                (Reach::Across, true) => assert!(said.is_ok(), "{name}: {said:?}"),
+                (Reach::Across, false) => assert_eq!(said, Err("42501".into()), "{setting}: {name}"),
+                (Reach::Own, _) => {
+                    let told = said.unwrap_or_default().join("\n");
+                    assert!(
+                        !told.contains("beta") && !told.contains(&beta) && (name != "postings" || told.is_empty()),
+                        "{setting}: {name} tells {told}"
+                    );
+                }
+            }
+        }
+    }
+    // What a function does in one space it does in that one only.
+    let before = all.everything_of(&beta);
+    for (name, _, arguments) in FUNCTIONS.iter().filter(|(_, reach, _)| *reach == Reach::Own) {
+        let arguments = arguments.replace("BETA", &beta).replace("LIFE", &life).replace("TERM", &term);
+        all.must("BEGIN");
+        all.must(&format!("SET LOCAL ROLE icecore_app; {inside}; SET LOCAL icecore.replacing = 'snapshots'; SAVEPOINT called"));
+        if all.ask(&format!("SELECT 1 FROM icecore.{name}({arguments})")).is_err() {
+            all.must("ROLLBACK TO called");
+        }
+        all.must("RESET ROLE");
+        assert_eq!(all.everything_of(&beta), before, "{name}");
+        all.must("ROLLBACK");
+    }
+}
+
+#[test]
+fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    let home = home(&url, Options::default());
+    let owners = "SELECT DISTINCT pg_get_userbyid(owner) FROM (SELECT relowner AS owner FROM pg_class WHERE relnamespace = 'icecore'::regnamespace \
+        UNION SELECT proowner FROM pg_proc WHERE pronamespace = 'icecore'::regnamespace UNION SELECT nspowner FROM pg_namespace WHERE nspname = 'icecore') AS one";
+    assert_eq!(all.must(owners), ["icecore_owner"]);
+    let role = "SELECT (rolsuper OR rolbypassrls OR rolcanlogin OR rolcreatedb OR rolcreaterole)::text FROM pg_roles WHERE rolname = 'icecore_owner'";
+    assert_eq!(all.must(role), ["false"]);
+    // The login that has made the tables was a member only while it did.
+    assert_eq!(all.must("SELECT pg_has_role('keeper', 'icecore_owner', 'MEMBER')::text"), ["false"]);
+    // A server works as one that owns nothing; creating it again changes its password and nothing else.
+    for password in ["first", "second"] {
+        block_on(home.create_login(&url.replace("keeper@", &format!("web:{password}@")))).unwrap();
+    }
+    assert_eq!(
+        all.must("SELECT string_agg(roleid::regrole::text, ',') FROM pg_auth_members WHERE member = 'web'::regrole"),
+        ["icecore_app"]
+    );
+    assert_eq!(all.must("SELECT left(rolpassword, 13) FROM pg_authid WHERE rolname = 'web'"), ["SCRAM-SHA-256"]);
+    let served = Postgres::at(&url.replace("keeper@", "web:second@"), Options::default()).unwrap();
+    furnished(&served, "A");
+    assert!(block_on(served.erase("A")).unwrap());
+    assert_eq!(block_on(served.login_privilege()).unwrap(), None);
+    // One that sees everything is not made a server's.
+    let refused = block_on(home.create_login(&url.replace("keeper@", "postgres:x@"))).unwrap_err().to_string();
+    assert!(refused.contains("`postgres` is a superuser") && refused.contains("Name another user"), "{refused}");
+    let superuser = Postgres::at(&cluster.url_of("kept"), Options::default()).unwrap();
+    assert_eq!(block_on(superuser.login_privilege()).unwrap().as_deref(), Some("`postgres` is a superuser"));
 }
 
 // L2

@@ -3,7 +3,7 @@
 use icecore_domain::summary::Period;
 
 use super::call::{Answer, Call, wrong};
-use super::route::{Doing, Field, Form, Route};
+use super::route::{Doing, Field, Form, READ, Route};
 use crate::error::{Exit, Stop};
 use crate::told;
 
@@ -18,23 +18,23 @@ const MERGED_BYTES: usize = 8_192;
 
 /// The routes that look across time.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/trends", GROUP, "What came up again and again, by session and month", "Trends", trends)
+    Route::get(READ, "/api/trends", GROUP, "What came up again and again, by session and month", "Trends", trends)
         .query(&[
             Field::new("when", Form::When, "Of this time; the last twelve months if not given"),
             Field::text("about", "Only what comes up together with this"),
             Field::new("limit", Form::Number, "At most so many topics; 20 if not given"),
         ])
         .example("/api/trends?when=last%2090%20days&limit=5", None),
-    Route::get("/api/lookback", GROUP, "What was a month, half a year and years before a day", "Lookback", lookback)
+    Route::get(READ, "/api/lookback", GROUP, "What was a month, half a year and years before a day", "Lookback", lookback)
         .query(&[Field::new("date", Form::When, "From this day; today if not given")])
         .example("/api/lookback?date=yesterday", None),
-    Route::get("/api/similar", GROUP, "The periods that were about the same things as one", "Similar", similar)
+    Route::get(READ, "/api/similar", GROUP, "The periods that were about the same things as one", "Similar", similar)
         .query(&[Field::text(
             "period",
             "Like this session, day, week, month or year; the latest week, else the latest month, if not given",
         )])
         .example("/api/similar?period=2026-W07", None),
-    Route::get("/api/similar/merged", GROUP, "What a period and those like it say, each thing once", "SimilarMerged", similar_merged)
+    Route::get(READ, "/api/similar/merged", GROUP, "What a period and those like it say, each thing once", "SimilarMerged", similar_merged)
         .query(&[
             Field::text("period", "Like this one; the latest week, else the latest month, if not given"),
             Field::new("budget", Form::Between(512, 1_000_000), "At most so many bytes; 8192 if not given"),

@@ -27,7 +27,7 @@ use crate::spaces;
 /// The header that names an end user.
 pub const USER: &str = "x-icecore-user";
 /// A budget, limit or count above this is no number that anybody means.
-const MOST: usize = 1_000_000_000;
+pub const MOST: usize = 1_000_000_000;
 
 /// That a request is not as it should be.
 pub fn wrong(message: impl Into<String>) -> anyhow::Error {
@@ -124,8 +124,13 @@ impl Given {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decoded(name)?, decoded(value)?);
             let field = known(fields, &name, "parameter")?;
-            if value.is_empty() {
-                continue;
+            match field.form {
+                // No text and an empty one are the same.
+                Form::Text if value.is_empty() => continue,
+                _ if value.is_empty() => {
+                    return Err(wrong(format!("`{}` is empty; give a value or leave it out: {}", field.name, field.about)));
+                }
+                _ => {}
             }
             let value = match field.form {
                 Form::Yes if ["true", "1", "yes"].contains(&value.as_str()) => "true".to_owned(),
@@ -171,6 +176,10 @@ impl Given {
             && number.is_none_or(|number| !(least..=most).contains(&number))
         {
             return Err(wrong(format!("`{}` is a whole number from {least} to {most}, not {}", field.name, shown(&value))));
+        }
+        // A text that must be there and is empty is missing.
+        if field.required && value.is_empty() && matches!(field.form, Form::Text) {
+            return Ok(());
         }
         let values = self.0.entry(field.name).or_default();
         if !values.is_empty() && !field.many {
@@ -318,7 +327,7 @@ impl Call {
         let body = body.as_ref();
         let user = match headers.get(USER).filter(|value| !value.is_empty()) {
             None => None,
-            Some(_) if route.whose == Whose::Everybodys => {
+            Some(_) if !route.whose.is_by_header() => {
                 return Err(wrong("this is about the whole server; leave X-Icecore-User out"));
             }
             Some(value) => {
@@ -425,6 +434,9 @@ mod tests {
             ("text=%C3%A9", "text=\u{e9}"),
             ("text=", "`text` is missing: What"),
             ("", "`text` is missing: What"),
+            ("text=a&tag=", "text=a"),
+            ("text=a&limit=", "`limit` is empty; give a value or leave it out: How many"),
+            ("text=a&all=", "`all` is empty; give a value or leave it out: All"),
             ("text=a&limit=-1", "`limit` is a whole number up to 1000000000, not `-1`"),
             ("text=a&limit=99999999999999999999", "`limit` is a whole number up to 1000000000, not `99999999999999999999`"),
             ("text=a&text=b", "`text` is given twice; give it once"),
@@ -452,6 +464,8 @@ mod tests {
             (r#"{"text":"a","tag":"x"}"#, "`tag` is a list, not `\"x\"`"),
             (r#"{"text":"a","tags":[]}"#, "there is no field `tags`; there are `text`, `limit`, `all`, `tag`, `parts`"),
             ("{}", "`text` is missing: What"),
+            (r#"{"text":""}"#, "`text` is missing: What"),
+            (r#"{"text":null}"#, "`text` is missing: What"),
         ] {
             assert_eq!(told(Given::from_object(FIELDS, body)), expected, "{body}");
         }

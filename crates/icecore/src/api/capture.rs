@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::call::{Answer, Call, Given, wrong};
 use super::ledger::ORIGIN;
-use super::route::{Body, Doing, Field, Form, Route, Whose};
+use super::route::{Body, Doing, Field, Form, Route, WRITE, Whose};
 use crate::import::Run;
 use crate::wire;
 
@@ -28,7 +28,7 @@ const STATE_EXAMPLE: Option<&str> = Some(r##"{"title":"the parser","text":"# Sta
 
 /// The routes that take things in.
 pub const ROUTES: &[Route] = &[
-    Route::post("/api/messages", GROUP, "Keep a message, or a list of them; the same conversation and id twice is one message", "TakenIn", messages)
+    Route::post(WRITE, "/api/messages", GROUP, "Keep a message, or a list of them; the same conversation and id twice is one message", "TakenIn", messages)
         .of(Whose::TheirsOrNew)
         .body(Body::OneOrMany(&[
             Field::text("text", "The words").must(),
@@ -42,7 +42,7 @@ pub const ROUTES: &[Route] = &[
         ]))
         .example("/api/messages", Some(r#"[{"conversation":"app","id":"m1","text":"we use port 7431"},{"conversation":"app","id":"m2","role":"assistant","text":"noted"}]"#)),
     Route::post(
-        "/api/sessions",
+        WRITE, "/api/sessions",
         GROUP,
         "Keep a transcript; adding one that has grown adds what is new, and its primer comes with the next rollup",
         "SessionTaken",
@@ -57,7 +57,7 @@ pub const ROUTES: &[Route] = &[
         Field::new("at", Form::Moment, "When it was, for turns without a time of their own; now if not given"),
     ]))
     .example("/api/sessions", Some(r##"{"session":"kickoff","conversation":"app","text":"User: which port?\nAssistant: 7431"}"##)),
-    Route::post("/api/import", GROUP, "Take in another program's history that is sent along; paths of the server's machine are not read", "Imported", import)
+    Route::post(WRITE, "/api/import", GROUP, "Take in another program's history that is sent along; paths of the server's machine are not read", "Imported", import)
         .of(Whose::TheirsOrNew)
         .body(Body::One(&[
             Field::text("text", "The history: JSONL, JSON or Markdown, unpacked").must(),
@@ -66,21 +66,21 @@ pub const ROUTES: &[Route] = &[
             Field::new("dry_run", Form::Yes, "Say what would come in and write nothing"),
         ]))
         .example("/api/import", Some(r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n","format":"jsonl","dry_run":true}"#)),
-    Route::post("/api/migrate", GROUP, "Take an old memory folder over whose files are sent along; nothing in it is lost", "Migrated", migrate)
+    Route::post(WRITE, "/api/migrate", GROUP, "Take an old memory folder over whose files are sent along; nothing in it is lost", "Migrated", migrate)
         .body(Body::One(&[
             Field::new("files", Form::Files, "Its files").many().must(),
             Field::new("dry_run", Form::Yes, "Say what would be done and write nothing"),
         ]))
         .example("/api/migrate", Some(r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- We use port 7431\n"}],"dry_run":true}"##)),
-    Route::post("/api/log", GROUP, "Add a line with the time to today's log", "Logged", log)
+    Route::post(WRITE, "/api/log", GROUP, "Add a line with the time to today's log", "Logged", log)
         .of(Whose::TheirsOrNew)
         .body(Body::One(&[Field::text("text", "What happened").must()]))
         .example("/api/log", Some(r#"{"text":"Met Client X, they want two more weeks"}"#)),
-    Route::post("/api/state", GROUP, "Save the assistant's state and enter it in the last day", "Saved", state)
+    Route::post(WRITE, "/api/state", GROUP, "Save the assistant's state and enter it in the last day", "Saved", state)
         .of(Whose::TheirsOrNew)
         .body(STATE)
         .example("/api/state", STATE_EXAMPLE),
-    Route::post("/state/append-log", GROUP, "The same as POST /api/state", "Saved", state)
+    Route::post(WRITE, "/state/append-log", GROUP, "The same as POST /api/state", "Saved", state)
         .of(Whose::TheirsOrNew)
         .body(STATE)
         .example("/state/append-log", STATE_EXAMPLE),

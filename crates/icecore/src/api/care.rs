@@ -5,7 +5,7 @@ use icecore_engine::config;
 use serde_json::json;
 
 use super::call::{Answer, Call, Given, wrong};
-use super::route::{Body, Doing, Field, Form, Route, Whose};
+use super::route::{Body, Doing, Field, Form, READ, Route, WRITE, Whose};
 use crate::error::{Exit, Stop};
 use crate::told;
 
@@ -23,13 +23,21 @@ const REACH: &[Field] =
 
 /// The routes that look after a vault.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/snapshots", GROUP, "The states that one can go back to, newest first", "Snapshots", snapshots)
+    Route::get(READ, "/api/snapshots", GROUP, "The states that one can go back to, newest first", "Snapshots", snapshots)
         .query(&[Field::new("limit", Form::Between(1, MOST_SNAPSHOTS), "How many; 1000 if not given")])
         .example("/api/snapshots?limit=5", None),
-    Route::post("/api/snapshots", GROUP, "Keep the state as it is; null if nothing changed since the last time", "SnapshotMade", snapshot)
-        .body(Body::One(&[Field::text("note", "Why")]))
-        .example("/api/snapshots", Some(r#"{"note":"before the migration"}"#)),
     Route::post(
+        WRITE,
+        "/api/snapshots",
+        GROUP,
+        "Keep the state as it is; null if nothing changed since the last time",
+        "SnapshotMade",
+        snapshot,
+    )
+    .body(Body::One(&[Field::text("note", "Why")]))
+    .example("/api/snapshots", Some(r#"{"note":"before the migration"}"#)),
+    Route::post(
+        WRITE,
         "/api/undo",
         GROUP,
         "Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back",
@@ -38,32 +46,48 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[Field::text("to", "The snapshot; the last one if not given")]))
     .example("/api/undo", Some("{}")),
-    Route::post("/api/doctor", GROUP, "Say what is wrong; with `fix`, mend what can be mended without losing anything", "Doctor", doctor)
-        .body(Body::One(&[Field::new("fix", Form::Yes, "Mend it")]))
-        .example("/api/doctor", Some("{}")),
-    Route::post("/api/reindex", GROUP, "Make everything derived anew from the files", "Reindexed", reindex)
+    Route::post(
+        WRITE,
+        "/api/doctor",
+        GROUP,
+        "Say what is wrong; with `fix`, mend what can be mended without losing anything",
+        "Doctor",
+        doctor,
+    )
+    .body(Body::One(&[Field::new("fix", Form::Yes, "Mend it")]))
+    .example("/api/doctor", Some("{}")),
+    Route::post(WRITE, "/api/reindex", GROUP, "Make everything derived anew from the files", "Reindexed", reindex)
         .body(Body::One(&[Field::new("words", Form::Yes, "Leave out what takes longest: the vectors by which meanings are compared")]))
         .example("/api/reindex", Some(r#"{"words":true}"#)),
-    Route::get("/api/config", GROUP, "Every setting of the vault that is in force", "Policy", config_show),
+    Route::get(READ, "/api/config", GROUP, "Every setting of the vault that is in force", "Policy", config_show),
     Route::get(
+        READ,
         "/api/config/check",
         GROUP,
         "Whether icecore.toml is in order as it stands now; what is wrong is the error",
         "Fine",
         config_check,
     ),
-    Route::get("/api/pauses", GROUP, "What is paused: nothing is kept of it", "Paused", pauses),
-    Route::post("/api/pauses", GROUP, "Keep nothing of what is said: for a while, in a session, in a project", "Paused", begin_pause)
-        .body(Body::One(&[
-            Field::text("session", "Only this session; `last` is the one that was heard of last"),
-            Field::text("project", "Only this project"),
-            Field::text("for", "So long, e.g. 30m, 1h, 2d; without it until it is resumed"),
-        ]))
-        .example("/api/pauses", Some(r#"{"for":"1s"}"#)),
-    Route::post("/api/resume", GROUP, "Keep what is said again; without a session or project, all pauses end", "Resumed", resume)
+    Route::get(READ, "/api/pauses", GROUP, "What is paused: nothing is kept of it", "Paused", pauses),
+    Route::post(
+        WRITE,
+        "/api/pauses",
+        GROUP,
+        "Keep nothing of what is said: for a while, in a session, in a project",
+        "Paused",
+        begin_pause,
+    )
+    .body(Body::One(&[
+        Field::text("session", "Only this session; `last` is the one that was heard of last"),
+        Field::text("project", "Only this project"),
+        Field::text("for", "So long, e.g. 30m, 1h, 2d; without it until it is resumed"),
+    ]))
+    .example("/api/pauses", Some(r#"{"for":"1s"}"#)),
+    Route::post(WRITE, "/api/resume", GROUP, "Keep what is said again; without a session or project, all pauses end", "Resumed", resume)
         .body(Body::One(REACH))
         .example("/api/resume", Some("{}")),
     Route::get(
+        READ,
         "/api/injected",
         GROUP,
         "Exactly what the last prompts were given by hooks, and why, newest first",
@@ -75,8 +99,9 @@ pub const ROUTES: &[Route] = &[
         Field::text("session", "Only to this session; `last` is the one that was heard of last"),
     ])
     .example("/api/injected?last=3", None),
-    Route::get("/api/triggers", GROUP, "The words that load pages: a person's own, and what pages suggest", "Triggers", triggers),
+    Route::get(READ, "/api/triggers", GROUP, "The words that load pages: a person's own, and what pages suggest", "Triggers", triggers),
     Route::post(
+        WRITE,
         "/api/triggers",
         GROUP,
         "Write the suggestions into recall/triggers.json, behind what stands there",
@@ -85,8 +110,9 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[]))
     .example("/api/triggers", Some("{}")),
-    Route::get("/api/merge", GROUP, "How this memory stands to those of other machines", "MergeStatus", merge_status),
+    Route::get(READ, "/api/merge", GROUP, "How this memory stands to those of other machines", "MergeStatus", merge_status),
     Route::post(
+        WRITE,
         "/api/merge",
         GROUP,
         "Bring in what another machine has done with the same vault, as far as git has fetched it",
@@ -96,6 +122,7 @@ pub const ROUTES: &[Route] = &[
     .body(Body::One(&[Field::text("other", "What to merge, such as origin/main; what this vault follows if not given")]))
     .example("/api/merge", Some(r#"{"other":"origin/main"}"#)),
     Route::post(
+        WRITE,
         "/api/model/check",
         GROUP,
         "Ask the configured model whether it can be reached, streams and obeys a schema",

@@ -5,7 +5,7 @@ use icecore_domain::id::EventId;
 use serde_json::json;
 
 use super::call::{Answer, Call, wrong};
-use super::route::{Body, Doing, Field, Form, Route};
+use super::route::{Body, Doing, Field, Form, READ, Route, WRITE};
 use crate::error::{Exit, Stop};
 use crate::told;
 
@@ -13,23 +13,24 @@ const GROUP: &str = "Conversations";
 
 /// The routes of conversations.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/conversations", GROUP, "List conversations, the latest first", "Conversations", list),
-    Route::get("/api/conversations/{name}", GROUP, "A conversation: its facts, its turns, its artifacts", "Conversation", show)
+    Route::get(READ, "/api/conversations", GROUP, "List conversations, the latest first", "Conversations", list),
+    Route::get(READ, "/api/conversations/{name}", GROUP, "A conversation: its facts, its turns, its artifacts", "Conversation", show)
         .example("/api/conversations/trip", None),
-    Route::get("/api/conversations/{name}/facts", GROUP, "What was established, now or at the end of a turn", "Facts", facts)
+    Route::get(READ, "/api/conversations/{name}/facts", GROUP, "What was established, now or at the end of a turn", "Facts", facts)
         .query(&[Field::new("turn", Form::Number, "At the end of this turn")])
         .example("/api/conversations/trip/facts?turn=12", None),
-    Route::get("/api/conversations/{name}/turns", GROUP, "The turns, each in a line; or one of them, word for word", "Turns", turns)
+    Route::get(READ, "/api/conversations/{name}/turns", GROUP, "The turns, each in a line; or one of them, word for word", "Turns", turns)
         .query(&[
             Field::new("turn", Form::Number, "What was said in this turn, word for word"),
             Field::new("unsummarized", Form::Yes, "Only those that could not be summarised"),
         ])
         .example("/api/conversations/trip/turns?unsummarized=true", None),
-    Route::get("/api/conversations/{name}/artifacts", GROUP, "Every version of code and drafts", "Artifacts", artifacts)
+    Route::get(READ, "/api/conversations/{name}/artifacts", GROUP, "Every version of code and drafts", "Artifacts", artifacts)
         .example("/api/conversations/trip/artifacts", None),
-    Route::get("/api/conversations/{name}/artifacts/{which}", GROUP, "One version of one of them", "Artifact", artifact)
+    Route::get(READ, "/api/conversations/{name}/artifacts/{which}", GROUP, "One version of one of them", "Artifact", artifact)
         .example("/api/conversations/trip/artifacts/sort.py@v1", None),
     Route::get(
+        READ,
         "/api/conversations/{name}/artifacts/{which}/diff",
         GROUP,
         "How another version differs from this one",
@@ -38,16 +39,17 @@ pub const ROUTES: &[Route] = &[
     )
     .query(&[Field::text("to", "The other: NAME, NAME@v2 or NAME@turn-3").must()])
     .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
-    Route::get("/api/conversations/{name}/diff", GROUP, "What changed in the facts between the ends of two turns", "Changes", diff)
+    Route::get(READ, "/api/conversations/{name}/diff", GROUP, "What changed in the facts between the ends of two turns", "Changes", diff)
         .query(&[
             Field::new("from", Form::Number, "The earlier turn; 0 for the beginning").must(),
             Field::new("to", Form::Number, "The later turn").must(),
         ])
         .example("/api/conversations/trip/diff?from=0&to=5", None),
-    Route::post("/api/conversations/{name}/retry", GROUP, "Summarise again what could not be summarised", "Reflected", retry)
+    Route::post(WRITE, "/api/conversations/{name}/retry", GROUP, "Summarise again what could not be summarised", "Reflected", retry)
         .body(Body::One(&[]))
         .example("/api/conversations/trip/retry", Some("{}")),
     Route::post(
+        WRITE,
         "/api/conversations/{name}/promote",
         GROUP,
         "Lift a fact to everywhere: all conversations are told it",
@@ -56,9 +58,10 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[Field::new("id", Form::Id, "The fact").must()]))
     .example("/api/conversations/trip/promote", Some(r#"{"id":"EVT-20260213-004"}"#)),
-    Route::get("/api/conversations/{name}/export", GROUP, "Everything that is kept of a conversation", "ConversationExport", export)
+    Route::get(READ, "/api/conversations/{name}/export", GROUP, "Everything that is kept of a conversation", "ConversationExport", export)
         .example("/api/conversations/trip/export", None),
     Route::delete(
+        WRITE,
         "/api/conversations/{name}",
         GROUP,
         "Take a conversation away: its messages, facts, turns and artifacts",

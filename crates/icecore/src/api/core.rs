@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use serde_json::{Value, json};
 
 use super::call::{Answer, Call, wrong};
-use super::route::{Doing, Field, Form, Route};
+use super::route::{Doing, Field, Form, READ, Route};
 
 const GROUP: &str = "The core";
 const TIER: Form = Form::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
@@ -28,6 +28,7 @@ const MOST_CHARACTERS: usize = 100_000;
 /// The routes of the core.
 pub const ROUTES: &[Route] = &[
     Route::get(
+        READ,
         "/api/core",
         GROUP,
         "The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions",
@@ -37,6 +38,7 @@ pub const ROUTES: &[Route] = &[
     .query(&[FROM, TO, Field::new("tier", TIER, "Only these tiers; all if not given").many()])
     .example("/api/core?tier=day&from=-90d", None),
     Route::get(
+        READ,
         "/api/core/headlines",
         GROUP,
         "What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more",
@@ -50,9 +52,10 @@ pub const ROUTES: &[Route] = &[
         Field::new("limit", Form::Between(1, MOST_HEADLINES), "At most so many; 500 if not given"),
     ])
     .example("/api/core/headlines?tier=week&from=-90d", None),
-    Route::get("/api/core/{period}", GROUP, "A period: what it came to line by line, and what lies below it", "Node", node)
+    Route::get(READ, "/api/core/{period}", GROUP, "A period: what it came to line by line, and what lies below it", "Node", node)
         .example("/api/core/2026-W07", None),
     Route::get(
+        READ,
         "/api/core/{period}/why",
         GROUP,
         "Where a line of a period's summary comes from: the events it names, else down the summaries to the words",
@@ -62,6 +65,7 @@ pub const ROUTES: &[Route] = &[
     .query(&[Field::new("line", Form::Number, "The number of the line; 0 is the headline").must()])
     .example("/api/core/2026-W07/why?line=0", None),
     Route::get(
+        READ,
         "/api/core/{period}/messages",
         GROUP,
         "The words of a session, a day or a week, page by page, in the order they were said",

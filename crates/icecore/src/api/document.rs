@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::route::{Body, Field, Route, Whose, about_name};
+use super::route::{Body, Field, Route, about_name};
 use super::{live, login, page};
 
 /// Where it stands.
@@ -36,9 +36,18 @@ pub fn document(routes: &[Route]) -> Value {
         [400, 401, 403, 404, 429, 500, 503].map(|status| (status.to_string(), json!({ "$ref": "#/components/responses/Refused" })));
     let about = "What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything`";
     let mut responses = Map::from_iter(refusals);
-    // OpenAPI 3.1 describes a stream as a text; a client reads each `data` as `Live`.
-    let content =
-        json!({ "text/event-stream": { "schema": { "type": "string" }, "x-icecore-data": { "$ref": "#/components/schemas/Live" } } });
+    // OpenAPI 3.1 has no word for a stream: the schema is that of each event in it.
+    let event = json!({
+        "type": "object",
+        "description": "One event of the stream",
+        "properties": {
+            "event": { "const": "changed" },
+            "data": { "type": "string", "contentMediaType": "application/json", "contentSchema": { "$ref": "#/components/schemas/Live" } },
+            "retry": { "type": "integer" },
+        },
+        "required": ["event", "data"],
+    });
+    let content = json!({ "text/event-stream": { "schema": event } });
     responses.insert("200".into(), json!({ "description": about, "content": content }));
     let live = json!({
         "operationId": operation_id("get", live::PATH),
@@ -77,7 +86,7 @@ pub fn document(routes: &[Route]) -> Value {
 /// The header that names an end user.
 fn user() -> Value {
     let about = "The end user whose space is meant; the home vault if not given";
-    json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES } })
+    json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES, "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$" } })
 }
 
 fn operation_id(method: &str, path: &str) -> String {
@@ -95,7 +104,7 @@ fn operation(route: &Route) -> Value {
     parameters.extend(route.query.iter().map(
         |field| json!({ "name": field.name, "in": "query", "required": field.required, "description": field.about, "schema": field.schema() }),
     ));
-    if route.whose != Whose::Everybodys {
+    if route.whose.is_by_header() {
         parameters.push(user());
     }
     let reply = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", route.reply) } } });
@@ -132,14 +141,35 @@ fn operation(route: &Route) -> Value {
 fn body(body: Body) -> Option<Value> {
     match body {
         Body::None => None,
-        Body::One(fields) => Some(object(fields)),
+        Body::One(fields) => Some(sent_object(fields)),
+        // What is wrong with a value is told to the model that wrote it, so any value is taken.
         Body::Open(fields) => {
-            let mut open = object(fields);
-            open["additionalProperties"] = true.into();
-            Some(open)
+            let properties: Map<String, Value> =
+                fields.iter().map(|field| (field.name.to_owned(), json!({ "description": field.about }))).collect();
+            Some(json!({ "type": "object", "properties": properties }))
         }
-        Body::OneOrMany(fields) => Some(json!({ "anyOf": [object(fields), { "type": "array", "minItems": 1, "items": object(fields) }] })),
+        Body::OneOrMany(fields) => {
+            let one = sent_object(fields);
+            Some(json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] }))
+        }
     }
+}
+
+/// The schema of an object in a body: what may be left out may be `null`, which means the same.
+fn sent_object(fields: &[Field]) -> Value {
+    let mut schema = object(fields);
+    for field in fields.iter().filter(|field| !field.required) {
+        let told = &mut schema["properties"][field.name];
+        if let Some(kind) = told.get("type").cloned() {
+            told["type"] = json!([kind, "null"]);
+        }
+        for (key, null) in [("enum", Value::Null), ("anyOf", json!({ "type": "null" }))] {
+            if let Some(choices) = told.get_mut(key).and_then(Value::as_array_mut) {
+                choices.push(null);
+            }
+        }
+    }
+    schema
 }
 
 /// The schema of an object with these fields and no others.
@@ -162,8 +192,35 @@ pub fn object(fields: &[Field]) -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::call::Given;
     use super::super::routes;
     use super::*;
+
+    #[test]
+    fn a_body_takes_null_where_the_document_says_so_and_nowhere_else() {
+        let admits_null = |schema: &Value| {
+            let kinds = schema["type"].as_array().is_some_and(|kinds| kinds.contains(&json!("null")));
+            kinds
+                || schema["anyOf"].as_array().is_some_and(|all| all.contains(&json!({ "type": "null" })))
+                || schema.get("type").or(schema.get("anyOf")).is_none()
+        };
+        for route in routes() {
+            let schema = match route.body {
+                Body::One(fields) | Body::OneOrMany(fields) => sent_object(fields),
+                Body::None | Body::Open(_) => continue,
+            };
+            for field in route.body.fields() {
+                let told = &schema["properties"][field.name];
+                assert_eq!(admits_null(told), !field.required, "{} {}: {told}", route.path, field.name);
+                assert!(field.required || told.get("enum").is_none_or(|words| words.as_array().unwrap().contains(&Value::Null)), "{told}");
+                // What else is missing may be said, but not that this is wrong.
+                let said =
+                    Given::from_object(route.body.fields(), &json!({ field.name: null }).to_string()).err().map(|error| error.to_string());
+                let is_named = said.is_some_and(|said| said.starts_with(&format!("`{}`", field.name)));
+                assert!(!is_named || field.required, "{} {}", route.path, field.name);
+            }
+        }
+    }
 
     fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
         match value {

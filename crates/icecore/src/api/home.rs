@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::call::{Answer, Call, wrong};
-use super::route::{Doing, Field, Form, Route};
+use super::route::{Doing, Field, Form, READ, Route};
 use crate::error::{Exit, Stop};
 use crate::told;
 
@@ -30,25 +30,27 @@ const MOST_JOBS: usize = 10_000;
 /// The routes of home and health.
 pub const ROUTES: &[Route] = &[
     Route::get(
+        READ,
         "/api/home",
         GROUP,
         "Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend",
         "Home",
         home,
     ),
-    Route::get("/api/runs/days", GROUP, "What the runs of each day came to, a column for each figure", "RunDays", figures)
+    Route::get(READ, "/api/runs/days", GROUP, "What the runs of each day came to, a column for each figure", "RunDays", figures)
         .query(&[
             Field::new("from", Form::Day, "From this day on; 90 days ago if not given"),
             Field::new("to", Form::Day, "Until this day; today if not given"),
         ])
         .example("/api/runs/days?from=-30d", None),
-    Route::get("/api/jobs/log", GROUP, "The jobs that ran, the newest first", "JobLog", job_log)
+    Route::get(READ, "/api/jobs/log", GROUP, "The jobs that ran, the newest first", "JobLog", job_log)
         .query(&[Field::new("limit", Form::Between(1, MOST_JOBS), "How many; 50 if not given")])
         .example("/api/jobs/log?limit=10", None),
-    Route::get("/api/reports", GROUP, "The reports of the nights, newest first", "Reports", reports),
-    Route::get("/api/reports/{date}", GROUP, "What a night did, for a person, as Markdown", "Report", report)
+    Route::get(READ, "/api/reports", GROUP, "The reports of the nights, newest first", "Reports", reports),
+    Route::get(READ, "/api/reports/{date}", GROUP, "What a night did, for a person, as Markdown", "Report", report)
         .example("/api/reports/2026-02-13", None),
     Route::get(
+        READ,
         "/api/health",
         GROUP,
         "How the vault does: integrity as last verified, coverage, index, disk, schedule, models",

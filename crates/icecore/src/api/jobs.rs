@@ -6,7 +6,7 @@ use icecore_engine::{EMBED_IN_A_NIGHT, Settle, Wish};
 use serde_json::json;
 
 use super::call::{Answer, Call, Given, wrong};
-use super::route::{Body, Doing, Field, Form, Route};
+use super::route::{Body, Doing, Field, Form, READ, Route, WRITE};
 use crate::told;
 
 const GROUP: &str = "Jobs";
@@ -28,21 +28,31 @@ const MOST_RUNS: usize = 10_000;
 
 /// The routes of jobs.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/jobs", GROUP, "When each job runs and what is due", "Jobs", jobs),
-    Route::post("/api/jobs/run", GROUP, "Press what is due, or consolidate; the answer comes when it is done", "Ran", run)
+    Route::get(READ, "/api/jobs", GROUP, "When each job runs and what is due", "Jobs", jobs),
+    Route::post(WRITE, "/api/jobs/run", GROUP, "Press what is due, or consolidate; the answer comes when it is done", "Ran", run)
         .body(Body::One(&[Field::new("job", JOB, "rollup: press what is due; consolidate: do a night's work now").must()]))
         .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
-    Route::get("/api/calendar", GROUP, "What runs in the next days", "Calendar", calendar)
+    Route::get(READ, "/api/calendar", GROUP, "What runs in the next days", "Calendar", calendar)
         .query(DAYS)
         .example("/api/calendar?days=30", None),
-    Route::get("/api/calendar/ics", GROUP, "Likewise, as the text of an iCalendar file", "Ics", ics)
+    Route::get(READ, "/api/calendar/ics", GROUP, "Likewise, as the text of an iCalendar file", "Ics", ics)
         .query(DAYS)
         .example("/api/calendar/ics?days=30", None),
-    Route::get("/api/rollup", GROUP, "What pressing would do now", "Outlook", outlook).query(PRESS).example("/api/rollup?tier=week", None),
-    Route::post("/api/rollup", GROUP, "Press one tier or one period now; POST /api/jobs/run presses what is due", "RolledUp", rollup)
-        .body(Body::One(PRESS))
-        .example("/api/rollup", Some(r#"{"tier":"session"}"#)),
+    Route::get(READ, "/api/rollup", GROUP, "What pressing would do now", "Outlook", outlook)
+        .query(PRESS)
+        .example("/api/rollup?tier=week", None),
     Route::post(
+        WRITE,
+        "/api/rollup",
+        GROUP,
+        "Press one tier or one period now; POST /api/jobs/run presses what is due",
+        "RolledUp",
+        rollup,
+    )
+    .body(Body::One(PRESS))
+    .example("/api/rollup", Some(r#"{"tier":"session"}"#)),
+    Route::post(
+        WRITE,
         "/api/backfill",
         GROUP,
         "Press the past, newest first, until it is done or the day's tokens are spent",
@@ -51,9 +61,24 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[]))
     .example("/api/backfill", Some("{}")),
-    Route::get("/api/consolidate", GROUP, "What a night's work would be now; POST /api/jobs/run does it", "NightOutlook", night_outlook),
-    Route::get("/api/compact", GROUP, "What would leave the ledger because it is done with or has expired", "CompactedNow", would_compact),
+    Route::get(
+        READ,
+        "/api/consolidate",
+        GROUP,
+        "What a night's work would be now; POST /api/jobs/run does it",
+        "NightOutlook",
+        night_outlook,
+    ),
+    Route::get(
+        READ,
+        "/api/compact",
+        GROUP,
+        "What would leave the ledger because it is done with or has expired",
+        "CompactedNow",
+        would_compact,
+    ),
     Route::post(
+        WRITE,
         "/api/compact",
         GROUP,
         "Make one event of every chain that is done with; old lines go to the archive",
@@ -62,24 +87,31 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[]))
     .example("/api/compact", Some("{}")),
-    Route::get("/api/prune", GROUP, "What would leave the ledger because it has expired", "Pruned", would_prune),
-    Route::post("/api/prune", GROUP, "Move what has expired to the archive", "Pruned", prune)
+    Route::get(READ, "/api/prune", GROUP, "What would leave the ledger because it has expired", "Pruned", would_prune),
+    Route::post(WRITE, "/api/prune", GROUP, "Move what has expired to the archive", "Pruned", prune)
         .body(Body::One(&[]))
         .example("/api/prune", Some("{}")),
-    Route::get("/api/runs", GROUP, "What was pressed, with its cost", "Runs", runs)
+    Route::get(READ, "/api/runs", GROUP, "What was pressed, with its cost", "Runs", runs)
         .query(&[Field::new("limit", Form::Number, "How many; 20 if not given")])
         .example("/api/runs?limit=5", None),
-    Route::get("/api/reviews", GROUP, "Drafts of summaries that were refused and wait for a person", "Reviews", reviews),
-    Route::post("/api/reviews/{period}", GROUP, "Settle a refused draft: let it stand, write another, or ask again", "Settled", settle)
-        .body(Body::One(&[
-            Field::new("settle", SETTLE, "accept: let it stand; edit: put `text` in its place; retry: ask the model again").must(),
-            Field::text("text", "A few sentences, a blank line, the rest"),
-        ]))
-        .example("/api/reviews/2026-W07", Some(r#"{"settle":"retry"}"#)),
-    Route::post("/api/marks", GROUP, "Mark a day as important or dull, so that it is pressed accordingly", "Marked", mark)
+    Route::get(READ, "/api/reviews", GROUP, "Drafts of summaries that were refused and wait for a person", "Reviews", reviews),
+    Route::post(
+        WRITE,
+        "/api/reviews/{period}",
+        GROUP,
+        "Settle a refused draft: let it stand, write another, or ask again",
+        "Settled",
+        settle,
+    )
+    .body(Body::One(&[
+        Field::new("settle", SETTLE, "accept: let it stand; edit: put `text` in its place; retry: ask the model again").must(),
+        Field::text("text", "A few sentences, a blank line, the rest"),
+    ]))
+    .example("/api/reviews/2026-W07", Some(r#"{"settle":"retry"}"#)),
+    Route::post(WRITE, "/api/marks", GROUP, "Mark a day as important or dull, so that it is pressed accordingly", "Marked", mark)
         .body(Body::One(&[Field::new("date", Form::When, "The day").must(), Field::new("mark", MARK, "none takes a mark back").must()]))
         .example("/api/marks", Some(r#"{"date":"yesterday","mark":"important"}"#)),
-    Route::post("/api/verify", GROUP, "Check everything: ids, references, the index, what was verified before", "Verdict", verify)
+    Route::post(WRITE, "/api/verify", GROUP, "Check everything: ids, references, the index, what was verified before", "Verdict", verify)
         .body(Body::One(&[]))
         .example("/api/verify", Some("{}")),
 ];

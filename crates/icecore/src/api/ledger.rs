@@ -9,7 +9,7 @@ use icecore_engine::{EventStatus, Forget, Held, Remember};
 use jiff::civil::Date;
 
 use super::call::{Answer, Call, Given, wrong};
-use super::route::{Body, Doing, Field, Form, Route, Whose};
+use super::route::{Body, Doing, Field, Form, READ, Route, WRITE, Whose};
 use crate::told;
 
 const GROUP: &str = "Ledger";
@@ -39,8 +39,8 @@ const NOTED: Body = Body::One(&[Field::text("note", "Why")]);
 
 /// The routes of the ledger.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/status", GROUP, "What is here, what is open, what is due and what is wrong", "Status", status),
-    Route::get("/api/events", GROUP, "List events", "Events", events)
+    Route::get(READ, "/api/status", GROUP, "What is here, what is open, what is due and what is wrong", "Status", status),
+    Route::get(READ, "/api/events", GROUP, "List events", "Events", events)
         .query(&[
             Field::text("text", "Only with this text"),
             Field::new("all", Form::Yes, "Also what was replaced, closed or taken back, and the acts that did it"),
@@ -58,6 +58,7 @@ pub const ROUTES: &[Route] = &[
         ])
         .example("/api/events?type=commitment&since=-7d", None),
     Route::post(
+        WRITE,
         "/api/events",
         GROUP,
         "Write down a fact, decision, commitment, preference, constraint, procedure or relationship",
@@ -83,6 +84,7 @@ pub const ROUTES: &[Route] = &[
     ]))
     .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),
     Route::get(
+        READ,
         "/api/ledger",
         GROUP,
         "Events page by page, the newest first, with how many there are and what they are",
@@ -106,20 +108,21 @@ pub const ROUTES: &[Route] = &[
         Field::new("limit", Form::Between(1, MOST_EVENTS), "At most so many; 50 if not given"),
     ])
     .example("/api/ledger?type=decision&status=any&offset=50", None),
-    Route::get("/api/events/{id}/graph", GROUP, "An event among those it hangs together with, as nodes and edges", "Graph", graph)
+    Route::get(READ, "/api/events/{id}/graph", GROUP, "An event among those it hangs together with, as nodes and edges", "Graph", graph)
         .query(&[Field::new("limit", Form::Between(1, MOST_NODES), "At most so many nodes, the nearest; 100 if not given")])
         .example("/api/events/20260213-1/graph", None),
-    Route::get("/api/events/{id}", GROUP, "One event with its chain", "Story", show).example("/api/events/20260213-1", None),
-    Route::post("/api/events/{id}/close", GROUP, "Close a commitment", "Acts", close)
+    Route::get(READ, "/api/events/{id}", GROUP, "One event with its chain", "Story", show).example("/api/events/20260213-1", None),
+    Route::post(WRITE, "/api/events/{id}/close", GROUP, "Close a commitment", "Acts", close)
         .body(ON_AN_EVENT)
         .example("/api/events/20260213-1/close", Some(r#"{"note":"sent"}"#)),
-    Route::post("/api/events/{id}/confirm", GROUP, "Say that something still holds", "Acts", confirm)
+    Route::post(WRITE, "/api/events/{id}/confirm", GROUP, "Say that something still holds", "Acts", confirm)
         .body(ON_AN_EVENT)
         .example("/api/events/20260213-1/confirm", Some("{}")),
-    Route::post("/api/events/{id}/retract", GROUP, "Take something back", "Acts", retract)
+    Route::post(WRITE, "/api/events/{id}/retract", GROUP, "Take something back", "Acts", retract)
         .body(ON_AN_EVENT)
         .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
     Route::post(
+        WRITE,
         "/api/forget",
         GROUP,
         "Forget something for good, with everything that goes back to it; `dry_run` only looks",
@@ -134,23 +137,37 @@ pub const ROUTES: &[Route] = &[
         Field::text("reason", "Why; kept with the tombstone"),
     ]))
     .example("/api/forget", Some(r#"{"matching":["the door code is 4711"],"dry_run":true}"#)),
-    Route::get("/api/quarantine", GROUP, "What only tools and strangers said and nobody has confirmed, quoted", "Quarantine", quarantine)
-        .query(&[
-            Field::new("origin", ORIGIN, "Only what goes back to these words"),
-            Field::text("session", "Only from this session"),
-            Field::new("since", Form::Day, "Only recorded on this day or later"),
-            Field::new("limit", Form::Number, "At most so many, the newest ones"),
-        ])
-        .example("/api/quarantine?since=-7d", None),
-    Route::post("/api/quarantine/{id}/confirm", GROUP, "Say that something that waits holds", "Acts", confirm_held)
+    Route::get(
+        READ,
+        "/api/quarantine",
+        GROUP,
+        "What only tools and strangers said and nobody has confirmed, quoted",
+        "Quarantine",
+        quarantine,
+    )
+    .query(&[
+        Field::new("origin", ORIGIN, "Only what goes back to these words"),
+        Field::text("session", "Only from this session"),
+        Field::new("since", Form::Day, "Only recorded on this day or later"),
+        Field::new("limit", Form::Number, "At most so many, the newest ones"),
+    ])
+    .example("/api/quarantine?since=-7d", None),
+    Route::post(WRITE, "/api/quarantine/{id}/confirm", GROUP, "Say that something that waits holds", "Acts", confirm_held)
         .body(NOTED)
         .example("/api/quarantine/20260213-1/confirm", Some(r#"{"note":"checked on their site"}"#)),
-    Route::post("/api/quarantine/{id}/drop", GROUP, "Say that something that waits is not to be remembered", "Acts", drop_held)
+    Route::post(WRITE, "/api/quarantine/{id}/drop", GROUP, "Say that something that waits is not to be remembered", "Acts", drop_held)
         .body(NOTED)
         .example("/api/quarantine/20260213-1/drop", Some("{}")),
-    Route::get("/api/commitments", GROUP, "What is open, oldest first", "Commitments", commitments),
-    Route::get("/api/conflicts", GROUP, "Statements that cannot both be true, and the commands that settle it", "Conflicts", conflicts),
-    Route::get("/api/why", GROUP, "Where something comes from, to the words", "Why", why)
+    Route::get(READ, "/api/commitments", GROUP, "What is open, oldest first", "Commitments", commitments),
+    Route::get(
+        READ,
+        "/api/conflicts",
+        GROUP,
+        "Statements that cannot both be true, and the commands that settle it",
+        "Conflicts",
+        conflicts,
+    ),
+    Route::get(READ, "/api/why", GROUP, "Where something comes from, to the words", "Why", why)
         .query(&[Field::text("of", "An event, a period, a page's path, or a line of a pack").must()])
         .example("/api/why?of=20260213-1", None),
 ];

@@ -5,7 +5,7 @@ use axum::http::uri::Authority;
 use serde_json::json;
 
 use super::call::{Answer, Call, wrong};
-use super::route::{Body, Doing, Field, Route, Whose};
+use super::route::{Body, Doing, Field, KNOWN, Route, WRITE, Whose};
 use crate::error::{Exit, Stop};
 use crate::http::logins::{self, Logins};
 use crate::rights::{Right, Rights};
@@ -17,24 +17,32 @@ pub const PATH: &str = "/api/login";
 /// The routes of logins.
 pub const ROUTES: &[Route] = &[
     Route::post(
+        KNOWN,
         PATH,
         GROUP,
         "Log a browser in, with the token or with a code: the answer sets a cookie that no script can read",
         "LoggedIn",
         login,
     )
-    .of(Whose::Everybodys)
+    .of(Whose::Callers)
     .body(Body::One(&[Field::text("token", "The server's token"), Field::text("code", "A code that is good once")]))
     .example(PATH, Some(r#"{"code":"0000"}"#)),
-    Route::post("/api/logout", GROUP, "Log it out", "LoggedOut", logout)
-        .of(Whose::Everybodys)
+    Route::post(KNOWN, "/api/logout", GROUP, "Log it out", "LoggedOut", logout)
+        .of(Whose::Callers)
         .body(Body::One(&[]))
         .example("/api/logout", Some("{}")),
-    Route::post("/api/login/code", GROUP, "A code that logs a browser in once, within minutes: for a link /#code=…", "LoginCode", code)
-        .of(Whose::Everybodys)
-        .body(Body::One(&[]))
-        .example("/api/login/code", Some("{}")),
-    Route::get("/api/session", GROUP, "What whoever asks may do", "Session", session).of(Whose::Everybodys),
+    Route::post(
+        WRITE,
+        "/api/login/code",
+        GROUP,
+        "A code that logs a browser in once, within minutes: for a link /#code=…",
+        "LoginCode",
+        code,
+    )
+    .of(Whose::Callers)
+    .body(Body::One(&[]))
+    .example("/api/login/code", Some("{}")),
+    Route::get(KNOWN, "/api/session", GROUP, "What whoever asks may do", "Session", session).of(Whose::Callers),
 ];
 
 fn logins(call: &Call) -> anyhow::Result<&Logins> {

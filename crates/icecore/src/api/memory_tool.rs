@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use super::call::{Answer, Call};
-use super::route::{Body, Doing, Field, Form, Route, Whose};
+use super::route::{Body, Doing, Field, Form, READ, Route, WRITE, Whose};
 
 const GROUP: &str = "Memory tool";
 
 /// The routes of the memory tool.
 pub const ROUTES: &[Route] = &[
     Route::post(
+        WRITE,
         "/api/memory-tool",
         GROUP,
         "Do what a model asks by Anthropic's memory tool (memory_20250818); the body is the tool's input as it came",
@@ -30,7 +31,7 @@ pub const ROUTES: &[Route] = &[
         Field::text("new_path", "The other name"),
     ]))
     .example("/api/memory-tool", Some(r#"{"command":"view","path":"/memories"}"#)),
-    Route::get("/api/memory-tool/versions", GROUP, "What a file of the memory tool once was, oldest first", "ToolVersions", versions)
+    Route::get(READ, "/api/memory-tool/versions", GROUP, "What a file of the memory tool once was, oldest first", "ToolVersions", versions)
         .query(&[Field::text("path", "The file, such as /memories/plan.md").must()])
         .example("/api/memory-tool/versions?path=/memories/plan.md", None),
 ];

@@ -25,7 +25,7 @@ pub mod route;
 mod users;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -65,8 +65,8 @@ impl Api {
     }
 }
 
-/// Every route.
-fn routes() -> Vec<Route> {
+/// Every route, made once.
+static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     [
         home::ROUTES,
         ledger::ROUTES,
@@ -84,6 +84,11 @@ fn routes() -> Vec<Route> {
         login::ROUTES,
     ]
     .concat()
+});
+
+/// Every route.
+pub fn routes() -> &'static [Route] {
+    &ROUTES
 }
 
 /// The routes of these spaces.
@@ -98,18 +103,14 @@ pub fn router(
     let api = Arc::new(Api { spaces, meanings, logins, access, log });
     let mut router = Router::new();
     for route in routes() {
-        router = router.route(route.path, answers(&api, route));
+        router = router.route(route.path, answers(&api, *route));
     }
-    let described = document::document(&routes()).to_string();
-    let (shown, policy) = page::page(&routes());
+    let described = document::document(routes()).to_string();
+    let (shown, policy) = page::page(routes());
     router
         .route(live::PATH, get(move |uri: Uri, headers: HeaderMap| live::listen(live, uri, headers)))
         .route(document::PATH, get(move || async move { json(StatusCode::OK, described) }))
         .route(page::PATH, get(move || async move { html(shown, &policy) }))
-        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
-            let message = format!("{} cannot be asked with {method}; GET {} shows how", uri.path(), page::PATH);
-            http::own_refusal(StatusCode::METHOD_NOT_ALLOWED, "usage", &message)
-        })
 }
 
 fn answers(api: &Arc<Api>, route: Route) -> MethodRouter {

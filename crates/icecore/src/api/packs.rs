@@ -15,7 +15,7 @@ use icecore_engine::{Before, Looking, SessionKind};
 use serde_json::json;
 
 use super::call::{Answer, Call, Given, wrong};
-use super::route::{Doing, Field, Form, Route};
+use super::route::{Doing, Field, Form, READ, Route};
 use crate::error::{Exit, Stop};
 use crate::told;
 
@@ -42,16 +42,24 @@ const SUMMARIES: usize = 100;
 
 /// The routes that give memory back.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/packs/recall", GROUP, "What must be known now, on one page of eight sections", "Pack", recall)
+    Route::get(READ, "/api/packs/recall", GROUP, "What must be known now, on one page of eight sections", "Pack", recall)
         .query(&[DATE, Field::text("scope", "Also what holds there: project:NAME, conversation:ID").many()])
         .example("/api/packs/recall?date=yesterday", None),
-    Route::get("/api/packs/upload", GROUP, "What a new session begins with: the latest month, this week, today's sessions", "Pack", upload)
-        .query(&[DATE, Field::new("budget", Form::Number, "At most so many bytes")])
-        .example("/api/packs/upload?budget=20000", None),
-    Route::get("/api/packs/pyramid", GROUP, "Yesterday and today in full, then days, weeks, months, years", "Pack", pyramid)
+    Route::get(
+        READ,
+        "/api/packs/upload",
+        GROUP,
+        "What a new session begins with: the latest month, this week, today's sessions",
+        "Pack",
+        upload,
+    )
+    .query(&[DATE, Field::new("budget", Form::Number, "At most so many bytes")])
+    .example("/api/packs/upload?budget=20000", None),
+    Route::get(READ, "/api/packs/pyramid", GROUP, "Yesterday and today in full, then days, weeks, months, years", "Pack", pyramid)
         .query(&[DATE, Field::new("budget", Form::Number, "At most so many tokens")])
         .example("/api/packs/pyramid?budget=8000", None),
     Route::get(
+        READ,
         "/api/packs/session-start",
         GROUP,
         "What a session starts with: the recall pack, the saved state, the last logs",
@@ -65,6 +73,7 @@ pub const ROUTES: &[Route] = &[
     ])
     .example("/api/packs/session-start?kind=side", None),
     Route::get(
+        READ,
         "/api/packs/delta",
         GROUP,
         "What one prompt is given: the oldest commitments and the pages its words call for",
@@ -73,24 +82,24 @@ pub const ROUTES: &[Route] = &[
     )
     .query(&[Field::text("prompt", "The prompt").must(), DATE, Field::new("budget", Form::Number, "At most so many characters")])
     .example("/api/packs/delta?prompt=how%20is%20the%20store%20doing", None),
-    Route::get("/api/packs/chat", GROUP, "What a chat model is told before the next turn of a conversation", "Pack", chat)
+    Route::get(READ, "/api/packs/chat", GROUP, "What a chat model is told before the next turn of a conversation", "Pack", chat)
         .query(&[Field::text("conversation", "The conversation").must(), Field::text("prompt", "What the person is about to say")])
         .example("/api/packs/chat?conversation=trip", None),
-    Route::get("/api/zoom", GROUP, "The words of any time, or what it came to", "Zoom", zoom)
+    Route::get(READ, "/api/zoom", GROUP, "The words of any time, or what it came to", "Zoom", zoom)
         .query(&[
             Field::new("when", Form::When, "When: yesterday, 2026-02-13, 2026-W07, feb 2026, last month").must(),
             Field::text("conversation", "Only of this conversation"),
             Field::new("summary", Form::Yes, "What it came to, instead of the words themselves"),
         ])
         .example("/api/zoom?when=yesterday&summary=true", None),
-    Route::get("/api/summaries", GROUP, "What sessions, days, weeks, months and years came to", "Summaries", summaries)
+    Route::get(READ, "/api/summaries", GROUP, "What sessions, days, weeks, months and years came to", "Summaries", summaries)
         .query(&[
             Field::new("tier", TIER, "Only of this tier").many(),
             Field::new("when", Form::When, "Only of this time"),
             Field::new("limit", Form::Number, "At most so many, the latest ones; 100 if not given"),
         ])
         .example("/api/summaries?tier=week&when=this%20year", None),
-    Route::get("/api/search", GROUP, "Search every message, event, summary, page and log there ever was", "Found", search)
+    Route::get(READ, "/api/search", GROUP, "Search every message, event, summary, page and log there ever was", "Found", search)
         .query(&[
             Field::text("q", "The question, or a few words; \"in quotes\" for the very words").must(),
             Field::new("when", Form::When, "Only of this time"),

@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn the_page_shows_every_route_and_asks_nobody_for_anything() {
         let routes = routes();
-        let (page, policy) = page(&routes);
-        for route in &routes {
+        let (page, policy) = page(routes);
+        for route in routes {
             assert!(
                 page.contains(&escaped(route.path)) && page.contains(&escaped(route.about)) && page.contains(&escaped(route.example.0)),
                 "{}",

@@ -4,7 +4,7 @@ use icecore_domain::page::{PageKey, PageKind};
 use serde_json::json;
 
 use super::call::{Answer, Call, wrong};
-use super::route::{Body, Doing, Field, Form, Route};
+use super::route::{Body, Doing, Field, Form, READ, Route, WRITE};
 use crate::told;
 
 const GROUP: &str = "Knowledge";
@@ -15,10 +15,18 @@ const MOST_VERSIONS: usize = 1_000;
 
 /// The routes of knowledge.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/pages", GROUP, "Every page: its kind, title, size, when it changed, and how fresh what it says is", "Pages", list),
-    Route::get("/api/pages/{kind}/{slug}", GROUP, "A page: its Markdown, the hash of it, and the events it shows", "Page", show)
+    Route::get(
+        READ,
+        "/api/pages",
+        GROUP,
+        "Every page: its kind, title, size, when it changed, and how fresh what it says is",
+        "Pages",
+        list,
+    ),
+    Route::get(READ, "/api/pages/{kind}/{slug}", GROUP, "A page: its Markdown, the hash of it, and the events it shows", "Page", show)
         .example("/api/pages/entities/apollo", None),
     Route::post(
+        WRITE,
         "/api/pages/{kind}/{slug}",
         GROUP,
         "Save a person's text of a page, if it is still what they read; what it says enters the ledger at once",
@@ -30,10 +38,18 @@ pub const ROUTES: &[Route] = &[
         Field::text("hash", "The hash of the text that was read; left out for a page that is not there yet"),
     ]))
     .example("/api/pages/entities/apollo", Some(r##"{"text":"# Apollo\n\n## Key Facts\n- The port is 7431\n"}"##)),
-    Route::get("/api/pages/{kind}/{slug}/versions", GROUP, "The snapshots that changed a page, newest first", "PageVersions", versions)
-        .query(&[Field::new("limit", Form::Between(1, MOST_VERSIONS), "At most so many; 100 if not given")])
-        .example("/api/pages/entities/apollo/versions", None),
     Route::get(
+        READ,
+        "/api/pages/{kind}/{slug}/versions",
+        GROUP,
+        "The snapshots that changed a page, newest first",
+        "PageVersions",
+        versions,
+    )
+    .query(&[Field::new("limit", Form::Between(1, MOST_VERSIONS), "At most so many; 100 if not given")])
+    .example("/api/pages/entities/apollo/versions", None),
+    Route::get(
+        READ,
         "/api/pages/{kind}/{slug}/versions/{snapshot}",
         GROUP,
         "A page as it was in a snapshot; `now` is what it is",
@@ -41,7 +57,7 @@ pub const ROUTES: &[Route] = &[
         version,
     )
     .example("/api/pages/entities/apollo/versions/now", None),
-    Route::get("/api/pages/{kind}/{slug}/diff", GROUP, "How a page differs between two snapshots, as a unified diff", "Diff", diff)
+    Route::get(READ, "/api/pages/{kind}/{slug}/diff", GROUP, "How a page differs between two snapshots, as a unified diff", "Diff", diff)
         .query(&[Field::text("from", "The earlier snapshot").must(), Field::text("to", "The later one; what the page is now if not given")])
         .example("/api/pages/entities/apollo/diff?from=now", None),
 ];

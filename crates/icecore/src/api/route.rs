@@ -7,7 +7,8 @@ use anyhow::Result;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, MOST};
+use crate::rights::Right;
 
 /// What a value looks like.
 #[derive(Clone, Copy)]
@@ -44,13 +45,13 @@ impl Form {
         match self {
             Self::Text => json!({ "type": "string" }),
             Self::Word(words) => json!({ "type": "string", "enum": words() }),
-            Self::Number => json!({ "type": "integer", "minimum": 0 }),
+            Self::Number => json!({ "type": "integer", "minimum": 0, "maximum": MOST }),
             Self::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
             Self::Yes => json!({ "type": "boolean" }),
-            Self::Limit => json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string" }] }),
-            Self::Id => json!({ "type": "string", "examples": ["EVT-20260213-001"] }),
-            Self::Day => json!({ "type": "string", "examples": ["2026-02-20", "friday", "+3d"] }),
-            Self::When => json!({ "type": "string", "examples": ["yesterday", "2026-W07", "last month"] }),
+            Self::Limit => json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "minLength": 1 }] }),
+            Self::Id => json!({ "type": "string", "minLength": 1, "examples": ["EVT-20260213-001"] }),
+            Self::Day => json!({ "type": "string", "minLength": 1, "examples": ["2026-02-20", "friday", "+3d"] }),
+            Self::When => json!({ "type": "string", "minLength": 1, "examples": ["yesterday", "2026-W07", "last month"] }),
             Self::Moment => json!({ "type": "string", "format": "date-time" }),
             Self::Json => json!({}),
             Self::Files => json!({
@@ -105,7 +106,15 @@ impl Field {
 
     /// Its JSON schema.
     pub fn schema(&self) -> Value {
-        if self.many { json!({ "type": "array", "items": self.form.schema() }) } else { self.form.schema() }
+        let mut schema = self.form.schema();
+        if self.required && matches!(self.form, Form::Text) {
+            schema["minLength"] = 1.into();
+        }
+        match (self.many, self.required) {
+            (true, true) => json!({ "type": "array", "minItems": 1, "items": schema }),
+            (true, false) => json!({ "type": "array", "items": schema }),
+            (false, _) => schema,
+        }
     }
 }
 
@@ -133,15 +142,35 @@ impl Body {
 }
 
 /// Whose memory a route is about.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// That of the user named by `X-Icecore-User`, who must have a space.
     Theirs,
     /// Likewise; a user who has no space yet gets one.
     TheirsOrNew,
+    /// That of the end user whom the path names as `{name}`.
+    Named,
     /// All of the server's, so that no user is named.
     Everybodys,
+    /// Nobody's: it is about the caller.
+    Callers,
 }
+
+impl Whose {
+    /// Whether `X-Icecore-User` says whose it is.
+    pub fn is_by_header(self) -> bool {
+        matches!(self, Self::Theirs | Self::TheirsOrNew)
+    }
+}
+
+/// The right to look at memory.
+pub const READ: Option<Right> = Some(Right::Read);
+/// The right to change it.
+pub const WRITE: Option<Right> = Some(Right::Write);
+/// The right to look after tokens, spaces and limits.
+pub const ADMIN: Option<Right> = Some(Right::Admin);
+/// No right: every caller who is known at all may do it.
+pub const KNOWN: Option<Right> = None;
 
 /// What is being done for one request, on the thread it was begun on.
 pub type Doing = Pin<Box<dyn Future<Output = Result<Answer>>>>;
@@ -151,6 +180,8 @@ pub type Doing = Pin<Box<dyn Future<Output = Result<Answer>>>>;
 pub struct Route {
     /// `GET`, `POST` or `DELETE`.
     pub method: &'static Method,
+    /// The right that a caller needs. There is none by default: a route that does not say it does not compile.
+    pub needs: Option<Right>,
     /// Its path, with names in braces for what varies.
     pub path: &'static str,
     /// The heading it stands under.
@@ -173,25 +204,40 @@ pub struct Route {
 
 impl Route {
     /// A route that looks.
-    pub const fn get(path: &'static str, group: &'static str, about: &'static str, reply: &'static str, does: fn(Call) -> Doing) -> Self {
-        let (query, body, whose, example) = (&[] as &[Field], Body::None, Whose::Theirs, (path, None));
-        Self { method: &Method::GET, path, group, about, query, body, whose, reply, example, does }
-    }
-
-    /// A route that does something.
-    pub const fn post(path: &'static str, group: &'static str, about: &'static str, reply: &'static str, does: fn(Call) -> Doing) -> Self {
-        Self { method: &Method::POST, ..Self::get(path, group, about, reply, does) }
-    }
-
-    /// A route that takes something away.
-    pub const fn delete(
+    pub const fn get(
+        needs: Option<Right>,
         path: &'static str,
         group: &'static str,
         about: &'static str,
         reply: &'static str,
         does: fn(Call) -> Doing,
     ) -> Self {
-        Self { method: &Method::DELETE, ..Self::get(path, group, about, reply, does) }
+        let (query, body, whose, example) = (&[] as &[Field], Body::None, Whose::Theirs, (path, None));
+        Self { method: &Method::GET, needs, path, group, about, query, body, whose, reply, example, does }
+    }
+
+    /// A route that does something.
+    pub const fn post(
+        needs: Option<Right>,
+        path: &'static str,
+        group: &'static str,
+        about: &'static str,
+        reply: &'static str,
+        does: fn(Call) -> Doing,
+    ) -> Self {
+        Self { method: &Method::POST, ..Self::get(needs, path, group, about, reply, does) }
+    }
+
+    /// A route that takes something away.
+    pub const fn delete(
+        needs: Option<Right>,
+        path: &'static str,
+        group: &'static str,
+        about: &'static str,
+        reply: &'static str,
+        does: fn(Call) -> Doing,
+    ) -> Self {
+        Self { method: &Method::DELETE, ..Self::get(needs, path, group, about, reply, does) }
     }
 
     /// With these parameters.

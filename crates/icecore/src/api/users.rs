@@ -5,24 +5,25 @@ use serde_json::{Map, Value, json};
 
 use super::access::forgotten;
 use super::call::{Answer, Call, no_user, user_name};
-use super::route::{Doing, Route, Whose};
+use super::route::{ADMIN, Doing, READ, Route, Whose};
 
 const GROUP: &str = "End users";
 
 /// The routes of end users.
 pub const ROUTES: &[Route] = &[
-    Route::get("/api/users", GROUP, "The end users who have a space here", "Users", list).of(Whose::Everybodys),
+    Route::get(READ, "/api/users", GROUP, "The end users who have a space here", "Users", list).of(Whose::Everybodys),
     Route::get(
+        READ,
         "/api/users/{name}/export",
         GROUP,
         "Everything that is kept of an end user: every file of their space",
         "UserExport",
         export,
     )
-    .of(Whose::Everybodys)
+    .of(Whose::Named)
     .example("/api/users/ann%40example.org/export", None),
-    Route::delete("/api/users/{name}", GROUP, "Forget an end user: their whole space is taken away", "UserForgotten", forget)
-        .of(Whose::Everybodys)
+    Route::delete(ADMIN, "/api/users/{name}", GROUP, "Forget an end user: their whole space is taken away", "UserForgotten", forget)
+        .of(Whose::Named)
         .example("/api/users/ann%40example.org", None),
 ];
 

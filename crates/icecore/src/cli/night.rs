@@ -7,6 +7,7 @@ use clap::Args;
 use comfy_table::{Cell, Color};
 use icecore_domain::plain;
 use icecore_engine::{Compacted, Consolidated, OldFile};
+use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED, YELLOW};
@@ -37,6 +38,9 @@ pub struct Migrate {
     /// Show the plan and the inventory and do nothing
     #[arg(long)]
     dry_run: bool,
+    /// Also create the login that servers use: FILE holds their address of the database, with its user and password
+    #[arg(long, value_name = "FILE", conflicts_with = "folder")]
+    create_login: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -212,17 +216,27 @@ pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -
         return Err(Stop::new(Exit::Usage, message).into());
     };
     let plan = database.plan().await?;
+    let address = migrate.create_login.as_deref().map(wire::address_in).transpose()?;
     let steps = if migrate.dry_run { plan.due } else { database.migrate().await? };
+    let login = match address.filter(|_| !migrate.dry_run) {
+        Some(address) => Some(database.create_login(address.expose_secret()).await?),
+        None => None,
+    };
     if out.is_json() {
         let told: Vec<_> = steps.iter().map(|step| json!({ "number": step.number, "name": step.name })).collect();
-        return out.json(&json!({ "database": database.place(), "taken_before": plan.taken, "dry_run": migrate.dry_run, "steps": told }));
+        return out.json(
+            &json!({ "database": database.place(), "taken_before": plan.taken, "dry_run": migrate.dry_run, "steps": told, "login": login }),
+        );
     }
     for step in &steps {
         out.line(format!("{:>3}  {}", step.number, step.name))?;
     }
     let done = if migrate.dry_run { "Would be" } else { "Done" };
     out.line(format!("{BOLD}{done}{BOLD:#}  {} in {}, {} before", counted(steps.len(), "step"), database.place(), plan.taken))?;
-    if migrate.dry_run && !steps.is_empty() {
+    if let Some(login) = login {
+        out.line(format!("Servers log in as `{login}`: it owns nothing, and sees a space only in a transaction that names it"))?;
+    }
+    if migrate.dry_run && (!steps.is_empty() || migrate.create_login.is_some()) {
         out.say("Nothing was done. Without --dry-run it is.");
     }
     Ok(())

@@ -525,6 +525,7 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
         }
         out.warn(error.to_string());
     }
+    wire::warn_of_login(&database, out).await;
     if daemon.once {
         let done = worker.run_once().await?;
         let (failed, passing) = (count(&worker.tally().failed), count(&worker.tally().passing));

@@ -67,10 +67,11 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     // A home that cannot be opened is better found now.
     spaces.of(None).await?;
     // Everything could be looked at and nothing be kept: `/readyz` says so too, but whoever starts a server reads this first.
-    if let Some(database) = home.database()
-        && let Err(error) = database.takes_writes().await
-    {
-        out.warn(error.to_string());
+    if let Some(database) = home.database() {
+        if let Err(error) = database.takes_writes().await {
+            out.warn(error.to_string());
+        }
+        wire::warn_of_login(database, out).await;
     }
     let addr = serve.addr.unwrap_or(models.settings.server.addr);
     let clock = Arc::new(SystemClock);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::body::{Body, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -35,7 +35,6 @@ use super::refuse::{self, Refusal};
 use super::{House, Limits};
 use crate::access::{self, Access, Takes};
 use crate::api::call::USER;
-use crate::dashboard;
 use crate::rights::{self, About, Denied, Grant, Operation, Right};
 
 /// The shortest token that a person may set.
@@ -299,13 +298,20 @@ impl Door {
         Self { logins, ..self }
     }
 
-    /// Whether a request may come in at this moment, and about whose memory it is.
-    pub async fn check(&self, now: Timestamp, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Turned> {
+    /// Whether a request may come in at this moment, and about whose memory it is. `route` is the path of the route that the router has chosen
+    /// for it, if it has one.
+    pub async fn check(
+        &self,
+        now: Timestamp,
+        method: &Method,
+        uri: &Uri,
+        route: Option<&str>,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Turned> {
         let host = self.host(uri, headers)?;
         self.origin(&host, headers)?;
         let asks = method == Method::GET || method == Method::HEAD;
-        // What the API and the dashboard are like is no secret, and a browser has no token to show.
-        let is_open = asks && (dashboard::is_page(uri.path()) || matches!(uri.path(), "/livez" | "/readyz" | "/api" | "/api/openapi.json"));
+        let is_open = asks && rights::is_open(uri.path());
         // Whoever logs in shows what lets them in, and is looked at there.
         if is_open || (*method == Method::POST && uri.path() == "/api/login") {
             return Ok(Caller { held: Held::nobody(), by_cookie: false, user: None, admitted: false });
@@ -321,7 +327,15 @@ impl Door {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said).into());
         }
         let asked = headers.get(USER).filter(|value| !value.is_empty()).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        match rights::authorise(held.as_ref().map(|held| &*held.grant), now, wanted, asked.as_deref()) {
+        let grant = held.as_ref().map(|held| &*held.grant);
+        let allowed = match rights::authorise(grant, now, wanted, asked.as_deref()) {
+            // Where the router and the rules do not mean the same route, what is declared for the one says nothing of the other.
+            Ok(_) if rights::route_of(uri.path()) != route => Err(Denied::Undeclared),
+            allowed => allowed,
+        };
+        match allowed {
+            // Nothing answers there but that there is nothing.
+            Err(Denied::Undeclared) if route.is_none() => Err(Turned { refusal: super::nothing_here(), by: held }),
             Ok(user) => Ok(Caller { held: held.unwrap_or_else(Held::nobody), by_cookie, user, admitted: false }),
             Err(Denied::Unknown) => Err(unknown(headers, self.keys.access.is_some()).into()),
             Err(denied) => Err(Turned { refusal: Refusal::of(&denied), by: held }),
@@ -512,14 +526,16 @@ pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request,
 
 /// Looks at who asks and about what. Whoever is bound to a space asks about that one from here on, whatever else the request says.
 async fn enter(house: &House, method: &Method, path: &str, request: &mut Request) -> Result<Caller, Turned> {
-    let mut caller = house.door.check(house.clock.now(), method, request.uri(), request.headers()).await?;
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let mut caller = house.door.check(house.clock.now(), method, request.uri(), route, request.headers()).await?;
     let grant = &caller.held.grant;
-    if let Some(own) = grant.space.as_deref().filter(|_| Operation::Request(method, path).about() == About::Asked) {
+    if let Some(own) = grant.space.as_deref().filter(|_| Operation::Request(method, path).about() == Some(About::Asked)) {
         let own = HeaderValue::from_bytes(own.as_bytes()).map_err(|_| unsure())?;
         request.headers_mut().insert(HeaderName::from_static(USER), own);
     }
     if let Some(access) = house.door.keys.access().filter(|_| !grant.id.is_empty()) {
-        let (takes, is_asked) = (takes(method, path), Operation::Request(method, path).about() == About::Asked);
+        let (takes, is_asked) = (takes(method, path), Operation::Request(method, path).about() == Some(About::Asked));
         let may_be_named_later = takes == Takes::Model && caller.user.is_none();
         if (is_asked && !may_be_named_later) || caller.user.is_some() {
             if let Err(over) = access.admit(caller.user.as_deref(), takes).await {
@@ -657,7 +673,8 @@ mod tests {
         }
         let method = if path.starts_with("POST ") { Method::POST } else { Method::GET };
         let uri: Uri = path.trim_start_matches("POST ").parse().unwrap();
-        let checked = pollster::block_on(door.check(Timestamp::UNIX_EPOCH, &method, &uri, &map));
+        let route = rights::route_of(uri.path()).or(Some("/undeclared"));
+        let checked = pollster::block_on(door.check(Timestamp::UNIX_EPOCH, &method, &uri, route, &map));
         checked.err().map_or(200, |turned| turned.refusal.status().as_u16())
     }
 

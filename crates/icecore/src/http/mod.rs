@@ -294,9 +294,13 @@ async fn counted(State(house): State<Arc<House>>) -> Response {
 
 async fn nowhere(request: Request) -> Response {
     let path = request.uri().path();
+    nothing_here().answer(path, refuse::dialect(path, request.headers()))
+}
+
+/// That no route answers.
+fn nothing_here() -> Refusal {
     let said = "there is nothing here; people look at / of this server, chat clients use its /v1, and GET /api shows its memory's routes (in a path, the slash of a name is %2F)";
-    let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", said);
-    refusal.answer(path, refuse::dialect(path, request.headers()))
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", said)
 }
 
 /// No answer, whoever wrote it, opens this server to web pages of others.

@@ -55,6 +55,14 @@ impl Refusal {
                 let said = format!("a user's name has 1 to {MAX_USER_BYTES} bytes of UTF-8 without control characters");
                 Self::new(StatusCode::BAD_REQUEST, "usage", said)
             }
+            Denied::Undeclared => {
+                let said = "no right is declared for this, so nobody may have it done; GET /api lists what there is";
+                Self::new(StatusCode::FORBIDDEN, "undeclared", said)
+            }
+            Denied::MethodNotAllowed => {
+                let said = "this cannot be asked with that method; GET /api shows how";
+                Self::new(StatusCode::METHOD_NOT_ALLOWED, "usage", said)
+            }
             Denied::NoSuchUser(name) => Self::new(StatusCode::NOT_FOUND, "not_found", crate::api::call::no_user(name).to_string()),
         }
     }

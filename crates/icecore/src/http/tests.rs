@@ -919,7 +919,9 @@ async fn the_door_is_shut_on_every_route() {
     let fake = Fake::new(whole("200 OK", "content-type: application/json", "{}")).await;
     let log = Arc::new(Mutex::new(Vec::new()));
     let serving = settings(&format!("http://{}/v1", fake.addr), Provider::OpenAi, &log);
-    let extra = Router::new().route("/api/facts", get(|| async { ([("access-control-allow-origin", "*")], "facts") }));
+    let answered = |what: &'static str| get(move || async move { ([("access-control-allow-origin", "*")], what) });
+    // What nobody has declared a right for is answered to nobody, whatever stands behind it.
+    let extra = Router::new().route("/api/status", answered("facts")).route("/api/facts", answered("undeclared facts"));
     let running = serve(serving, Arc::new(Script::default()), extra).await.unwrap();
     let addr = running.addr();
     for (path, bare, with) in [
@@ -927,7 +929,8 @@ async fn the_door_is_shut_on_every_route() {
         ("/livez", 200, 200),
         ("/readyz", 200, 200),
         ("/metrics", 401, 200),
-        ("/api/facts", 401, 200),
+        ("/api/status", 401, 200),
+        ("/api/facts", 401, 403),
         ("/v1/models", 401, 200),
         ("/v1/messages/count_tokens", 401, 200),
         ("/v1/../x", 401, 400),
@@ -943,7 +946,7 @@ async fn the_door_is_shut_on_every_route() {
             let token = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
             let back = raw(addr, format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{token}connection: close\r\n\r\n").as_bytes()).await;
             assert!(back.starts_with(&format!("HTTP/1.1 {expected} ")), "{path} {host} {token}: {back}");
-            assert!(!back.to_lowercase().contains("access-control"), "{back}");
+            assert!(!back.to_lowercase().contains("access-control") && !back.contains("undeclared facts"), "{back}");
         }
         let origin = format!(
             "GET {path} HTTP/1.1\r\nhost: {addr}\r\norigin: https://evil.example\r\nx-api-key: {SECRET}\r\nconnection: close\r\n\r\n"

@@ -107,7 +107,7 @@ fn turn(server: &Server, user: Option<&str>, conversation: &str, words: &str) ->
     told(server, user, conversation, words).status
 }
 
-fn told(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> Answer {
+pub fn told(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> Answer {
     let bearer = format!("Bearer {TOKEN}");
     let mut head = vec![("Authorization", bearer.as_str()), ("X-Icecore-Conversation", conversation), ("Content-Type", "application/json")];
     head.extend(user.map(|user| ("X-Icecore-User", user)));

@@ -36,7 +36,8 @@ impl Machine {
         std::os::unix::fs::symlink(program(), bin.join("icecore")).unwrap();
         let secrets = folder.path().join("secrets");
         std::fs::create_dir(&secrets).unwrap();
-        std::fs::write(secrets.join("store"), cluster.url()).unwrap();
+        std::fs::write(secrets.join("admin-store"), cluster.url()).unwrap();
+        std::fs::write(secrets.join("store"), cluster.url().replace("postgres@", "icecore:secret@")).unwrap();
         std::fs::write(secrets.join("token"), crate::api::TOKEN).unwrap();
         Self { cluster, folder, model: format!("http://{}/v1", answering(Duration::ZERO, |_| "Noted.".into())) }
     }
@@ -44,10 +45,19 @@ impl Machine {
     /// A value as it is on this machine: its secrets are elsewhere, and a port is whichever is free.
     fn here(&self, value: &str, credentials: &str) -> String {
         let secret = |name: &str| self.folder.path().join("secrets").join(name).display().to_string();
-        match value.strip_prefix(credentials) {
-            Some(rest) => secret(Path::new(rest).file_name().unwrap().to_str().unwrap()),
-            None => value.replace(":7431", ":0").replace("http://model:8000/v1", &self.model),
-        }
+        let word = |word: &str| match word.split_once(credentials) {
+            Some((before, rest)) => format!("{before}{}", secret(Path::new(rest).file_name().unwrap().to_str().unwrap())),
+            None => word.replace(":7431", ":0").replace("http://model:8000/v1", &self.model),
+        };
+        value.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Servers and workers log in as somebody who owns nothing and sees nothing before naming a space.
+    fn has_a_login_that_owns_nothing(&self) {
+        let sql = "SELECT rolcanlogin AND NOT rolsuper AND NOT rolbypassrls AND NOT rolcreaterole AND NOT pg_has_role(oid, 'icecore_owner', 'MEMBER') \
+            AND NOT EXISTS (SELECT FROM pg_class WHERE relowner = pg_roles.oid) FROM pg_roles WHERE rolname = 'icecore'";
+        assert_eq!(self.cluster.sql(sql), "t");
+        assert_eq!(self.cluster.sql("SET ROLE icecore; SELECT count(*) FROM icecore.space"), "0");
     }
 
     /// A command with these variables and none else.
@@ -134,6 +144,7 @@ fn the_compose_file_starts() {
     }
     machine.works(command("worker"));
     assert_eq!(machine.cluster.sql("SELECT name FROM icecore.space"), "chat");
+    machine.has_a_login_that_owns_nothing();
 }
 
 #[test]
@@ -143,12 +154,18 @@ fn the_values_of_a_chart_start() {
     let values = yaml("values.yaml");
     let command = |name: &str| {
         let words = [vec!["icecore".to_owned()], words(&values[name]["args"])].concat();
-        machine.command(&words, &variables(&values["env"], &machine.model), CREDENTIALS)
+        let mut all = variables(&values["env"], &machine.model);
+        if values[name]["env"].is_object() {
+            all.extend(variables(&values[name]["env"], &machine.model));
+        }
+        machine.command(&words, &all, CREDENTIALS)
     };
+    machine.runs(command("migrate"));
     machine.runs(command("init"));
     machine.runs(command("migrate"));
     machine.serves(command("serve"), values["serve"]["readinessProbe"]["httpGet"]["path"].as_str().unwrap());
     machine.works(command("worker"));
+    machine.has_a_login_that_owns_nothing();
 }
 
 #[test]
@@ -169,11 +186,15 @@ fn the_units_start() {
         machine.command(&words, &variables, CREDENTIALS)
     };
     // What the unit's head says is to be done first.
-    let serve = text("icecore-serve.service");
-    let first = serve.split("icecore init").nth(1).unwrap().split('`').next().unwrap();
-    let first: Vec<String> = format!("icecore init{first}").split(' ').map(str::to_owned).collect();
-    let environment = BTreeMap::from([("ICECORE_STORE_FILE".to_owned(), "%d/store".to_owned())]);
-    machine.runs(machine.command(&first, &environment, CREDENTIALS));
+    let head = text("icecore-serve.service").split("[Unit]").next().unwrap().replace("\n# ", " ");
+    let first: Vec<&str> = head.split('`').filter(|quoted| quoted.starts_with("ICECORE_STORE_FILE=")).collect();
+    assert_eq!(first.len(), 2, "{first:?}");
+    for line in first {
+        let mut words = line.split(' ').map(str::to_owned);
+        let (name, value) = words.next().unwrap().split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap();
+        machine.runs(machine.command(&words.collect::<Vec<_>>(), &BTreeMap::from([(name, value)]), "/etc/icecore/"));
+    }
     machine.serves(command("icecore-serve.service"), "/readyz");
     machine.works(command("icecore-worker.service"));
+    machine.has_a_login_that_owns_nothing();
 }

@@ -8,7 +8,7 @@ use icecore_store::testing::cluster::Flush;
 use serde_json::{Value, json};
 
 use crate::api::{Server, answering};
-use crate::postgres::{House, model_settings};
+use crate::postgres::{House, model_settings, told};
 use crate::program::{Said, Vault, bare, program, said};
 
 /// The program with a database of one's own choice, now.
@@ -61,6 +61,49 @@ fn what_a_server_refuses_has_a_code_of_its_own_and_is_not_asked_again() {
     // Tables of a later version.
     house.cluster.sql("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (99, 'later', 'x', 99)");
     check_reached(&now(&house, &["status"]), 5, "newer");
+}
+
+#[test]
+fn a_server_that_runs_keeps_nothing_in_tables_that_have_become_too_new() {
+    let house = House::new();
+    house.settings(&model_settings("chat", answering(Duration::ZERO, |_| "Noted.".into())));
+    house.ok(&["init", "--tz", "UTC"]);
+    let server = house.serve();
+    let chat = |user: &str| {
+        let told = told(&server, Some(user), "work", &format!("the plan of {user} is blue"));
+        let memory =
+            told.head.to_lowercase().lines().find_map(|line| line.strip_prefix("x-icecore-memory: ").map(|word| word.trim().to_owned()));
+        (told.status, memory.unwrap_or_default())
+    };
+    let step = |least: i32| {
+        house.cluster.sql(&format!(
+            "DELETE FROM icecore.migration WHERE number = 8; INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (8, 'next', 'x', {least})"
+        ))
+    };
+    assert_eq!(chat("ann"), (200, "on".into()));
+    // A step that leaves it at work.
+    step(7);
+    assert_eq!(chat("ben"), (200, "on".into()));
+    assert_eq!(server.get("/api/status").status, 200);
+    step(8);
+    // The model answers, and the header says that nothing is remembered.
+    for user in ["ann", "cleo"] {
+        assert_eq!(chat(user), (200, "failed".into()), "{user}");
+    }
+    for (method, path, body) in [("GET", "/api/status", ""), ("POST", "/api/events", r#"{"text":"too late"}"#), ("GET", "/api/users", "")] {
+        let refused = server.ask(None, method, path, body);
+        assert!(
+            refused.status == 503 && refused.text.contains("newer (8 steps) than this program knows (7)"),
+            "{method} {path}: {refused:?}"
+        );
+    }
+    assert_eq!(server.get("/readyz").status, 503);
+    assert_eq!(house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"), "default default/ann default/ben");
+    let kept =
+        |words: &str| house.cluster.sql(&format!("SELECT count(*) > 0 FROM icecore.chunk WHERE position('{words}'::bytea IN bytes) > 0"));
+    assert_eq!((kept("cleo"), kept("too late"), kept("plan of ann")), ("f".into(), "f".into(), "t".into()));
+    house.cluster.sql("DELETE FROM icecore.migration WHERE number = 8");
+    assert_eq!(chat("cleo"), (200, "on".into()));
 }
 
 #[test]

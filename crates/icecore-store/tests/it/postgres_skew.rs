@@ -1,0 +1,174 @@
+//! Programs and tables of different ages: a program that has become too old writes nothing, and older tables are brought forward.
+
+use std::time::Duration;
+
+use icecore_domain::layout::DocPath;
+use icecore_store::postgres::{Options, Postgres};
+use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::{Error, Store};
+use pollster::block_on;
+
+use crate::postgres::draft;
+use crate::postgres_walls::{Raw, furnished, owned, said};
+
+const CONFIG: &str = "zone = \"UTC\"\n";
+/// The steps that every database before this version has.
+const OLD_STEPS: [(&str, &str); 6] = [
+    ("home", include_str!("../../src/postgres/migrations/0001_home.sql")),
+    ("history", include_str!("../../src/postgres/migrations/0002_history.sql")),
+    ("search", include_str!("../../src/postgres/migrations/0003_search.sql")),
+    ("access", include_str!("../../src/postgres/migrations/0004_access.sql")),
+    ("jobs", include_str!("../../src/postgres/migrations/0005_jobs.sql")),
+    ("order", include_str!("../../src/postgres/migrations/0006_order.sql")),
+];
+
+/// A step that a later version takes.
+fn take_step(all: &Raw, least: i32) {
+    all.must(&format!("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (8, 'next', 'x', {least})"));
+}
+
+#[test]
+fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    let home = Postgres::at(&url, Options::default()).unwrap();
+    block_on(home.migrate()).unwrap();
+    let space = furnished(&home, "A");
+    let page: DocPath = "knowledge/x.md".parse().unwrap();
+    // A step that leaves this program at work.
+    take_step(&all, 7);
+    block_on(space.append(vec![draft("still at work")], None)).unwrap();
+    block_on(home.create("B", CONFIG)).unwrap();
+    all.must("DELETE FROM icecore.migration WHERE number = 8");
+
+    let everything = "SELECT string_agg(t::text, ' ' ORDER BY t::text) FROM (SELECT md5(d::text) FROM icecore.document d UNION ALL \
+        SELECT md5(s::text) FROM icecore.space s UNION ALL SELECT md5(a::text) FROM icecore.audit a UNION ALL SELECT md5(j::text) FROM icecore.job j) t";
+    let before = all.must(everything);
+    take_step(&all, 8);
+    let check = |what: &str, error: Option<Error>| {
+        let told = error.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(
+            matches!(error, Some(Error::Newer(_))) && told.contains("newer (8 steps) than this program knows (7)"),
+            "{what}: {error:?}"
+        );
+    };
+    block_on(async {
+        check("append", space.append(vec![draft("too late")], None).await.err());
+        check("add_records", space.add_records(vec![said("z", "too late")]).await.err());
+        check("put", space.put(&page, b"too late").await.err());
+        check("document", space.document(&page).await.err());
+        check("tail", space.tail(&page, 10).await.err());
+        check("claim", space.claim("night").await.err());
+        check("create", home.create("C", CONFIG).await.err());
+        check("erase", home.erase("B").await.err());
+        check("take", home.take(&["tend"], "w", Duration::from_secs(60)).await.err());
+        check("spend", home.spend(&[("A".into(), 5)]).await.err());
+        check("ready", home.ready().await.err());
+    });
+    assert_eq!(all.must(everything), before);
+    // The newer program has gone back, say by a restored backup.
+    all.must("DELETE FROM icecore.migration WHERE number = 8");
+    block_on(space.append(vec![draft("at work again")], None)).unwrap();
+}
+
+#[test]
+fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
+    let cluster = Cluster::start(Flush::No);
+    cluster.configure("log_statement = 'all'\nlog_line_prefix = '%a|'\n");
+    cluster.restart();
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(home.migrate()).unwrap();
+    let space = block_on(home.create("A", CONFIG)).unwrap();
+    let page: DocPath = "knowledge/x.md".parse().unwrap();
+    let write = || block_on(space.put(&page, b"x")).unwrap();
+    let read = || assert_eq!(block_on(space.length(&page)).unwrap(), 1);
+    // What is asked for the first time is prepared by a message of its own.
+    write();
+    read();
+    for (what, does) in [("write", &write as &dyn Fn()), ("read", &read)] {
+        let before = cluster.log().len();
+        does();
+        let log = cluster.log()[before..].to_owned();
+        let messages: Vec<&str> = log.lines().filter(|line| line.starts_with("icecore|LOG:")).collect();
+        let begins: Vec<&&str> = messages.iter().filter(|line| line.contains("BEGIN")).collect();
+        assert_eq!(begins.len(), 1, "{what}: {log}");
+        assert!(begins[0].contains("SET LOCAL icecore.space") && begins[0].contains("icecore.require_known(7)"), "{what}: {log}");
+        assert_eq!(messages.iter().filter(|line| line.contains("require_known")).count(), 1, "{what}: {log}");
+        assert_eq!(messages.iter().filter(|line| line.contains("COMMIT")).count(), 1, "{what}: {log}");
+        if what == "read" {
+            assert_eq!(messages.len(), 3, "begin, one statement, commit: {log}");
+        }
+    }
+}
+
+#[test]
+fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
+    let cluster = Cluster::start(Flush::No);
+    let (url, all) = owned(&cluster);
+    // As the version before has made them: everything belongs to the login.
+    all.must("CREATE ROLE icecore_app NOLOGIN NOBYPASSRLS; GRANT icecore_app TO keeper");
+    let keeper = Raw::to(&url);
+    for (number, (name, sql)) in OLD_STEPS.iter().enumerate() {
+        let fingerprint = icecore_domain::hash::Hash::of(sql.as_bytes());
+        keeper.must(sql);
+        keeper.must(&format!(
+            "INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES ({}, '{name}', '{fingerprint}', 6)",
+            number + 1
+        ));
+    }
+    all.must("INSERT INTO icecore.space (space_id, name) VALUES (gen_random_uuid(), 'theirs')");
+    assert_eq!(keeper.must("SELECT count(*) FROM icecore.space"), ["1"], "the owner that logs in saw every space");
+
+    let home = Postgres::at(&url, Options::default()).unwrap();
+    let lacking = block_on(home.create("A", CONFIG)).unwrap_err().to_string();
+    assert!(lacking.contains("lack step 7"), "{lacking}");
+    // A transaction that found the tables as they were ends before the step is taken.
+    all.must("BEGIN; SELECT max(least) FROM icecore.migration");
+    let migrating = {
+        let home = home.clone();
+        std::thread::spawn(move || block_on(home.migrate()))
+    };
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!migrating.is_finished());
+    all.must("COMMIT");
+    let steps = migrating.join().unwrap().unwrap();
+    assert_eq!(steps.iter().map(|step| step.number).collect::<Vec<_>>(), [7]);
+    assert_eq!(keeper.must("SELECT count(*) FROM icecore.space"), ["0"]);
+    furnished(&home, "A");
+    assert_eq!(block_on(home.spaces("", 10)).unwrap(), ["A", "theirs"]);
+    // What the version before asks for is answered as before.
+    keeper.must("BEGIN");
+    keeper.must("SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = ''");
+    assert_eq!(keeper.must("SELECT name FROM icecore.spaces('', 10)"), ["A", "theirs"]);
+    assert_eq!(keeper.must("SELECT count(*) FROM icecore.take_job('{tend}', 'me', '1 minute')"), ["1"]);
+    keeper.must("COMMIT");
+}
+
+#[test]
+fn the_tail_of_a_document_is_of_one_state_whatever_is_written_meanwhile() {
+    let cluster = Cluster::start(Flush::No);
+    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    block_on(home.migrate()).unwrap();
+    let space = block_on(home.create("A", CONFIG)).unwrap();
+    let page: DocPath = "knowledge/x.md".parse().unwrap();
+    let (long, short) = ("long\n".repeat(2_000), "short\n".repeat(3));
+    block_on(space.put(&page, long.as_bytes())).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for text in [&short, &long].into_iter().cycle() {
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                block_on(space.put(&page, text.as_bytes())).unwrap();
+            }
+        });
+        let wrong = (0..600).find_map(|_| {
+            let told = block_on(space.tail(&page, 20)).unwrap();
+            let good = [(b"long\n".repeat(3), false), (short.clone().into_bytes(), true)];
+            (!good.contains(&told)).then_some(told)
+        });
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(wrong, None);
+    });
+}
