@@ -210,9 +210,14 @@ pub async fn stopped() {
     while rest(3_600).await {}
 }
 
-/// Whether there is a memory that these options mean; a database is not asked.
-pub fn has_home(global: &Global) -> bool {
-    find(global).is_ok()
+/// Where the person's own vault is, or would be.
+pub fn own_vault() -> Result<PathBuf> {
+    home()
+}
+
+/// The same, if there is none yet.
+pub fn missing_own_vault() -> Result<Option<PathBuf>> {
+    Ok(Some(home()?).filter(|home| !home.join(layout::CONFIG).is_file()))
 }
 
 /// Opens the memory that these options mean.
