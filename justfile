@@ -25,6 +25,11 @@ sweep:
     ICECORE_SWEEP=full ICECORE_SWEEP_REPORT="$PWD/target/sweep.txt" cargo nextest run -p icecore --no-fail-fast -E 'test(sweep)'
     awk '{ points += $2; violations += $4 } END { print points " points, " violations " violations" }' target/sweep.txt
 
+# Checks that take long or download much: `icecore install` with more versions of the real assistants (1 GB).
+long:
+    tests/clients/install --long
+    ICECORE_LONG=1 cargo nextest run -p icecore --no-fail-fast -E 'test(assistants)'
+
 # The figures of docs/benchmarks.md, measured here.
 bench:
     cargo bench -p icecore --bench speed

@@ -210,6 +210,11 @@ pub async fn stopped() {
     while rest(3_600).await {}
 }
 
+/// Whether none is named and none is found; a database is not asked.
+pub fn has_no_vault(global: &Global) -> bool {
+    find(global).is_err_and(|error| error.downcast_ref::<Stop>().is_some_and(|stop| stop.exit == Exit::NotFound))
+}
+
 /// Where the person's own vault is, or would be.
 pub fn own_vault() -> Result<PathBuf> {
     home()

@@ -542,6 +542,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
         // Tables that are not there yet cannot be opened.
         Command::Migrate(migrate) if migrate.is_of_tables() => return night::migrate_tables(global, migrate, out).await,
+        Command::Migrate(migrate) if migrate.is_dry_run() && wire::has_no_vault(global) => {
+            return night::migrate_without_vault(global, migrate, out).await;
+        }
         // Answered before the command line is read at all; only its help is asked for here.
         Command::Hook(_) | Command::MergeDriver(_) => return Ok(()),
         _ => {}

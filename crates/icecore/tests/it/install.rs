@@ -187,6 +187,20 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     assert!(person.ok(&["uninstall", "claude-code", "--dry-run", "-q"]).out.lines().count() > 50);
 }
 
+// Whoever looks at what an old folder would become needs no vault for that
+#[test]
+fn a_dry_run_of_a_migration_needs_no_vault() {
+    let person = Person::new();
+    person.write("old/MEMORY.md", "# Memory\n- The old port was 7430\n");
+    let before = person.everything();
+    let old = person.at("old");
+    let shown = person.ok(&["migrate", old.to_str().unwrap(), "--dry-run"]);
+    assert!(shown.out.contains("MEMORY.md") && shown.err.contains("`icecore init`"), "{shown:?}");
+    assert_eq!(person.everything(), before);
+    assert!(!person.vault().exists());
+    assert_eq!(person.run(&["migrate", old.to_str().unwrap()]).code, Some(3));
+}
+
 // What changed since is kept; only what is ours goes
 #[test]
 fn what_somebody_changed_since_stays() {
