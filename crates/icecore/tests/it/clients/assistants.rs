@@ -105,11 +105,14 @@ fn openai_model() -> Scripted {
             "type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
             "content": [{ "type": "output_text", "text": "Noted.", "annotations": [] }],
         });
-        let usage = json!({ "input_tokens": 12, "output_tokens": 2, "total_tokens": 14 });
+        let usage = json!({
+            "input_tokens": 12, "input_tokens_details": { "cached_tokens": 0 },
+            "output_tokens": 2, "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 14,
+        });
         let response =
             json!({ "id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [item], "usage": usage });
         let events = [
-            json!({ "type": "response.created", "sequence_number": 0, "response": { "id": "resp_1", "status": "in_progress" } }),
+            json!({ "type": "response.created", "sequence_number": 0, "response": { "id": "resp_1", "object": "response", "status": "in_progress", "model": "m", "output": [] } }),
             json!({ "type": "response.output_item.done", "sequence_number": 1, "output_index": 0, "item": item }),
             json!({ "type": "response.completed", "sequence_number": 2, "response": response }),
         ];
