@@ -31,6 +31,11 @@ chaos rounds="30":
     ICECORE_CHAOS={{rounds}} ICECORE_CHAOS_REPORT="$PWD/target/chaos.txt" cargo nextest run -p icecore --no-fail-fast -E 'test(chaos)'
     awk '{ words += $4; killed += $6 } END { print NR " rounds, " words " acknowledged, " killed " killed, 0 lost, 0 doubled" }' target/chaos.txt
 
+# Checks that take long or download much: `icecore install` with more versions of the real assistants (1 GB).
+long:
+    tests/clients/install --long
+    ICECORE_LONG=1 cargo nextest run -p icecore --no-fail-fast -E 'test(assistants)'
+
 # The figures of docs/benchmarks.md, measured here.
 bench:
     cargo bench -p icecore --bench speed

@@ -34,6 +34,9 @@ fn main() -> ExitCode {
     if hook::is_meant(&words, cli::is_command) {
         return hook::answer(&words);
     }
+    if let Some(code) = cli::refuse_bare_call(&words) {
+        return code;
+    }
     let cli = match Cli::read(cli::arguments()) {
         Ok(cli) => cli,
         Err(usage) => return cli::usage(&usage),

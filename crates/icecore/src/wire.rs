@@ -212,9 +212,19 @@ pub async fn stopped() {
     while rest(3_600).await {}
 }
 
-/// Whether there is a memory that these options mean; a database is not asked.
-pub fn has_home(global: &Global) -> bool {
-    find(global).is_ok()
+/// Whether none is named and none is found; a database is not asked.
+pub fn has_no_vault(global: &Global) -> bool {
+    find(global).is_err_and(|error| error.downcast_ref::<Stop>().is_some_and(|stop| stop.exit == Exit::NotFound))
+}
+
+/// Where the person's own vault is, or would be.
+pub fn own_vault() -> Result<PathBuf> {
+    home()
+}
+
+/// The same, if there is none yet.
+pub fn missing_own_vault() -> Result<Option<PathBuf>> {
+    Ok(Some(home()?).filter(|home| !home.join(layout::CONFIG).is_file()))
 }
 
 /// Opens the memory that these options mean.

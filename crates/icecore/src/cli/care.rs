@@ -66,18 +66,20 @@ pub struct Undo {
     to: Option<String>,
 }
 
-pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
-    if let Some(open) = wire::adopt(global, init.folder.as_deref()).await? {
-        if out.is_json() {
-            return out.json(&json!({ "vault": open.place.home(), "set_up": true }));
-        }
-        out.line(format!("{GREEN}Set up{GREEN:#} the clone in {BOLD}{}{BOLD:#}", open.place))?;
-        out.say("  snapshots are kept in its repository, and git merges memory by icecore");
-        out.say("");
-        out.say(format!("Next:  {CYAN}git fetch && icecore merge && git push{CYAN:#}"));
-        return Ok(());
-    }
-    let (open, guessed) = wire::create(global, init.folder.as_deref(), init.tz.as_deref()).await?;
+/// A vault, or a space of a database, that was just made.
+pub struct NewVault {
+    pub open: Open,
+    /// The name of the time zone whose days are its days.
+    pub zone: String,
+    /// Whether snapshots are kept.
+    pub git: bool,
+    /// What the person should know about it.
+    pub notes: Vec<String>,
+}
+
+/// Makes a vault, with its first snapshot.
+pub async fn make_vault(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<NewVault> {
+    let (open, guessed) = wire::create(global, folder, zone).await?;
     let mut notes = open.memory.store().mended().await;
     notes.extend(guessed);
     let first = if open.place.folder().is_some() { "a new vault" } else { "a new space" };
@@ -91,6 +93,21 @@ pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
         }
     };
     let zone = open.memory.policy().zone()?.name().to_owned();
+    Ok(NewVault { open, zone, git, notes })
+}
+
+pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
+    if let Some(open) = wire::adopt(global, init.folder.as_deref()).await? {
+        if out.is_json() {
+            return out.json(&json!({ "vault": open.place.home(), "set_up": true }));
+        }
+        out.line(format!("{GREEN}Set up{GREEN:#} the clone in {BOLD}{}{BOLD:#}", open.place))?;
+        out.say("  snapshots are kept in its repository, and git merges memory by icecore");
+        out.say("");
+        out.say(format!("Next:  {CYAN}git fetch && icecore merge && git push{CYAN:#}"));
+        return Ok(());
+    }
+    let NewVault { open, zone, git, notes } = make_vault(global, init.folder.as_deref(), init.tz.as_deref()).await?;
     if out.is_json() {
         let mut told = json!({ "vault": open.place.home(), "zone": zone, "git": git, "notes": notes });
         if let Some(space) = open.place.space() {

@@ -13,10 +13,11 @@ use icecore_domain::{layout, plain, secrets};
 use serde_json::{Value, json};
 
 use super::Global;
+use super::care;
 use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED};
 use crate::error::{Exit, Stop};
 use crate::install::clients::{Client, Machine, Place, System, What};
-use crate::install::{self, Caller, Change, Records, State, Trouble};
+use crate::install::{self, Caller, Change, Records, State, Trouble, Version};
 use crate::place::needs_folder;
 use crate::wire;
 
@@ -89,6 +90,34 @@ fn on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name.as_ref())).filter(|place| place.is_absolute()).find(can_run)
 }
 
+/// The version of a client that has hooks: the oldest of those that are installed, because all of them read the same
+/// settings. `None` if there is none, or one does not tell its version.
+fn version(client: Client, machine: &Machine) -> Option<Version> {
+    client.dialect()?;
+    let first = client.program().and_then(on_path);
+    let others = client.other_programs(machine).into_iter().filter(|place| place.is_file());
+    // By the name they are called with: a version manager's program decides by it what to run.
+    let mut programs: Vec<PathBuf> = first.into_iter().chain(others).collect();
+    programs.dedup_by_key(|place| std::fs::canonicalize(place).ok());
+    let versions: Option<Vec<Version>> = programs.iter().map(|program| Version::ask(program, &machine.home)).collect();
+    versions?.into_iter().min()
+}
+
+/// What a person should know about the version that the hooks are written for.
+fn version_note(client: Client, version: Option<Version>) -> Option<String> {
+    let missing: Vec<String> = client.dialect()?.unknown_events(version).map(|hook| format!("{} ({})", hook.event, hook.since)).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let (name, missing) = (client.name(), missing.join(", "));
+    let who = match version {
+        Some(version) => format!("{name} {version} does not know"),
+        None => format!("No {name} on this machine tells its version, so these are left out, which need a newer one:"),
+    };
+    let again = format!("After an upgrade, run `icecore install {}` again.", client.word());
+    Some(format!("{who} {missing}. {again}"))
+}
+
 /// This program, and where the search path leads to it.
 fn ourselves() -> Result<(PathBuf, Option<PathBuf>)> {
     let own =
@@ -131,6 +160,16 @@ struct Asked {
     records: Records,
 }
 
+/// What an installation does besides changing settings, and what it tells.
+#[derive(Default)]
+struct Plan {
+    /// Where a vault is to be made, because the client would find none.
+    new_vault: Option<PathBuf>,
+    /// The memory that the client will use, for the person to read.
+    memory: String,
+    notes: Vec<String>,
+}
+
 fn asked(client: Client, how: &How, machine: &Machine) -> Result<Asked> {
     let project = if how.project { Some(project()?) } else { None };
     let mut places = client.places(machine, project.as_deref()).map_err(|why| troubled(why.into()))?;
@@ -142,29 +181,81 @@ fn asked(client: Client, how: &How, machine: &Machine) -> Result<Asked> {
 }
 
 /// `icecore install`
-pub fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> {
+pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> {
     let machine = machine()?;
     let (own, found) = ourselves()?;
     let Some(client) = install.client else { return list(&machine, &own, found.as_deref(), out) };
     let asked = asked(client, &install.how, &machine)?;
-    let caller = install::caller(client, &own, found.as_deref(), asked.project.is_some(), pinned(global)?);
+    let vault = pinned(global)?;
+    // Before the settings are read: some versions write them when they are asked.
+    let version = if asked.places.iter().any(|place| place.part.what() == What::Hooks) { version(client, &machine) } else { None };
+    let caller = Caller { vault, version, ..install::caller(client, &own, found.as_deref(), asked.project.is_some()) };
     let changes = install::connecting(&asked.places, &caller, asked.project.as_deref(), &asked.records).map_err(troubled)?;
-    let mut notes = Vec::new();
+    let plan = plan(global, &asked, &caller, &changes)?;
+    let any = changes.iter().any(Change::is_any) || plan.new_vault.is_some();
+    show_plan(&changes, plan.new_vault.as_deref(), &install.how, out)?;
+    let Some(done) = agreed(any, &install.how, "Write this?", out)? else { return Ok(()) };
+    let mut notes = plan.notes;
+    if done && let Some(folder) = &plan.new_vault {
+        // Before the settings: a client that finds no vault would fail.
+        notes.extend(care::make_vault(global, Some(folder), None).await?.notes);
+    }
+    let backups = write(&asked, &changes, done, out)?;
+    if out.is_json() {
+        let told: Vec<Value> = changes.iter().zip(&backups).map(|(change, backup)| told(change, backup.as_deref())).collect();
+        return out.json(&json!({
+            "client": client.word(),
+            "version": version.map(|version| version.to_string()),
+            "project": asked.project,
+            "new_vault": plan.new_vault,
+            "dry_run": install.how.dry_run,
+            "done": done,
+            "changes": told,
+            "notes": notes,
+        }));
+    }
+    let name = client.name();
+    match (any, done) {
+        (false, _) => out.line(format!("{name} is connected already; there is nothing to do."))?,
+        (true, false) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
+        (true, true) => out.line(format!("{GREEN}{name} is connected.{GREEN:#}"))?,
+    }
+    tell_backups(&backups, out);
+    for note in notes {
+        out.say(note);
+    }
+    if done {
+        tell_next(&asked, &plan.memory, out);
+    }
+    Ok(())
+}
+
+fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> Result<Plan> {
+    let mut plan = Plan::default();
     if asked.project.is_some() && (Path::new(&caller.command).is_absolute() || caller.vault.is_some()) {
-        notes.push("These files belong to the project, and they name a path of this machine; others have it elsewhere.".to_owned());
+        plan.notes.push("These files belong to the project, and they name a path of this machine; others have it elsewhere.".to_owned());
     }
     for change in changes.iter().filter(|change| change.is_in_vain()) {
-        notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
+        plan.notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
     }
-    if caller.vault.is_none() && wire::address(&global.named())?.is_some() {
-        notes.push(format!(
+    if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
+        plan.notes.extend(version_note(asked.client, caller.version));
+    }
+    let unbound = changes.iter().any(|change| change.vault.is_none());
+    let bound_to = changes.iter().find_map(|change| change.vault.clone());
+    if unbound && wire::address(&global.named())?.is_some() {
+        plan.notes.push(format!(
             "Memory is in a database here, and these files do not say so: set {}_FILE and ICECORE_SPACE where the client is started too.",
             wire::STORE
         ));
-    } else if caller.vault.is_none() && !wire::has_home(global) {
-        notes.push("There is no vault yet; `icecore init` makes one.".to_owned());
+        plan.memory = "your database".to_owned();
+    } else if unbound {
+        plan.new_vault = wire::missing_own_vault()?;
+        plan.memory = wire::own_vault()?.display().to_string();
+    } else {
+        plan.memory = bound_to.unwrap_or_default();
     }
-    settle(&asked, &changes, &install.how, notes, true, out)
+    Ok(plan)
 }
 
 /// `icecore uninstall`
@@ -172,61 +263,97 @@ pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
     let machine = machine()?;
     let asked = asked(uninstall.client, &uninstall.how, &machine)?;
     let changes = install::disconnecting(&asked.places, asked.project.as_deref(), &asked.records).map_err(troubled)?;
-    settle(&asked, &changes, &uninstall.how, Vec::new(), false, out)
-}
-
-/// Shows the change, asks, and makes it.
-fn settle(asked: &Asked, changes: &[Change], how: &How, notes: Vec<String>, comes: bool, out: &mut Out) -> Result<()> {
     let any = changes.iter().any(Change::is_any);
-    if !out.is_json() {
-        for change in changes.iter().filter(|change| change.is_any()) {
-            show(change, out)?;
-        }
-    }
-    let done = if !any || how.dry_run {
-        false
-    } else if how.yes {
-        true
-    } else if out.is_json() || !out.can_ask() {
-        return Err(usage("nobody can be asked here: --yes makes this change, --dry-run only shows it"));
-    } else {
-        out.flush()?;
-        if !out.ask(if comes { "Write this?" } else { "Take this out?" })? {
-            out.say("Nothing was written.");
-            return Ok(());
-        }
-        true
-    };
-    let backups: Vec<Option<PathBuf>> = changes.iter().map(|change| if done { change.backup(&asked.records) } else { None }).collect();
-    if done || !comes && !how.dry_run {
-        changes.iter().try_for_each(|change| change.write(&asked.records)).map_err(troubled)?;
-    }
+    show_plan(&changes, None, &uninstall.how, out)?;
+    let Some(done) = agreed(any, &uninstall.how, "Take this out?", out)? else { return Ok(()) };
+    // Where there is nothing to take out, what was kept of the settings still goes.
+    let backups = write(&asked, &changes, !uninstall.how.dry_run, out)?;
     if out.is_json() {
         let told: Vec<Value> = changes.iter().zip(&backups).map(|(change, backup)| told(change, backup.as_deref())).collect();
-        let client = asked.client.word();
+        let (client, dry_run) = (asked.client.word(), uninstall.how.dry_run);
+        let notes: [&str; 0] = [];
         return out.json(
-            &json!({ "client": client, "project": asked.project, "dry_run": how.dry_run, "done": done, "changes": told, "notes": notes }),
+            &json!({ "client": client, "project": asked.project, "dry_run": dry_run, "done": done, "changes": told, "notes": notes }),
         );
     }
     let name = asked.client.name();
-    match (any, done, comes) {
-        (false, _, true) => out.line(format!("{name} is connected already; there is nothing to do."))?,
-        (false, _, false) => out.line(format!("There is nothing of icecore in the settings of {name}."))?,
-        (true, false, _) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
-        (true, true, true) => out.line(format!("{GREEN}{name} is connected.{GREEN:#}"))?,
-        (true, true, false) => out.line(format!("{GREEN}icecore is out of the settings of {name}.{GREEN:#}"))?,
-    }
-    for backup in backups.into_iter().flatten() {
-        out.say(format!("{DIM}What was there is kept in {}{DIM:#}", backup.display()));
-    }
-    for note in notes {
-        out.say(note);
-    }
-    if done && comes {
-        out.say(format!("Next:  {CYAN}{}{CYAN:#}", asked.client.next()));
-        out.say(format!("{DIM}`icecore uninstall {}` takes it out again.{DIM:#}", asked.client.word()));
+    match (any, done) {
+        (false, _) => out.line(format!("There is nothing of icecore in the settings of {name}."))?,
+        (true, false) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
+        (true, true) => {
+            out.line(format!("{GREEN}icecore is out of the settings of {name}.{GREEN:#}"))?;
+            out.say(format!("{DIM}Your memory stays where it is.{DIM:#}"));
+        }
     }
     Ok(())
+}
+
+/// Shows everything that would be done, unless the person wants to hear little and has agreed already.
+fn show_plan(changes: &[Change], new_vault: Option<&Path>, how: &How, out: &mut Out) -> Result<()> {
+    if out.is_json() || out.is_quiet() && how.yes {
+        return Ok(());
+    }
+    for change in changes.iter().filter(|change| change.is_any()) {
+        show(change, out)?;
+    }
+    if let Some(folder) = new_vault {
+        out.line(format!("There is no vault yet; a new one in {BOLD}{}{BOLD:#} will hold your memory.", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Whether the change is made: asks where that is possible. `None` if the person says no.
+fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<bool>> {
+    if !any || how.dry_run {
+        return Ok(Some(false));
+    }
+    if how.yes {
+        return Ok(Some(true));
+    }
+    if out.is_json() || !out.can_ask() {
+        return Err(usage("not a terminal; pass --yes to apply this change, or --dry-run to see it"));
+    }
+    out.flush()?;
+    if out.ask(question)? {
+        return Ok(Some(true));
+    }
+    out.say("Nothing was written.");
+    Ok(None)
+}
+
+/// Writes the changes; where each file's former text is kept.
+fn write(asked: &Asked, changes: &[Change], done: bool, out: &mut Out) -> Result<Vec<Option<PathBuf>>> {
+    out.flush()?;
+    let backups = changes.iter().map(|change| if done { change.backup(&asked.records) } else { None }).collect();
+    if done {
+        changes.iter().try_for_each(|change| change.write(&asked.records)).map_err(troubled)?;
+    }
+    Ok(backups)
+}
+
+fn tell_backups(backups: &[Option<PathBuf>], out: &mut Out) {
+    for backup in backups.iter().flatten() {
+        out.say(format!("{DIM}What was there is kept in {}{DIM:#}", backup.display()));
+    }
+}
+
+/// Tells what happens from now on, where to see it, and how to undo it.
+fn tell_next(asked: &Asked, memory: &str, out: &mut Out) {
+    let client = asked.client;
+    out.say("");
+    out.say(format!("Next:  {CYAN}{}{CYAN:#}", client.next()));
+    if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
+        out.say(format!("  From then on your prompts and its answers are kept in {memory}; secrets are replaced first."));
+        out.say("  A session is summarized when it ends; days, weeks and months when they are over.");
+        out.say(format!(
+            "  {CYAN}icecore injected{CYAN:#} shows what a session was given and why; {CYAN}icecore status{CYAN:#} what there is."
+        ));
+        out.say(format!("  {CYAN}icecore pause{CYAN:#} stops capturing for a while."));
+    } else {
+        out.say(format!("  Its model can then search {memory} and write things down there. Nothing is captured by itself."));
+    }
+    let project = if asked.project.is_some() { " --project" } else { "" };
+    out.say(format!("  {CYAN}icecore uninstall {}{project}{CYAN:#} undoes this; your memory stays.", client.word()));
 }
 
 fn difference(change: &Change) -> String {
@@ -291,7 +418,8 @@ fn is_here(client: Client, machine: &Machine) -> bool {
 }
 
 fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> Result<()> {
-    let all = install::connected(machine, |client| install::caller(client, own, found, false, None));
+    let all =
+        install::connected(machine, |client| Caller { version: version(client, machine), ..install::caller(client, own, found, false) });
     if out.is_json() {
         let told: Vec<Value> = all
             .iter()
@@ -322,6 +450,11 @@ fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> R
             out.warn(format!("{}: {}", one.place.path.display(), plain::one_line(why)));
         }
     }
+    for (client, places) in &all {
+        if places.iter().any(|one| one.state == State::Outdated) {
+            out.say(format!("`icecore install {}` brings {} up to date.", client.word(), client.name()));
+        }
+    }
     out.say(format!("{DIM}`icecore install CLIENT --dry-run` shows what would change.{DIM:#}"));
     Ok(())
 }
@@ -329,7 +462,7 @@ fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> R
 /// The clients that are connected, in words, for whoever looks at everything.
 pub fn connected() -> Vec<String> {
     let Ok(machine) = machine() else { return Vec::new() };
-    let caller = |_| Caller { command: "icecore".to_owned(), vault: None };
+    let caller = |_| Caller { command: "icecore".to_owned(), vault: None, version: None };
     let mut found = Vec::new();
     for (client, places) in install::connected(&machine, caller) {
         let parts: Vec<&str> = places

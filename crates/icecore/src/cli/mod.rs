@@ -491,6 +491,19 @@ pub fn is_command(word: &str) -> bool {
     word == "hook" || word == "help" || Cli::command().get_subcommands().any(|command| command.get_name() == word)
 }
 
+/// Answers a call without any argument that no person at a terminal made. A client whose settings lost their arguments
+/// calls us like that: its exit code must not be 2, which erases a prompt, and it must print nothing, which would be context.
+pub fn refuse_bare_call(words: &[std::ffi::OsString]) -> Option<ExitCode> {
+    use std::io::IsTerminal as _;
+    if words.len() > 1 || std::io::stdin().is_terminal() {
+        return None;
+    }
+    let hint = "icecore: called without arguments, so nothing was done; `icecore --help` lists the commands. If a client's hook \
+                called it, run `icecore install` to see which client's settings are outdated.";
+    let _ = writeln!(std::io::stderr(), "{hint}");
+    Some(ExitCode::FAILURE)
+}
+
 /// Answers a wrong call, or prints the help that was asked for.
 pub fn usage(error: &clap::Error) -> ExitCode {
     let asked_json = std::env::args_os().any(|word| word == "--json");
@@ -515,7 +528,7 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Completions { shell } => return completions(*shell, out),
         Command::Man { command } => return manual(command.as_deref(), out),
         Command::Model(model) => return press::model(model, out).await,
-        Command::Install(install) => return install::install(global, install, out),
+        Command::Install(install) => return install::install(global, install, out).await,
         Command::Uninstall(uninstall) => return install::uninstall(uninstall, out),
         Command::Serve(serve) => return serve::serve(global, serve, out).await,
         Command::Dashboard(dashboard) => return dashboard::dashboard(dashboard, out).await,
@@ -529,6 +542,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
         // Tables that are not there yet cannot be opened.
         Command::Migrate(migrate) if migrate.is_of_tables() => return night::migrate_tables(global, migrate, out).await,
+        Command::Migrate(migrate) if migrate.is_dry_run() && wire::has_no_vault(global) => {
+            return night::migrate_without_vault(global, migrate, out).await;
+        }
         // Answered before the command line is read at all; only its help is asked for here.
         Command::Hook(_) | Command::MergeDriver(_) => return Ok(()),
         _ => {}

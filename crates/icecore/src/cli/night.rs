@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use comfy_table::{Cell, Color};
 use icecore_domain::plain;
@@ -206,6 +206,20 @@ impl Migrate {
     pub fn is_of_tables(&self) -> bool {
         self.folder.is_none()
     }
+
+    /// Whether it only shows what it would do.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+}
+
+/// Shows what would be taken over where there is no vault yet: into an empty one that is gone afterwards.
+pub async fn migrate_without_vault(global: &Global, options: &Migrate, out: &mut Out) -> Result<()> {
+    let scratch = tempfile::Builder::new().prefix("icecore-migrate-").tempdir().context("making a temporary folder")?;
+    let (open, _) = wire::create(&global.about(scratch.path().to_owned()), None, None).await?;
+    migrate(&open, options, out).await?;
+    out.say("There is no vault yet; `icecore init` makes one.");
+    Ok(())
 }
 
 /// Brings the tables of a database to what this program works with.

@@ -88,6 +88,11 @@ impl Out {
         self.verbose
     }
 
+    /// Whether little is to be printed.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether the caller is a machine.
     pub fn is_json(&self) -> bool {
         self.json

@@ -118,16 +118,18 @@ const COMMAND: &str = "hook";
 /// Options of every command that take a value.
 const WITH_VALUE: [&str; 6] = ["--vault", "--store", "--space", "--now", "--color", "--client"];
 
-/// The words with options apart: each word that is none, with the option before it that takes it for its value.
-fn sorted(words: &[OsString]) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
+/// The words with options apart: each word that is none, with the option before it that takes it for its value. With
+/// `spares_command` an option does not take the word of the command, because its own value is missing.
+fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
     let (mut plain, mut options) = (Vec::new(), Vec::new());
-    let mut words = words.iter().skip(1);
+    let mut words = words.iter().skip(1).peekable();
     while let Some(word) = words.next() {
         let text = word.to_string_lossy();
         if let Some((name, value)) = text.split_once('=').filter(|(name, _)| WITH_VALUE.contains(name)) {
             options.push((name.to_owned(), value.into()));
         } else if WITH_VALUE.contains(&text.as_ref()) {
-            options.push((text.into_owned(), words.next().cloned().unwrap_or_default()));
+            let value = words.next_if(|word| !(spares_command && *word == COMMAND));
+            options.push((text.into_owned(), value.cloned().unwrap_or_default()));
         } else if text.starts_with('-') && text.len() > 1 {
             options.push((text.into_owned(), OsString::new()));
         } else {
@@ -140,14 +142,17 @@ fn sorted(words: &[OsString]) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
 /// Whether these words call a hook: `hook` is the command, or would be if it were not for a mistake that another reader of the
 /// command line would answer with exit 2, which a client takes for an order.
 pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
-    let (plain, options) = sorted(words);
+    let (plain, options) = sorted(words, false);
     // A person who asks for help at a terminal gets it.
     let asks = options.iter().any(|(name, _)| name == "--help" || name == "-h");
     if asks && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         return false;
     }
-    let first = plain.iter().find(|word| word.to_str().is_some_and(&is_command)).copied();
-    first == Some(OsStr::new(COMMAND))
+    match plain.iter().find(|word| word.to_str().is_some_and(&is_command)) {
+        Some(first) => *first == COMMAND,
+        // `--vault $UNSET hook stop`: the option took the command for its value, and no other command is left.
+        None => options.iter().any(|(_, value)| value == COMMAND),
+    }
 }
 
 impl Call {
@@ -158,7 +163,10 @@ impl Call {
     }
 
     pub fn read(words: &[OsString]) -> Self {
-        let (plain, options) = sorted(words);
+        let (mut plain, mut options) = sorted(words, false);
+        if !plain.iter().any(|word| *word == COMMAND) {
+            (plain, options) = sorted(words, true);
+        }
         let event =
             plain.iter().skip_while(|word| **word != COMMAND).nth(1).map_or_else(String::new, |word| word.to_string_lossy().into_owned());
         let last = |wanted: &str| options.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value);
@@ -213,6 +221,11 @@ mod tests {
         check("hook some-later-event", true, Event::Other, None);
         check("hook subagent-stop --vault", true, Event::SubagentStop, None);
         check("--color always hook session-end", true, Event::SessionEnd, None);
+        // An option without its value, as when a shell's variable is not set.
+        check("--vault hook stop", true, Event::Stop, None);
+        check("--now hook user-prompt-submit --vault /v", true, Event::UserPromptSubmit, Some("/v"));
+        check("--vault hook status", false, Event::Other, None);
+        check("--vault hook hook stop", true, Event::Stop, Some("hook"));
         check("remember hook", false, Event::Other, None);
         check("help hook", false, Event::Other, None);
         check("", false, Event::Other, None);

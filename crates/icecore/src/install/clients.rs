@@ -114,6 +114,25 @@ impl Client {
         }
     }
 
+    /// Where else its own installers put that program, and aliases of a shell lead to.
+    pub fn other_programs(self, machine: &Machine) -> Vec<PathBuf> {
+        match self {
+            Self::ClaudeCode => {
+                vec![machine.home.join(".local/bin/claude"), self.folder(machine).join("local/node_modules/.bin/claude")]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whose hooks it reads, if it has any.
+    pub fn dialect(self) -> Option<Dialect> {
+        match self {
+            Self::ClaudeCode => Some(Dialect::ClaudeCode),
+            Self::Codex => Some(Dialect::Codex),
+            _ => None,
+        }
+    }
+
     /// Whether it is started from a desktop, where the search path of a shell is not known.
     pub fn has_window(self) -> bool {
         matches!(self, Self::ClaudeDesktop | Self::Cursor | Self::VsCode)

@@ -1,9 +1,19 @@
 //! The hooks: which events of a client call us, and how that stands in its settings.
 //!
-//! One table says it for Claude Code, for Codex and for the plugin alike.
+//! One table says it for Claude Code, for Codex and for the plugin alike. Everything in it was tried with the clients
+//! themselves: Claude Code before 2.1.101 drops the whole settings file over one event that it does not know, and before
+//! 2.1.139 it ignores `args`, so a hook is one line for a shell and only events that the installed version knows are named.
 
 use super::json::{self, Node, Step, Tree};
+use super::version::Version;
 use super::{Caller, Refused};
+
+/// What a Claude Code that does not tell its version is taken for: the first one that has every event but `PostCompact`.
+pub const ASSUMED_CLAUDE_CODE: Version = Version(1, 0, 85);
+/// The first Codex that runs `async` hooks. The ones before skip them, with a warning at every start.
+const CODEX_WITH_ASYNC: Version = Version(0, 148, 0);
+/// The most seconds that Codex grants the hooks of `SessionEnd`; it warns at every start about more.
+const CODEX_SESSION_END_SECS: u64 = 3;
 
 /// One event that calls us.
 pub struct Hook {
@@ -13,25 +23,27 @@ pub struct Hook {
     pub matcher: Option<&'static str>,
     /// Our name for it.
     pub name: &'static str,
+    /// The first Claude Code that knows it.
+    pub since: Version,
     /// Whether the client goes on without waiting.
     pub background: bool,
     /// How many seconds it may take, if not the client's default.
     pub timeout_secs: Option<u64>,
 }
 
-const fn hook(event: &'static str, matcher: Option<&'static str>, name: &'static str, timeout_secs: Option<u64>) -> Hook {
-    Hook { event, matcher, name, background: false, timeout_secs }
+const fn hook(event: &'static str, name: &'static str, since: Version, timeout_secs: Option<u64>) -> Hook {
+    Hook { event, matcher: None, name, since, background: false, timeout_secs }
 }
 
 /// Every event that calls us.
 pub const HOOKS: &[Hook] = &[
-    hook("SessionStart", Some("startup|resume|clear|compact|fork"), "session-start", Some(10)),
-    hook("UserPromptSubmit", None, "user-prompt-submit", Some(5)),
-    hook("PreCompact", Some("manual|auto"), "pre-compact", Some(10)),
-    hook("PostCompact", Some("manual|auto"), "post-compact", Some(10)),
-    Hook { background: true, ..hook("Stop", None, "stop", Some(60)) },
-    Hook { background: true, ..hook("SubagentStop", None, "subagent-stop", None) },
-    hook("SessionEnd", None, "session-end", Some(5)),
+    Hook { matcher: Some("startup|resume|clear|compact|fork"), ..hook("SessionStart", "session-start", Version(1, 0, 62), Some(10)) },
+    hook("UserPromptSubmit", "user-prompt-submit", Version(1, 0, 53), Some(5)),
+    Hook { matcher: Some("manual|auto"), ..hook("PreCompact", "pre-compact", Version(1, 0, 48), Some(10)) },
+    Hook { matcher: Some("manual|auto"), ..hook("PostCompact", "post-compact", Version(2, 1, 76), Some(10)) },
+    Hook { background: true, ..hook("Stop", "stop", Version(1, 0, 38), Some(60)) },
+    Hook { background: true, ..hook("SubagentStop", "subagent-stop", Version(1, 0, 41), None) },
+    hook("SessionEnd", "session-end", Version(1, 0, 85), Some(5)),
 ];
 
 /// The fields of a handler that are ours to set.
@@ -40,31 +52,50 @@ const OURS: &[&str] = &["type", "command", "args", "async", "timeout"];
 /// Whose settings the hooks stand in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Claude Code: a program and its arguments, no shell.
+    /// Claude Code.
     ClaudeCode,
-    /// Codex: one line for a shell.
+    /// Codex.
     Codex,
     /// The plugin for Claude Code, where a time of its own does not lengthen the end of a session.
     Plugin,
 }
 
+impl Dialect {
+    /// The events that this version of the client does not know, as far as it tells its version.
+    pub fn unknown_events(self, version: Option<Version>) -> impl Iterator<Item = &'static Hook> {
+        HOOKS.iter().filter(move |hook| !self.knows(hook, version))
+    }
+
+    fn knows(self, hook: &Hook, version: Option<Version>) -> bool {
+        // Codex ignores events that it does not know; a plugin is read by whatever version there is.
+        self != Self::ClaudeCode || hook.since <= version.unwrap_or(ASSUMED_CLAUDE_CODE)
+    }
+
+    fn events(self, version: Option<Version>) -> impl Iterator<Item = &'static Hook> {
+        HOOKS.iter().filter(move |hook| self.knows(hook, version))
+    }
+}
+
 impl Hook {
     fn handler(&self, dialect: Dialect, caller: &Caller) -> Vec<(&'static str, Tree)> {
-        let mut words = vec!["hook".to_owned(), self.name.to_owned()];
-        words.extend(caller.vault.iter().flat_map(|vault| ["--vault".to_owned(), vault.clone()]));
-        let mut fields = vec![("type", Tree::text("command"))];
-        if dialect == Dialect::Codex {
-            let line: Vec<String> = std::iter::once(&caller.command).chain(&words).map(|word| quoted(word)).collect();
-            fields.push(("command", Tree::text(line.join(" "))));
-        } else {
-            fields.push(("command", Tree::text(&caller.command)));
-            fields.push(("args", Tree::texts(words)));
-        }
-        if self.background {
+        let vault = caller.vault.iter().flat_map(|vault| ["--vault", vault.as_str()]);
+        let line: Vec<String> = [caller.command.as_str(), "hook", self.name].into_iter().chain(vault).map(quoted).collect();
+        let mut fields = vec![("type", Tree::text("command")), ("command", Tree::text(line.join(" ")))];
+        let skips_async = dialect == Dialect::Codex && caller.version.is_none_or(|version| version < CODEX_WITH_ASYNC);
+        if self.background && !skips_async {
             fields.push(("async", Tree::Flag(true)));
         }
-        let lengthens = dialect != Dialect::Plugin || self.event != "SessionEnd";
-        fields.extend(self.timeout_secs.filter(|_| lengthens).map(|seconds| ("timeout", Tree::Number(seconds))));
+        let timeout_secs = if self.event != "SessionEnd" {
+            self.timeout_secs
+        } else if dialect == Dialect::Plugin {
+            // A time of its own does not lengthen the end of a session for a plugin.
+            None
+        } else if dialect == Dialect::Codex {
+            Some(CODEX_SESSION_END_SECS)
+        } else {
+            self.timeout_secs
+        };
+        fields.extend(timeout_secs.map(|seconds| ("timeout", Tree::Number(seconds))));
         fields
     }
 
@@ -77,7 +108,7 @@ impl Hook {
 
 /// All hooks, as an object by event.
 pub fn all(dialect: Dialect, caller: &Caller) -> Tree {
-    Tree::Object(HOOKS.iter().map(|hook| (hook.event, Tree::List(vec![hook.group(dialect, caller)]))).collect())
+    Tree::Object(dialect.events(caller.version).map(|hook| (hook.event, Tree::List(vec![hook.group(dialect, caller)]))).collect())
 }
 
 /// A word for a POSIX shell.
@@ -194,20 +225,26 @@ fn checked(root: &Node, dialect: Dialect) -> Result<(), Refused> {
 
 /// The settings with every hook as it should be.
 pub fn connect(text: &str, dialect: Dialect, caller: &Caller) -> Result<String, Refused> {
-    let Some(root) = json::read(text)? else {
+    let root = json::read(text)?;
+    if let Some(root) = &root {
+        checked(root, dialect)?;
+    }
+    if dialect.events(caller.version).next().is_none() {
+        return disconnect(text, None);
+    }
+    let Some(root) = root else {
         return Ok(super::begun(text, &Tree::Object(vec![("hooks", all(dialect, caller))])));
     };
-    checked(&root, dialect)?;
     if root.get("hooks").is_none() {
         return Ok(json::added(text, &[], Some("hooks"), &all(dialect, caller))?);
     }
     let mut text = text.to_owned();
-    // What an older version put where nothing of ours belongs any more.
-    text = taken_out(text, |place| !HOOKS.iter().any(|hook| hook.event == place.event), |_| false)?;
-    for hook in HOOKS {
+    for hook in dialect.events(caller.version) {
         text = with_hook(text, hook, dialect, caller)?;
     }
-    Ok(text)
+    // What another version of the program, or of the client, put where nothing of ours belongs.
+    let belongs = |place: &Place| dialect.events(caller.version).any(|hook| hook.event == place.event);
+    taken_out(text, |place| !belongs(place), |_| false)
 }
 
 fn with_hook(mut text: String, hook: &Hook, dialect: Dialect, caller: &Caller) -> Result<String, Refused> {

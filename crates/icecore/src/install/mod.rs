@@ -11,6 +11,7 @@ mod json;
 mod servers;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use self::clients::{Client, Machine, Place};
 use self::json::{Malformed, Node, Step, Tree};
+pub use self::version::Version;
 
 /// How we are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Caller {
     pub command: String,
     /// The vault it is bound to.
     pub vault: Option<String>,
+    /// The client that calls, if it told its version: what it does not know is not written.
+    pub version: Option<Version>,
 }
 
 /// Why settings are left as they are.
@@ -199,6 +203,8 @@ pub struct Change {
     /// A new file's mode.
     mode: u32,
     leaves: bool,
+    /// The vault that the client will be bound to; the person's own if there is none.
+    pub vault: Option<String>,
 }
 
 /// How a client's file stands to us.
@@ -277,10 +283,12 @@ pub fn connecting(places: &[Place], caller: &Caller, project: Option<&Path>, rec
         let before = left(place, text.as_deref(), known.as_ref()).map_err(refused)?;
         // Whoever was bound to a vault stays so until told otherwise.
         let vault = caller.vault.clone().or_else(|| place.part.pinned(text.as_deref()?));
-        let caller = Caller { vault, command: caller.command.clone() };
+        let caller = Caller { vault, ..caller.clone() };
         let after = place.part.connect(text.as_deref().unwrap_or_default(), &caller).map_err(refused)?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
-        Ok(Change { place: place.clone(), target, text, after: Some(after), before, made, mode, leaves: false })
+        // A client too old for hooks gets no file for them.
+        let after = Some(after).filter(|after| text.is_some() || !after.is_empty());
+        Ok(Change { place: place.clone(), target, text, after, before, made, mode, leaves: false, vault: caller.vault })
     };
     places.iter().map(change).collect()
 }
@@ -292,7 +300,8 @@ pub fn disconnecting(places: &[Place], project: Option<&Path>, records: &Records
         let known = records.of(&target);
         let after = left(place, text.as_deref(), known.as_ref()).map_err(|why| Trouble::Refused { file: place.path.clone(), why })?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
-        Ok(Change { place: place.clone(), target, text, after: after.clone(), before: after, made, mode: 0o600, leaves: true })
+        let place = place.clone();
+        Ok(Change { place, target, text, after: after.clone(), before: after, made, mode: 0o600, leaves: true, vault: None })
     };
     places.iter().map(change).collect()
 }
@@ -368,7 +377,7 @@ fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
         let (_, text) = text_of(&place.path)?;
         let Some(text) = text else { return Ok(State::Absent) };
         let vault = place.part.pinned(&text);
-        let wanted = place.part.connect(&text, &Caller { vault, command: caller.command.clone() }).map_err(refused)?;
+        let wanted = place.part.connect(&text, &Caller { vault, ..caller.clone() }).map_err(refused)?;
         if wanted == text {
             return Ok(State::Connected);
         }
@@ -383,10 +392,10 @@ fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
 
 /// How a client is to call us: by name where the search path leads to this very program, else by where it is. `found` is
 /// where the search path leads to.
-pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool, vault: Option<String>) -> Caller {
+pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool) -> Caller {
     let by_name = found.is_some() && (!client.has_window() || shared);
     let command = if by_name { "icecore".to_owned() } else { found.unwrap_or(own).display().to_string() };
-    Caller { command, vault }
+    Caller { command, vault: None, version: None }
 }
 
 /// The clients of this machine and how each stands to us.

@@ -10,12 +10,15 @@ use super::hooks::{self, Dialect, HOOKS};
 use super::*;
 
 fn plain() -> Caller {
-    Caller { command: "icecore".into(), vault: None }
+    Caller { command: "icecore".into(), vault: None, version: Some(NEWEST) }
 }
 
 fn bound() -> Caller {
-    Caller { command: "/opt/my tools/icecore".into(), vault: Some("/home/ann/it's here".into()) }
+    Caller { command: "/opt/my tools/icecore".into(), vault: Some("/home/ann/it's here".into()), ..plain() }
 }
+
+/// A version that knows everything, of every client.
+const NEWEST: Version = Version(2, 1, 327);
 
 const CLAUDE: Part = Part::Hooks(Dialect::ClaudeCode);
 const CODEX: Part = Part::Hooks(Dialect::Codex);
@@ -215,33 +218,103 @@ fn what_is_not_understood_is_refused_with_its_place() {
     assert!(json::read(&deep).unwrap_err().what.contains("nested"));
 }
 
-// An exact shape: what the documentation of Claude Code shows
+// The exact shape of the newest versions: a line for a shell, which every version runs
 #[test]
 fn the_hooks_are_those_that_the_clients_know() {
     let told: serde_json::Value = serde_json::from_str(&CLAUDE.connect("", &plain()).unwrap()).unwrap();
     let expected = serde_json::json!({ "hooks": {
         "SessionStart": [{ "matcher": "startup|resume|clear|compact|fork",
-            "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "session-start"], "timeout": 10 }] }],
-        "UserPromptSubmit": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "user-prompt-submit"], "timeout": 5 }] }],
-        "PreCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "pre-compact"], "timeout": 10 }] }],
-        "PostCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "post-compact"], "timeout": 10 }] }],
-        "Stop": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "stop"], "async": true, "timeout": 60 }] }],
-        "SubagentStop": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "subagent-stop"], "async": true }] }],
-        "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "session-end"], "timeout": 5 }] }],
+            "hooks": [{ "type": "command", "command": "icecore hook session-start", "timeout": 10 }] }],
+        "UserPromptSubmit": [{ "hooks": [{ "type": "command", "command": "icecore hook user-prompt-submit", "timeout": 5 }] }],
+        "PreCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore hook pre-compact", "timeout": 10 }] }],
+        "PostCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore hook post-compact", "timeout": 10 }] }],
+        "Stop": [{ "hooks": [{ "type": "command", "command": "icecore hook stop", "async": true, "timeout": 60 }] }],
+        "SubagentStop": [{ "hooks": [{ "type": "command", "command": "icecore hook subagent-stop", "async": true }] }],
+        "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore hook session-end", "timeout": 5 }] }],
     }});
     assert_eq!(told, expected);
-    // Codex has no arguments beside the command, and knows no other field.
-    let told: serde_json::Value = serde_json::from_str(&CODEX.connect("", &bound()).unwrap()).unwrap();
-    for hook in HOOKS {
-        let handler = &told["hooks"][hook.event][0]["hooks"][0];
-        assert_eq!(handler["command"], format!(r"'/opt/my tools/icecore' hook {} --vault '/home/ann/it'\''s here'", hook.name));
-        assert!(handler.get("args").is_none());
+    // Codex differs by what it grants: three seconds at the end of a session, and a warning about more at every start.
+    let mut expected = expected;
+    expected["hooks"]["SessionEnd"][0]["hooks"][0]["timeout"] = 3.into();
+    let told: serde_json::Value = serde_json::from_str(&CODEX.connect("", &plain()).unwrap()).unwrap();
+    assert_eq!(told, expected);
+    for part in [CLAUDE, CODEX] {
+        let told: serde_json::Value = serde_json::from_str(&part.connect("", &bound()).unwrap()).unwrap();
+        for hook in HOOKS {
+            let handler = &told["hooks"][hook.event][0]["hooks"][0];
+            assert_eq!(handler["command"], format!(r"'/opt/my tools/icecore' hook {} --vault '/home/ann/it'\''s here'", hook.name));
+        }
     }
     assert_eq!(CODEX.pinned(&CODEX.connect("", &bound()).unwrap()), bound().vault);
     for part in PARTS {
         assert_eq!(part.pinned(&part.connect("", &bound()).unwrap()), bound().vault, "{part:?}");
         assert_eq!(part.pinned(&part.connect("", &plain()).unwrap()), None, "{part:?}");
     }
+}
+
+/// The events and background hooks that settings name.
+fn events(text: &str) -> (Vec<String>, usize) {
+    let told: serde_json::Value = serde_json::from_str(text).unwrap();
+    let hooks = told["hooks"].as_object().unwrap();
+    (hooks.keys().cloned().collect(), text.matches("\"async\": true").count())
+}
+
+// A version gets what it reads: one event that it does not know makes a whole file invalid for some
+#[test]
+fn only_what_a_version_knows_is_written() {
+    let all = ["PostCompact", "PreCompact", "SessionEnd", "SessionStart", "Stop", "SubagentStop", "UserPromptSubmit"];
+    for (version, without) in [
+        (Some(NEWEST), &[][..]),
+        (Some(Version(2, 1, 138)), &[]),
+        (Some(Version(2, 1, 76)), &[]),
+        (Some(Version(2, 1, 75)), &["PostCompact"]),
+        (Some(Version(2, 1, 39)), &["PostCompact"]),
+        (Some(Version(1, 0, 85)), &["PostCompact"]),
+        // One that does not tell its version.
+        (None, &["PostCompact"]),
+        (Some(Version(1, 0, 84)), &["PostCompact", "SessionEnd"]),
+        (Some(Version(1, 0, 61)), &["PostCompact", "SessionEnd", "SessionStart"]),
+        (Some(Version(1, 0, 38)), &["PostCompact", "SessionEnd", "SessionStart", "UserPromptSubmit", "PreCompact", "SubagentStop"]),
+    ] {
+        let caller = Caller { version, ..plain() };
+        let text = CLAUDE.connect("", &caller).unwrap();
+        let known: Vec<&str> = all.into_iter().filter(|event| !without.contains(event)).collect();
+        assert_eq!(events(&text).0, known, "{version:?}");
+        assert!(!text.contains("args"), "{version:?}");
+        // An upgrade adds what was missing, and going back takes it out again.
+        let newest = CLAUDE.connect(&text, &plain()).unwrap();
+        assert_eq!(events(&newest).0, all, "{version:?}");
+        assert_eq!(events(&CLAUDE.connect(&newest, &caller).unwrap()).0, known, "{version:?}");
+    }
+    // One that has no hooks gets none, and ours go.
+    let none = Caller { version: Some(Version(1, 0, 37)), ..plain() };
+    assert_eq!(CLAUDE.connect("{ \"model\": \"opus\" }", &none).unwrap(), "{ \"model\": \"opus\" }");
+    assert!(!CLAUDE.connect(OLDER_HOOKS, &none).unwrap().contains("icecore"));
+    // Codex ignores events that it does not know, but skips what is to run in the background before 0.148.
+    for (version, background) in [(Some(Version(0, 169, 0)), 2), (Some(Version(0, 148, 0)), 2), (Some(Version(0, 147, 0)), 0), (None, 0)] {
+        let text = CODEX.connect("", &Caller { version, ..plain() }).unwrap();
+        assert_eq!(events(&text), (all.map(str::to_owned).to_vec(), background), "{version:?}");
+    }
+}
+
+// The form with `args` of earlier installations, which Claude Code before 2.1.139 runs as a bare `icecore`
+#[test]
+fn an_installation_with_args_is_recognised_and_replaced() {
+    let mut old = String::from("{\n  \"model\": \"opus\",\n  \"hooks\": {");
+    for (at, hook) in HOOKS.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        old += &format!(
+            "{comma}\n    \"{}\": [{{ \"hooks\": [{{ \"type\": \"command\", \"command\": \"icecore\", \"args\": [\"hook\", \"{}\", \"--vault\", \"/a b\"] }}] }}]",
+            hook.event, hook.name
+        );
+    }
+    old += "\n  }\n}\n";
+    assert_eq!(CLAUDE.pinned(&old).as_deref(), Some("/a b"));
+    assert_eq!(CLAUDE.disconnect(&old, None).unwrap(), "{\n  \"model\": \"opus\"\n}\n");
+    let new = CLAUDE.connect(&old, &Caller { vault: Some("/a b".into()), ..plain() }).unwrap();
+    assert!(!new.contains("args"), "{new}");
+    assert_eq!(new.matches("icecore hook ").count(), HOOKS.len(), "{new}");
+    assert!(new.contains("\"icecore hook stop --vault '/a b'\"") && new.contains("\"model\": \"opus\""), "{new}");
 }
 
 // The plugin's hooks come from the same table, and every version is that of the program
@@ -317,7 +390,7 @@ fn each_client_has_its_files_where_it_looks_for_them() {
 #[test]
 fn a_program_is_called_by_name_only_where_that_leads_to_it() {
     let (own, found) = (Path::new("/build/icecore"), Path::new("/usr/bin/icecore"));
-    let command = |client, found, shared| caller(client, own, found, shared, None).command;
+    let command = |client, found, shared| caller(client, own, found, shared).command;
     assert_eq!(command(Client::ClaudeCode, Some(found), false), "icecore");
     assert_eq!(command(Client::ClaudeCode, None, false), "/build/icecore");
     // What is started from a desktop has no search path of a shell; what a project shares has to.

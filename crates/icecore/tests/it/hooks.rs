@@ -356,6 +356,8 @@ fn hooks_survive_however_they_are_called() {
         vec!["hook", "stop", "hook", "stop"],
         vec!["hook", "--", "stop"],
         vec!["--now", "hook", "hook", "stop"],
+        // As a shell makes it of `--vault $UNSET hook stop`.
+        vec!["--vault", "hook", "stop"],
         vec!["--vault", "/nonexistent/vault", "hook", "user-prompt-submit"],
         vec!["--vault", "/dev/null", "hook", "stop"],
         vec!["--vault", "", "hook", "stop"],
@@ -402,6 +404,23 @@ fn hooks_survive_however_they_are_called() {
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     // Everything else still says 2 to a person.
     assert_eq!(bare(program()).args(["remember", "--no-such-option", "hook"]).output().unwrap().status.code(), Some(2));
+}
+
+// A client that does not know `args` runs the bare program: no prompt may be blocked, and no help become context.
+#[test]
+fn a_call_without_arguments_blocks_no_client() {
+    let prompt = json!({ "session_id": "s1", "hook_event_name": "UserPromptSubmit", "prompt": "x".repeat(300_000) }).to_string();
+    for input in [prompt.as_str(), "", "rubbish"] {
+        let mut child = bare(program()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let said = said(child.wait_with_output().unwrap());
+        assert_eq!((said.code, said.out.as_str(), said.err.lines().count()), (Some(1), "", 1), "{said:?}");
+        assert!(said.err.contains("`icecore install`"), "{said:?}");
+    }
+    assert_eq!(bare(program()).output().unwrap().status.code(), Some(1));
+    // A person at a terminal gets the help.
+    let shown = bare("script").args(["-qec", program(), "/dev/null"]).env("TERM", "xterm").output().unwrap();
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("Examples:"), "{shown:?}");
 }
 
 // RELIABILITY B.2: a vault that is broken, read-only, or held by somebody else.

@@ -32,6 +32,7 @@ fn every_client_is_connected_and_left_as_it_was() {
                     continue;
                 }
                 let person = Person::new();
+                person.ok(&["init", "-q"]);
                 let name = format!("{client}, furnished {furnished}, project {project}");
                 let first = if client == "codex" { "{ \"description\": \"mine\" }" } else { "{\r\n\t\"theirs\": [1, 2], // kept\r\n}" };
                 if furnished {
@@ -86,6 +87,120 @@ fn every_client_is_connected_and_left_as_it_was() {
     }
 }
 
+/// The events of Claude Code that call us.
+fn events(person: &Person) -> Vec<String> {
+    let settings: Value = serde_json::from_str(&person.read(".claude/settings.json")).unwrap();
+    settings["hooks"].as_object().unwrap().keys().cloned().collect()
+}
+
+// A client is asked for its version, and gets what that version reads
+#[test]
+fn the_version_of_the_client_decides_what_is_written() {
+    let older = ["PreCompact", "SessionEnd", "SessionStart", "Stop", "SubagentStop", "UserPromptSubmit"];
+    let newer = ["PostCompact", "PreCompact", "SessionEnd", "SessionStart", "Stop", "SubagentStop", "UserPromptSubmit"];
+    for (script, version, known) in [
+        ("echo '2.1.39 (Claude Code)'", Some("2.1.39"), &older[..]),
+        ("echo '2.1.138 (Claude Code)'", Some("2.1.138"), &newer),
+        ("echo 'node: command not found' >&2; exit 127", None, &older),
+        ("echo '2.1.327 (Claude Code)'; sleep 60", Some("2.1.327"), &newer),
+        ("sleep 60", None, &older),
+    ] {
+        let person = Person::new();
+        person.put_program("claude", script);
+        let told = person.json(&["install", "claude-code", "--yes"]);
+        assert_eq!(told["version"].as_str(), version, "{script}: {told}");
+        assert_eq!(events(&person), known, "{script}");
+        let noted = told["notes"].to_string();
+        assert_eq!(noted.contains("PostCompact (2.1.76)"), known.len() == older.len(), "{script}: {noted}");
+        if script == "sleep 60" {
+            continue;
+        }
+        assert_eq!(person.state("claude-code"), ["hooks connected", "mcp connected"], "{script}");
+        // After an upgrade the list says so, and a second run adds what is new.
+        if known.len() == older.len() {
+            person.put_program("claude", "echo '2.1.327 (Claude Code)'");
+            assert_eq!(person.state("claude-code"), ["hooks outdated", "mcp connected"], "{script}");
+            assert!(person.ok(&["install"]).err.contains("`icecore install claude-code` brings Claude Code up to date"));
+            person.ok(&["install", "claude-code", "--yes"]);
+            assert_eq!(events(&person), newer, "{script}");
+        }
+        person.ok(&["uninstall", "claude-code", "--yes"]);
+        assert!(!person.at(".claude").exists(), "{script}");
+    }
+    // The oldest one counts where there are several: all read the same settings.
+    let person = Person::new();
+    person.write(".local/bin/claude", "#!/bin/sh\necho '2.1.50 (Claude Code)'\n");
+    fs::set_permissions(person.at(".local/bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(person.json(&["install", "claude-code", "--yes"])["version"], "2.1.50");
+    assert_eq!(events(&person), older);
+    // For the server alone nothing needs to be known.
+    assert_eq!(person.json(&["install", "claude-code", "--only", "mcp", "--dry-run"])["version"], Value::Null);
+}
+
+// Without a vault a client would fail: it is made with the connection, and shown before
+#[test]
+fn a_missing_vault_is_made_and_what_follows_is_said() {
+    let person = Person::new();
+    let vault = person.vault();
+    let shown = person.ok(&["install", "claude-code", "--dry-run"]);
+    assert!(shown.out.contains(&format!("a new one in {} will hold your memory", vault.display())), "{shown:?}");
+    assert!(!person.run(&["install", "claude-code"]).out.is_empty() && !vault.exists());
+    let told = person.ok(&["install", "claude-code", "--yes"]);
+    for part in
+        ["Claude Code is connected", "are kept in", "is summarized when it ends", "icecore injected", "icecore uninstall claude-code"]
+    {
+        assert!((told.out.clone() + &told.err).contains(part), "{part}: {told:?}");
+    }
+    person.ok(&["verify"]);
+    // The server that the settings name answers.
+    let servers: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
+    assert_eq!(servers["mcpServers"]["icecore"]["args"], serde_json::json!(["mcp"]));
+    let mut server = Piped::greeted({
+        let mut command = person.start("icecore");
+        command.arg("mcp");
+        command
+    });
+    server.told("remember", serde_json::json!({ "text": "We decided that the beacon is painted green", "type": "decision" }));
+    server.ends();
+    assert!(person.json(&["install", "claude-code"])["new_vault"].is_null());
+    // Taking it out leaves memory alone.
+    assert!(person.ok(&["uninstall", "claude-code", "--yes"]).err.contains("Your memory stays"));
+    assert!(person.ok(&["events"]).out.contains("painted green"));
+    // Settings that were there before a vault was: only the vault is missing.
+    let person = Person::new();
+    person.ok(&["install", "codex", "--yes"]);
+    fs::remove_dir_all(person.vault()).unwrap();
+    let told = person.json(&["install", "codex", "--yes"]);
+    assert!(told["done"] == true && told["new_vault"] == person.vault().to_str().unwrap(), "{told}");
+    person.ok(&["verify"]);
+    // A client that is bound to another vault needs none.
+    let person = Person::new();
+    person.ok(&["init", "-q", "elsewhere"]);
+    let elsewhere = person.at("project/src/elsewhere");
+    person.ok(&["install", "cursor", "--yes", "--vault", elsewhere.to_str().unwrap()]);
+    person.ok(&["install", "cursor", "--yes"]);
+    assert!(!person.vault().exists());
+    // Who wants to hear little hears little.
+    let person = Person::new();
+    let said = person.ok(&["install", "claude-code", "--yes", "-q"]);
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("Claude Code is connected.\n", ""), "{said:?}");
+    assert!(person.ok(&["uninstall", "claude-code", "--dry-run", "-q"]).out.lines().count() > 50);
+}
+
+// Whoever looks at what an old folder would become needs no vault for that
+#[test]
+fn a_dry_run_of_a_migration_needs_no_vault() {
+    let person = Person::new();
+    person.write("old/MEMORY.md", "# Memory\n- The old port was 7430\n");
+    let before = person.everything();
+    let old = person.at("old");
+    let shown = person.ok(&["migrate", old.to_str().unwrap(), "--dry-run"]);
+    assert!(shown.out.contains("MEMORY.md") && shown.err.contains("`icecore init`"), "{shown:?}");
+    assert_eq!(person.everything(), before);
+    assert!(!person.vault().exists());
+    assert_eq!(person.run(&["migrate", old.to_str().unwrap()]).code, Some(3));
+}
+
 // What changed since is kept; only what is ours goes
 #[test]
 fn what_somebody_changed_since_stays() {
@@ -99,11 +214,10 @@ fn what_somebody_changed_since_stays() {
     person.write(".claude/settings.json", &text.replace("\"opus\"", "\"haiku\""));
     assert_eq!(person.state("claude-code"), ["hooks connected", "mcp connected"]);
     // Another version comes meanwhile, and is bound to a vault: in place.
-    person.ok(&["init", "-q"]);
     let vault = person.at(".local/share/icecore");
     person.ok(&["install", "claude-code", "--yes", "--vault", vault.to_str().unwrap()]);
     let settings: Value = serde_json::from_str(&person.read(".claude/settings.json")).unwrap();
-    assert_eq!(settings["hooks"]["Stop"][0]["hooks"][0]["args"], serde_json::json!(["hook", "stop", "--vault", vault]));
+    assert_eq!(settings["hooks"]["Stop"][0]["hooks"][0]["command"], format!("icecore hook stop --vault {}", vault.display()));
     assert_eq!(settings["hooks"]["Stop"].as_array().unwrap().len(), 1);
     let servers: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
     assert_eq!(servers["mcpServers"]["icecore"]["env"]["ICECORE_VAULT"], vault.to_str().unwrap());
@@ -136,13 +250,13 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
         let settings: Value = serde_json::from_str(&person.read(path)).unwrap();
         settings.pointer(name).unwrap().as_str().unwrap().to_owned()
     };
-    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), "icecore");
+    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), "icecore hook stop");
     person.ok(&["install", "cursor", "--yes"]);
     assert_eq!(command(".cursor/mcp.json", "/mcpServers/icecore/command"), program());
     let mut elsewhere = person.command(&["install", "claude-code", "--yes"]);
     let said = crate::program::said(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), program());
+    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), format!("{} hook stop", program()));
     // Another place for everything.
     let mut moved = person.command(&["install", "codex", "--yes"]);
     moved.env("CODEX_HOME", person.at("x/codex"));
@@ -171,6 +285,7 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
 #[test]
 fn a_link_is_written_through() {
     let person = Person::new();
+    person.ok(&["init", "-q"]);
     person.write("dotfiles/claude.json", "{}\n");
     fs::create_dir(person.at(".claude")).unwrap();
     symlink("../dotfiles/claude.json", person.at(".claude/settings.json")).unwrap();

@@ -11,9 +11,10 @@ use tempfile::TempDir;
 
 use crate::program::{Said, bare, program, said};
 
-/// A person's home, with a project in it.
+/// A person's home, with a project in it, and clients that say which version they are.
 pub struct Person {
     folder: TempDir,
+    programs: TempDir,
 }
 
 impl Person {
@@ -21,7 +22,17 @@ impl Person {
         let folder = TempDir::new().unwrap();
         fs::create_dir_all(folder.path().join("project/.git")).unwrap();
         fs::create_dir_all(folder.path().join("project/src")).unwrap();
-        Self { folder }
+        let person = Self { folder, programs: TempDir::new().unwrap() };
+        person.put_program("claude", "echo '2.1.327 (Claude Code)'");
+        person.put_program("codex", "echo codex-cli 0.169.0");
+        person
+    }
+
+    /// Puts a shell script on the search path, in front of whatever this machine has.
+    pub fn put_program(&self, name: &str, script: &str) {
+        let place = self.programs.path().join(name);
+        fs::write(&place, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(place, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     pub fn home(&self) -> PathBuf {
@@ -42,7 +53,8 @@ impl Person {
     pub fn start(&self, called: &str) -> Command {
         // With the program on the search path, as after an installation.
         let path = std::env::join_paths(
-            std::iter::once(Path::new(program()).parent().unwrap().to_owned())
+            [Path::new(program()).parent().unwrap().to_owned(), self.programs.path().to_owned()]
+                .into_iter()
                 .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
         );
         let path = path.unwrap();

@@ -205,3 +205,54 @@ fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
         .filter(|name| *name != "help" && !docs.contains(&format!("icecore {name}")));
     none(unknown.map(|name| format!("no document mentions `icecore {name}`")).collect());
 }
+
+/// The scripts that install what tests need.
+fn install_scripts() -> Vec<(String, String)> {
+    let root = house();
+    let folders = fs::read_dir(root.join("tests")).unwrap().flatten().map(|entry| entry.path().join("install"));
+    let scripts =
+        folders.filter(|path| path.is_file()).chain([root.join("test"), root.join("dashboard/check"), root.join("plugin/mcpb/pack")]);
+    scripts.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap())).collect()
+}
+
+// Another package manager at work is waited for, by the one helper that all of them use
+#[test]
+fn a_held_package_lock_is_waited_for() {
+    none(
+        install_scripts()
+            .into_iter()
+            .filter(|(_, text)| text.contains("apt-get"))
+            .map(|(path, _)| format!("{path} calls apt-get; get_packages of tests/packages.sh waits for its locks"))
+            .collect(),
+    );
+    let folder = tempfile::TempDir::new().unwrap();
+    let calls = folder.path().join("calls");
+    // Fails as the real one does while somebody holds a lock: twice, then for another reason if `broken` is there.
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >> {calls}\n[ \"$(wc -l < {calls})\" -gt 2 ] || {{ echo 'E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1' >&2; exit 100; }}\n\
+         [ ! -e {folder}/broken ] || {{ echo 'E: Unable to locate package' >&2; exit 100; }}\n",
+        calls = calls.display(),
+        folder = folder.path().display()
+    );
+    for name in ["apt-get", "sudo"] {
+        let text = if name == "sudo" { "#!/bin/sh\nexec \"$@\"\n" } else { script.as_str() };
+        fs::write(folder.path().join(name), text).unwrap();
+        fs::set_permissions(folder.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let run = || {
+        let _ = fs::remove_file(&calls);
+        let words = ["-euc", ". tests/packages.sh; get_packages --no-install-recommends one two"];
+        crate::program::said(crate::program::bare("bash").args(words).env("PATH", &path).current_dir(house()).output().unwrap())
+    };
+    let waited = run();
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    assert_eq!(waited.err.matches("waiting for another package manager").count(), 1, "{waited:?}");
+    let called = fs::read_to_string(&calls).unwrap();
+    assert_eq!(called.lines().filter(|line| line.ends_with(" update")).count(), 3, "{called}");
+    assert!(called.contains("-o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends one two"), "{called}");
+    // What is no lock is an error at once.
+    fs::write(folder.path().join("broken"), "").unwrap();
+    let failed = run();
+    assert!(failed.code == Some(1) && failed.err.contains("Unable to locate package"), "{failed:?}");
+}

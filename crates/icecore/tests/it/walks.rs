@@ -86,14 +86,8 @@ impl Client {
         let handlers = groups.iter().flat_map(|group| group["hooks"].as_array().unwrap().clone());
         let ours = handlers.filter(|handler| handler.to_string().contains("icecore"));
         let command = |handler: Value| {
-            let called = handler["command"].as_str().unwrap();
-            if self.name == "codex" {
-                let mut command = person.start("sh");
-                command.args(["-c", called]);
-                return command;
-            }
-            let mut command = person.start(called);
-            command.args(handler["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()));
+            let mut command = person.start("sh");
+            command.args(["-c", handler["command"].as_str().unwrap()]);
             command
         };
         ours.map(command).collect()
