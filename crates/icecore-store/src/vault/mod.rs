@@ -141,18 +141,22 @@ impl Vault {
         self.mended.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that cannot be
-    /// written to is left as it is; readers read around the torn line.
+    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that another process
+    /// writes to, or that cannot be written to, is left as it is: readers read around the torn line, and every
+    /// writer mends it once it has the lock. So opening a vault never waits for its lock.
     fn mend(&self) -> Result<()> {
         let torn = self.door.unfinished_line(&self.ledger)?.is_some();
         if !torn && self.door.temporary_files().is_empty() {
             return Ok(());
         }
-        // Somebody may be in the middle of a write; with the lock in hand, nobody is.
-        let mended = self.door.lock().and_then(|held| {
-            self.door.sweep(&held);
-            self.mend_under(&held)
-        });
+        let mended = match self.door.try_lock_by("lock") {
+            Ok(Some(held)) => {
+                self.door.sweep(&held);
+                self.mend_under(&held)
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
         match mended {
             Err(Error::Io { .. } | Error::Full { .. } | Error::Denied { .. } | Error::NotAFile(_)) => Ok(()),
             other => other,
