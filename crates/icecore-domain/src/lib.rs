@@ -18,6 +18,7 @@ pub mod gate;
 pub mod hash;
 pub mod id;
 pub mod import;
+pub mod json;
 pub mod layout;
 pub mod ledger;
 pub mod memo;

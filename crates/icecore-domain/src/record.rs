@@ -27,6 +27,12 @@ pub const MAX_NAME_BYTES: usize = 512;
 
 /// The field with the project that something was said in.
 pub const PROJECT: &str = "project";
+/// The field of a prompt that was typed while the assistant was working.
+pub const QUEUED: &str = "queued";
+/// What stands in it, as raw JSON, if the prompt was delivered.
+pub const DELIVERED: &str = "\"delivered\"";
+/// What stands in it if the prompt had not been delivered when it was read.
+pub const UNDELIVERED: &str = "\"undelivered\"";
 /// The field in which a helper's record names the session it worked for.
 pub const PARENT_SESSION: &str = "parent_session";
 /// What stands between a session's name and its helper's.
@@ -244,6 +250,11 @@ impl Record {
     pub fn project(&self) -> Option<String> {
         let raw = self.extra.iter().find(|(name, _)| name == PROJECT).map(|(_, raw)| raw)?;
         serde_json::from_str(raw).ok()
+    }
+
+    /// Whether it was typed while the assistant was working and had not been delivered when it was read.
+    pub fn is_undelivered(&self) -> bool {
+        self.extra.iter().any(|(name, raw)| name == QUEUED && raw == UNDELIVERED)
     }
 
     /// The session it belongs to.

@@ -5,6 +5,8 @@
 //! by what it is, and a text in which nobody is seen to speak is one turn of the person who handed it over. Turns
 //! keep the order of the file and their own words; the time to read it grows with its length and no faster.
 
+mod queue;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,9 +20,12 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::calendar::Moment;
+use crate::json;
 use crate::plain::one_line;
-use crate::record::{Role, Said};
+use crate::record::{DELIVERED, QUEUED, Role, Said, UNDELIVERED};
 use crate::words::words;
+
+use self::queue::PromptQueue;
 
 /// The longest line, or message of a list, that is read.
 pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
@@ -211,31 +216,10 @@ pub(crate) fn text(json: &str) -> Option<Cow<'_, str>> {
     match json.as_bytes().first()? {
         b'"' => match serde_json::from_str(json) {
             Ok(Borrowed(text)) => Some(text),
-            // Half of a surrogate pair, which some programs cut a text at, is no reason to lose the rest.
-            Err(_) => serde_json::from_str(json).ok().map(|Bytes(bytes)| String::from_utf8_lossy(&bytes).into_owned().into()),
+            Err(_) => json::read(json).ok().map(Cow::Owned),
         },
         b'-' | b'0'..=b'9' => Some(json.into()),
         _ => None,
-    }
-}
-
-struct Bytes(Vec<u8>);
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Loose;
-        impl Visitor<'_> for Loose {
-            type Value = Bytes;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-                Ok(Bytes(bytes.to_owned()))
-            }
-        }
-        deserializer.deserialize_bytes(Loose)
     }
 }
 
@@ -526,6 +510,8 @@ pub(crate) struct Lines {
     pub(crate) about: About,
     /// What tools did and said is passed over.
     words_only: bool,
+    /// What was typed while the assistant worked and was not delivered yet.
+    queue: PromptQueue,
 }
 
 impl Lines {
@@ -538,7 +524,13 @@ impl Lines {
             within: None,
             about: About::default(),
             words_only,
+            queue: PromptQueue::default(),
         }
+    }
+
+    /// The number of the first line that would have to be read again to know what becomes of a prompt that is still queued.
+    pub(crate) fn queued_since(&self) -> Option<usize> {
+        self.queue.oldest()
     }
 
     /// Takes what was read so far, each turn with its strand.
@@ -654,6 +646,12 @@ impl Lines {
             "custom-title" => self.entitle(object.first(&["customTitle", "title"]), 4),
             "ai-title" => self.entitle(object.first(&["aiTitle", "title"]), 3),
             "summary" if object.raw("summary").is_some() => self.entitle(object.first(&["summary"]), 2),
+            "queue-operation" if object.raw("operation").is_some() => self.queue_operation(number, object),
+            "attachment"
+                if object.object("attachment").is_some_and(|inner| inner.text("type").is_some_and(|kind| kind == "queued_command")) =>
+            {
+                self.queued_command(number, object);
+            }
             _ if object.raw("mapping").is_some() => {
                 self.out.complain(number, "is a ChatGPT export, not a transcript; use `icecore import` for it");
             }
@@ -754,12 +752,79 @@ impl Lines {
         let word = message.first(&["role"]).or_else(|| object.first(&["type"]));
         let role = word.as_deref().and_then(Role::meant).unwrap_or(Role::User);
         let content = Content::of(message.raw("content"), role == Role::User, self.words_only);
+        if role == Role::User && !object.holds("isSidechain") && !content.said.is_empty() {
+            self.queue.deliver(&content.said.text);
+        }
         let role = match role {
             Role::User if is_command_output(&content.said.text) => Role::Tool,
             role => role,
         };
         let said = Said { ts, session, id: object.first(&["uuid"]), role: Some(role), folder: object.first(&["cwd"]), ..Said::default() };
         self.turn(said, content, if object.holds("isSidechain") { Strand::Side } else { Strand::Talk });
+    }
+
+    /// A movement of the queue of prompts that are typed while the assistant works.
+    fn queue_operation(&mut self, number: usize, object: &Object<'_>) {
+        let text = prompt_text(object.raw("content"));
+        let delivered = match object.text("operation").unwrap_or_default().as_ref() {
+            "enqueue" => {
+                let session = object.first(&SESSIONS).or_else(|| self.within.clone());
+                self.name_session(session.clone());
+                let ts = self.time(number, object.raw("timestamp"));
+                self.queue.enqueue(number, queued_prompt(Said { ts, session, folder: self.about.folder.clone(), text, ..Said::default() }))
+            }
+            "remove" => self.queue.remove(&text),
+            "dequeue" => {
+                self.queue.dequeue();
+                None
+            }
+            "popAll" => {
+                let taken_back = self.queue.pop_all();
+                self.out.skip("prompt taken back", taken_back);
+                None
+            }
+            _ => None,
+        };
+        match delivered {
+            Some(said) => self.keep_queued(said),
+            None => self.out.skip("queue-operation", 1),
+        }
+    }
+
+    /// A prompt that was typed while the assistant worked, as it was delivered within a turn.
+    fn queued_command(&mut self, number: usize, object: &Object<'_>) {
+        let Some(attachment) = object.object("attachment") else { return };
+        let text = prompt_text(attachment.raw("prompt"));
+        let is_first = self.queue.attach(&text);
+        let is = |field: Option<Cow<'_, str>>, wanted: &str| field.is_none_or(|word| word == wanted);
+        let origin = attachment.object("origin").and_then(|origin| origin.text("kind").map(Cow::into_owned));
+        let is_persons = is(attachment.text("commandMode"), "prompt")
+            && is(origin.map(Cow::Owned), "human")
+            && !attachment.holds("isMeta")
+            && !object.holds("isMeta")
+            && !object.holds("isSidechain");
+        if !is_first || !is_persons || !queue::is_typed(&text) {
+            return self.out.skip("attachment", 1);
+        }
+        let ts = self.time(number, attachment.raw("timestamp").or_else(|| object.raw("timestamp")));
+        let session = object.first(&SESSIONS);
+        self.name_session(session.clone());
+        let folder = object.first(&["cwd"]).or_else(|| self.about.folder.clone());
+        self.keep_queued(queued_prompt(Said { ts, session, id: object.first(&["uuid"]), folder, text, ..Said::default() }));
+    }
+
+    fn keep_queued(&mut self, said: Said) {
+        // It belongs to no message, whatever the line before it was a part of.
+        self.about = About { folder: said.folder.clone(), ..About::default() };
+        self.keep(said, Strand::Talk);
+    }
+
+    /// Tells what was queued and never delivered: there are no more lines.
+    pub(crate) fn finish_queue(&mut self) {
+        let left: Vec<Said> = self.queue.finish().collect();
+        for said in left {
+            self.keep_queued(Said { extra: vec![(QUEUED.into(), UNDELIVERED.into())], ..said });
+        }
     }
 
     /// A line of a Codex rollout.
@@ -884,6 +949,7 @@ impl Lines {
     }
 
     fn finish(mut self) -> Transcript {
+        self.finish_queue();
         let has = |strand| self.strands.contains(&strand);
         let (no_echo, no_side) = (has(Strand::Item), has(Strand::Talk));
         let (mut echoes, mut sides) = (0, 0);
@@ -903,6 +969,15 @@ impl Lines {
         self.out.skip("sidechain", sides);
         self.out
     }
+}
+
+/// The words of a prompt, without what the program put among them.
+fn prompt_text(json: Option<&str>) -> String {
+    trim_blank_lines(&Content::of(json, true, true).said.text).to_owned()
+}
+
+fn queued_prompt(said: Said) -> Said {
+    Said { role: Some(Role::User), extra: vec![(QUEUED.into(), DELIVERED.into())], ..said }
 }
 
 /// The messages inside an object that holds a conversation, and is none of them itself.
@@ -1739,7 +1814,7 @@ mod tests {
                 r#"2026-02-13T09:31:00+01:00 assistant: I look.⏎⏎Now.⏎[tool: Read]⏎[image] [{"type":"tool_use","id":"t1","name":"Read","input":{"path":"a"}},{"type":"image","source":{"type":"url","url":"u"}}]"#,
                 r#"tool #7.tool: port = 7431⏎[image] [{"type":"tool_result","tool_use_id":"t1"}]"#,
                 "user #7: thanks",
-                "2026-02-13T10:30:00+01:00 user Caroline: half a pair \u{fffd}\u{fffd}\u{fffd} here",
+                "2026-02-13T10:30:00+01:00 user Caroline: half a pair \u{fffd} here",
                 r#"assistant: [tool: search] [{"id":"c1","function":{"name":"search","arguments":"{}"}}]"#,
                 r#"user: bare {"file": 1}"#,
             ],

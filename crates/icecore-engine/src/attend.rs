@@ -75,6 +75,8 @@ pub struct Given {
     pub items: Vec<Item>,
     /// What could not be done along with it. A pack is given even if nothing can be written.
     pub complaints: Vec<String>,
+    /// Why the words that came with it could be saved nowhere, if they could not.
+    pub unsaved: Option<String>,
 }
 
 impl Given {
@@ -140,6 +142,17 @@ pub struct Due {
     pub client: String,
 }
 
+/// An ended session that could not be read and is to be read again.
+#[derive(Debug, Serialize, Deserialize)]
+struct Retry {
+    #[serde(flatten)]
+    due: Due,
+    /// How often reading it has failed.
+    failures: u32,
+    /// Before this moment it is not tried again.
+    not_before: String,
+}
+
 /// What is noted of a session.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -166,22 +179,34 @@ struct Noted {
     state: Option<String>,
     /// It was read to its end.
     finished: bool,
+    /// The mistake in the settings that its person was last told of.
+    warned: Option<String>,
 }
 
 /// The same prompt within so many seconds is told twice, not said twice: a client may run one hook from two places.
 const TWICE_SECONDS: i64 = 3;
 /// More things than this are not remembered as given or heard.
 const MOST_NOTED: usize = 5_000;
+/// The occasion of a trouble with a session that is not tried any more.
+pub(crate) const UNREAD: &str = "unread-session";
 /// Notes that grow have at most so many bytes.
 const INJECTED_BYTES: u64 = 2 * 1024 * 1024;
 const TROUBLE_BYTES: u64 = 64 * 1024;
 const PROJECTS_BYTES: u64 = 256 * 1024;
-/// So many records wait at most until somebody else is done writing.
-const MOST_WAITING: usize = 1_000;
+/// So many records wait in notes at most.
+const MAX_WAITING_NOTES: usize = 10_000;
+/// So many of them are written down at once.
+const WAITING_BATCH: usize = 500;
+/// The folder of their notes.
+const WAITING: &str = "hooks/waiting";
 /// So much of a prompt stands in the list of what was given.
 const PROMPT_BYTES: usize = 160;
 /// A session of which nothing was heard for so long has ended, whether its client said so or not.
 const SILENT_SECONDS: i64 = 6 * 3_600;
+/// A session that cannot be read is tried so many times.
+const MAX_READ_TRIES: u32 = 6;
+/// So long after the first failure it is tried again; after each further one four times as long.
+const RETRY_SECS: i64 = 30;
 /// Notes of sessions are kept so long.
 const KEPT_SECONDS: i64 = 30 * 24 * 3_600;
 /// So many of the last records of all sessions are looked at for one that has none of the last days.
@@ -201,11 +226,20 @@ fn note_of(session: &str) -> Result<DocPath> {
     place(&format!("hooks/sessions/{}.json", &Hash::of(session.as_bytes()).to_string()[..20]))
 }
 
-/// Why something could not be kept, if it could not.
-fn given_up(heard: Result<Taken>) -> Vec<String> {
-    match heard {
-        Ok(taken) => taken.complaints,
-        Err(error) => vec![format!("nothing was kept: {error}")],
+fn retry_of(session: &str) -> Result<DocPath> {
+    place(&format!("hooks/retry/{}.json", &Hash::of(session.as_bytes()).to_string()[..20]))
+}
+
+/// Whether a write failed only because another process was writing.
+fn is_busy(error: &Error) -> bool {
+    matches!(error, Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. }))
+}
+
+/// Waits without blocking the other tasks of a runtime, if there is one; hooks run without.
+async fn sleep(time: Duration) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(_) => tokio::time::sleep(time).await,
+        Err(_) => std::thread::sleep(time),
     }
 }
 
@@ -304,7 +338,7 @@ impl Memory {
             if let Some(claimed) = self.store.claim(&work).await? {
                 return Ok(Some(claimed));
             }
-            std::thread::sleep(Duration::from_millis(pause_ms));
+            sleep(Duration::from_millis(pause_ms)).await;
         }
         Ok(None)
     }
@@ -320,6 +354,10 @@ impl Memory {
         }
         let mut noted = known.unwrap_or_default();
         noted.hear(session, self.now());
+        if self.is_provisional {
+            given.despite(self.keep_note(&name, &noted).await);
+            return Ok(given);
+        }
         if begun != Begun::Again {
             // The context is empty: what was given before is not there any more.
             noted.given.clear();
@@ -362,26 +400,33 @@ impl Memory {
         noted.prompted = Some(this);
         noted.replied.clear();
         noted.private = private::is_turn(&text);
-        let outcome = self.pack_prompt(&text, &scopes(session.project.as_deref()), &noted.given, room).await.map(Some);
-        let pack = given.despite(outcome);
-        if let Some((pack, _)) = &pack {
-            noted.give(pack);
-        }
         // What cannot be known to be wanted is not kept.
         let paused = match self.pauses().await {
             Ok(pauses) => pauses.over(Some(&session.session), session.project.as_deref(), now.at()).is_some(),
             Err(error) => {
-                given.complaints.push(format!("nothing was kept: {error}"));
+                given.unsaved = Some(error.to_string());
                 true
             }
         };
         let (open, parts) = private::without_parts(&text);
         noted.withheld |= noted.private || paused || parts > 0;
         if !noted.private && !paused {
-            let heard = self.hear(session, Role::User, None, &open, &mut noted).await;
-            given.complaints.extend(given_up(heard));
+            match self.hear(session, Role::User, None, &open, &mut noted).await {
+                Ok(taken) => given.complaints.extend(taken.complaints),
+                Err(error) => given.unsaved = Some(error.to_string()),
+            }
         }
+        // Before anything is looked up: however long that takes, the words are safe.
         given.despite(self.keep_note(&name, &noted).await);
+        if self.is_provisional {
+            return Ok(given);
+        }
+        let outcome = self.pack_prompt(&text, &scopes(session.project.as_deref()), &noted.given, room).await.map(Some);
+        let pack = given.despite(outcome);
+        if let Some((pack, _)) = &pack {
+            noted.give(pack);
+            given.despite(self.keep_note(&name, &noted).await);
+        }
         if let Some((pack, items)) = pack.filter(|(pack, _)| !pack.text.is_empty()) {
             let shown = Some(text.as_str()).filter(|_| !noted.private && !paused);
             given.despite(self.note_given("user-prompt-submit", session, shown, &pack, &items).await);
@@ -409,9 +454,7 @@ impl Memory {
             self.append_line(&place(layout::PAUSES)?, &line).await?;
             return Ok(Taken { withheld: 1, ..Taken::default() });
         }
-        let taken = self.take_helper(session, helper).await?.taken;
-        self.take_waiting().await?;
-        Ok(taken)
+        Ok(self.take_helper(session, helper).await?.taken)
     }
 
     /// Keeps what a helper was told and said, each thing once however often it is told.
@@ -457,14 +500,16 @@ impl Memory {
         let mut sessions: Vec<record::SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();
-        match self.keep(records.clone(), &mut taken).await {
+        let kept = match self.is_waiting_behind(&mut taken).await {
+            true => Err(Error::Busy("what was said before waits to be written".into())),
+            false => self.keep(records.clone(), &mut taken).await,
+        };
+        if let Err(error) = kept {
             // The transcript is read again when the session ends; the answer may not stand in it yet.
-            Err(Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) if answer.is_some() => {
-                if let Some(last) = records.iter().rfind(|record| answer.as_ref() == Some(&words(record))) {
-                    self.let_wait(last).await?;
-                }
+            match records.iter().rfind(|record| answer.is_some() && answer == Some(words(record))) {
+                Some(last) => self.defer(last).await?,
+                None => return Err(error),
             }
-            other => other?,
         }
         let skipped = harvest.skipped.into_iter().collect();
         Ok(SessionTaken { shape: Format::ClaudeCode.to_string(), turns, skipped, taken, sessions })
@@ -478,10 +523,11 @@ impl Memory {
     /// An assistant has answered; `name` is a helper's, if it is one's answer.
     pub async fn attend_reply(&self, session: &Attended, reply: &str, name: Option<&str>) -> Result<Taken> {
         let note = note_of(&session.session)?;
-        let _alone = self.alone_with(&session.session).await?;
-        let mut noted = self.read_note(&note).await?.unwrap_or_default();
-        noted.hear(session, self.now());
         let mut taken = Taken::default();
+        // Without its notes a session goes on; at worst something is told twice.
+        let _alone = taken.despite(self.alone_with(&session.session).await);
+        let mut noted: Noted = taken.despite(self.read_note(&note).await).unwrap_or_default();
+        noted.hear(session, self.now());
         // The same answer to the same prompt is told twice, not said twice.
         let words = record::heard_words(name, Role::Assistant, &self.gate_text(reply));
         if noted.private {
@@ -489,14 +535,13 @@ impl Memory {
         } else if !noted.replied.insert(words) {
             taken.same = 1;
         } else {
-            taken = self.hear(session, Role::Assistant, name, reply, &mut noted).await?;
+            taken.add(self.hear(session, Role::Assistant, name, reply, &mut noted).await?);
         }
-        self.keep_note(&note, &noted).await?;
-        self.take_waiting().await?;
+        taken.despite(self.keep_note(&note, &noted).await);
         Ok(taken)
     }
 
-    /// Keeps what was heard; if somebody else is writing, it waits in a note until they are done.
+    /// Keeps what was heard, or defers it if the store cannot take it now. An error means that it could be saved nowhere.
     async fn hear(&self, session: &Attended, role: Role, name: Option<&str>, text: &str, noted: &mut Noted) -> Result<Taken> {
         let mut taken = Taken::default();
         let text = self.gate_text(text);
@@ -519,41 +564,99 @@ impl Memory {
         };
         let pauses = self.pauses().await?;
         let records = self.through_the_gate(vec![said], &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
-        match self.keep(records.clone(), &mut taken).await {
-            Err(Error::Store(StoreError::Busy { .. } | StoreError::Moved { .. })) => {
-                for record in &records {
-                    self.let_wait(record).await?;
-                }
-                Ok(taken)
-            }
-            other => other.map(|()| taken),
-        }
-    }
-
-    async fn let_wait(&self, record: &Record) -> Result<()> {
-        let folder = place("hooks/waiting")?;
-        if self.store.notes(&folder).await?.len() >= MOST_WAITING {
-            return Err(Error::TooMuch(format!("more than {MOST_WAITING} messages wait to be written; something holds the vault's lock")));
-        }
-        let line = record.line();
-        let name = place(&format!("{folder}/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
-        Ok(self.store.add_note(&name, line.trim_end(), u64::MAX, true).await?)
-    }
-
-    /// Takes in what had to wait; how many records that were.
-    pub async fn take_waiting(&self) -> Result<usize> {
-        let mut taken = 0;
-        for (name, _) in self.store.notes(&place("hooks/waiting")?).await? {
-            let Some(bytes) = self.store.note(&name).await? else { continue };
-            let records = record::read_file(&bytes).0;
-            match self.store.add_records(records).await {
-                Ok(added) => taken += added.new,
-                Err(StoreError::Busy { .. }) => return Ok(taken),
-                Err(error) => return Err(error.into()),
-            }
-            self.store.remove_note(&name).await?;
-        }
+        self.keep_or_defer(records, &mut taken).await?;
         Ok(taken)
+    }
+
+    /// Keeps records. If the store cannot take them now, they wait in notes, behind those that wait already.
+    async fn keep_or_defer(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
+        if !self.is_waiting_behind(taken).await {
+            match self.keep(records.clone(), taken).await {
+                Err(error) if !is_busy(&error) => taken.complaints.push(format!("what was said waits in a note: {error}")),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
+        }
+        for record in &records {
+            self.defer(record).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a record into a note until the store can take it. A note needs neither the lock nor a whole ledger nor settings.
+    async fn defer(&self, record: &Record) -> Result<()> {
+        let folder = place(WAITING)?;
+        let waiting = self.store.notes(&folder).await?;
+        if waiting.len() >= MAX_WAITING_NOTES {
+            let why = "more than that wait already; `icecore doctor` says what keeps the vault from being written to";
+            return Err(Error::TooMuch(format!("at most {MAX_WAITING_NOTES} messages wait in notes: {why}")));
+        }
+        // Numbered, so that they are written down in the order in which they came.
+        let number = |(name, _): &(DocPath, i64)| name.as_str().strip_prefix(WAITING)?.get(1..9)?.parse::<u32>().ok();
+        let next = waiting.iter().filter_map(number).max().map_or(0, |last| last + 1);
+        let line = record.line();
+        let name = place(&format!("{folder}/{next:08}-{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
+        let written = self.store.add_note(&name, line.trim_end(), u64::MAX, true).await;
+        if written.is_err() {
+            // On a full disk half of it may be there.
+            let _ = self.store.remove_note(&name).await;
+        }
+        Ok(written?)
+    }
+
+    /// Writes down what waits, and says whether something is left that waits: then what comes now has to wait behind it. Notes that
+    /// cannot be read keep nothing from being written.
+    async fn is_waiting_behind(&self, taken: &mut Taken) -> bool {
+        self.is_provisional || taken.despite(self.take_waiting().await) > 0
+    }
+
+    /// Writes down what waits in notes; how many of them are left.
+    pub async fn take_waiting(&self) -> Result<usize> {
+        let mut waiting = self.store.notes(&place(WAITING)?).await?;
+        if waiting.is_empty() {
+            return Ok(0);
+        }
+        let all = waiting.len();
+        waiting.truncate(WAITING_BATCH);
+        self.renew_tombstones().await?;
+        let (mut records, mut read) = (Vec::new(), Vec::new());
+        for (name, _) in &waiting {
+            // One without the end of its line is still being written, or broke off before it was acknowledged.
+            let Some(bytes) = self.store.note(name).await?.filter(|bytes| bytes.ends_with(b"\n")) else { continue };
+            read.push(name);
+            for mut record in record::read_file(&bytes).0 {
+                // One that was written without the settings has the time of another zone.
+                (record.ts, record.captured) = (self.zone.moment(record.ts.at()), self.zone.moment(record.captured.at()));
+                records.extend(self.record_unless_forgotten(record, &mut Taken::default()));
+            }
+        }
+        match self.store.add_records(records).await {
+            Err(StoreError::Busy { .. } | StoreError::Moved { .. }) => return Ok(all),
+            other => other?,
+        };
+        for name in read {
+            self.store.remove_note(name).await?;
+        }
+        Ok(all - waiting.len())
+    }
+
+    /// Whether the settings could not be read, so that everything waits in notes.
+    pub fn is_provisional(&self) -> bool {
+        self.is_provisional
+    }
+
+    /// Whether the person in a session has not been told of this mistake yet; from now on they have.
+    pub async fn warns_first(&self, session: &Attended, mistake: &str) -> Result<bool> {
+        let note = note_of(&session.session)?;
+        let _alone = self.alone_with(&session.session).await?;
+        let mut noted = self.read_note(&note).await?.unwrap_or_default();
+        if noted.warned.as_deref() == Some(mistake) {
+            return Ok(false);
+        }
+        noted.hear(session, self.now());
+        noted.warned = Some(mistake.to_owned());
+        self.keep_note(&note, &noted).await?;
+        Ok(true)
     }
 
     /// A transcript as far as it goes. Turns that were heard already are not kept twice.
@@ -614,7 +717,21 @@ impl Memory {
         noted.hear(session, now);
         noted.state = Some(budget::shortened(&state, 16 * 1024));
         self.keep_note(&note, &noted).await?;
-        self.save_state(&state, Some("compaction summary"), Origin::Assistant).await.map(Some)
+        let title = Some("compaction summary");
+        match self.is_provisional {
+            true => self.defer_state(&state, title).await,
+            false => match self.save_state(&state, title, Origin::Assistant).await {
+                Err(error) if is_busy(&error) => self.defer_state(&state, title).await,
+                saved => saved.map(Some),
+            },
+        }
+    }
+
+    /// Puts a snapshot of a state into a note; it does not become the state to load next time.
+    async fn defer_state(&self, state: &str, title: Option<&str>) -> Result<Option<StateSaved>> {
+        let (record, _) = self.state_record(state, title, Origin::Assistant)?;
+        self.defer(&record).await?;
+        Ok(None)
     }
 
     /// A session has ended: it is put on the list of those that are to be read.
@@ -640,7 +757,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Sessions that have ended and were not read yet; with `silent`, also those whose clients never said so.
+    /// Sessions that have ended and were not read yet; with `silent`, also those whose clients never said so and those that could not
+    /// be read before.
     pub async fn ended_sessions(&self, silent: bool) -> Result<Vec<(DocPath, Due)>> {
         let mut found = Vec::new();
         for (name, _) in self.store.notes(&place("hooks/ended")?).await? {
@@ -654,6 +772,19 @@ impl Memory {
         if !silent {
             return Ok(found);
         }
+        let mut resting = BTreeSet::new();
+        for (name, _) in self.store.notes(&place("hooks/retry")?).await? {
+            let Some(retry) = self.read_retry(&name).await? else {
+                self.store.remove_note(&name).await?;
+                continue;
+            };
+            let is_time = Moment::read(&retry.not_before).is_none_or(|read| read.moment.at() <= self.now().at());
+            if !is_time {
+                resting.insert(retry.due.session);
+            } else if !found.iter().any(|(_, due)| due.session == retry.due.session) {
+                found.push((name, retry.due));
+            }
+        }
         let now = self.now().at().as_second();
         for (name, at) in self.store.notes(&place("hooks/sessions")?).await? {
             if now - at < SILENT_SECONDS {
@@ -666,7 +797,7 @@ impl Memory {
                 }
                 continue;
             }
-            if !found.iter().any(|(_, due)| due.session == noted.session) {
+            if !resting.contains(&noted.session) && !found.iter().any(|(_, due)| due.session == noted.session) {
                 let due = Due { session: noted.session, project: noted.project, transcript: noted.transcript, client: noted.client };
                 found.push((name, due));
             }
@@ -677,14 +808,37 @@ impl Memory {
     /// A session is being read now. It leaves the list first: if it ends once more meanwhile, it is read once more, and if reading
     /// dies, it counts as silent later.
     pub async fn session_is_begun(&self, name: &DocPath, due: &Due) -> Result<()> {
-        if *name != note_of(&due.session)? {
+        if *name != note_of(&due.session)? && *name != retry_of(&due.session)? {
             self.store.remove_note(name).await?;
         }
         Ok(())
     }
 
-    /// A session was read to its end.
+    async fn read_retry(&self, name: &DocPath) -> Result<Option<Retry>> {
+        Ok(self.store.note(name).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// A session could not be read. It is tried again later unless that is hopeless; then it is left alone, and `status` names it.
+    pub async fn session_is_unread(&self, due: &Due, why: &str, is_hopeless: bool) -> Result<()> {
+        let name = retry_of(&due.session)?;
+        let failures = self.read_retry(&name).await?.map_or(0, |retry| retry.failures) + 1;
+        if is_hopeless || failures >= MAX_READ_TRIES {
+            let by_hand =
+                due.transcript.as_deref().map_or(String::new(), |path| format!(". `icecore import {}` reads it", plain::one_line(path)));
+            self.note_trouble(UNREAD, &format!("session {} was not read to its end: {why}{by_hand}", plain::one_line(&due.session)))
+                .await?;
+            return self.session_is_read(due).await;
+        }
+        let pause = SignedDuration::from_secs(RETRY_SECS * 4_i64.pow(failures - 1));
+        let not_before = self.zone.moment(self.now().at() + pause).to_string();
+        let retry = Retry { due: due.clone(), failures, not_before };
+        self.store.put_note(&name, &serde_json::to_vec(&retry).unwrap_or_default()).await?;
+        self.note_trouble("session-end", &format!("session {} is to be read again: {why}", plain::one_line(&due.session))).await
+    }
+
+    /// A session was read to its end, or is not to be read any more.
     pub async fn session_is_read(&self, due: &Due) -> Result<()> {
+        self.store.remove_note(&retry_of(&due.session)?).await?;
         let note = note_of(&due.session)?;
         if let Some(mut noted) = self.read_note(&note).await? {
             noted.finished = true;

@@ -72,6 +72,14 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl Taken {
+    /// Goes on without what failed, and says so.
+    pub(crate) fn despite<T: Default>(&mut self, outcome: Result<T>) -> T {
+        outcome.unwrap_or_else(|error| {
+            self.complaints.push(error.to_string());
+            T::default()
+        })
+    }
+
     /// Adds up.
     pub fn add(&mut self, other: Self) {
         self.new += other.new;
@@ -175,7 +183,12 @@ impl Withholding<'_> {
         let at = said.ts.map_or(when, |ts| ts).at();
         if said.role.unwrap_or(Role::User) == Role::User && !said.text.trim().is_empty() {
             let own = gate::strip(&said.text).text;
-            self.private.insert(session.clone(), private::is_turn(&own));
+            let is_private = private::is_turn(&own);
+            // What is typed into a turn that is running does not end it.
+            let is_queued = said.extra.iter().any(|(name, _)| name == record::QUEUED);
+            if is_private || !is_queued {
+                self.private.insert(session.clone(), is_private);
+            }
             let (rest, parts) = private::without_parts(&said.text);
             if parts > 0 {
                 said.text = rest.trim().to_owned();
@@ -221,7 +234,8 @@ impl Memory {
     }
 
     /// Turns of sessions that a client has told of already, or a transcript has, are the same turn under whichever id it is kept.
-    /// Of what is new, a `live` transcript's turns get the id under which the client would tell of them.
+    /// Of what is new, a `live` transcript's turns get the id under which the client would tell of them, and so does a prompt that was
+    /// read before it was delivered.
     pub(crate) async fn recognised(&self, records: Vec<Record>, live: bool, taken: &mut Taken) -> Result<Vec<Record>> {
         let mut before: HashMap<String, usize> = HashMap::new();
         let heard: Vec<Option<String>> = records
@@ -247,7 +261,7 @@ impl Memory {
         for (((mut record, heard), own), told) in records.into_iter().zip(heard).zip(own).zip(told) {
             match heard {
                 Some(id) if !own && told && record.id != id => taken.same += 1,
-                Some(id) if !own && live => {
+                Some(id) if !own && (live || record.is_undelivered()) => {
                     record.id = id;
                     kept.push(record);
                 }
@@ -507,6 +521,24 @@ impl Memory {
     /// unless it says nothing new (K1, K2).
     pub async fn save_state(&self, text: &str, title: Option<&str>, origin: Origin) -> Result<StateSaved> {
         self.renew_tombstones().await?;
+        let (record, mut taken) = self.state_record(text, title, origin)?;
+        self.keep(vec![record.clone()], &mut taken).await?;
+        let path: DocPath = layout::STATE.parse().map_err(StoreError::Path)?;
+        self.store.put(&path, format!("{}\n", record.text).as_bytes()).await?;
+        let why_not = self.enter(&record).await?;
+        Ok(StateSaved {
+            ts: record.ts,
+            title: record.title.clone(),
+            state: layout::STATE,
+            snapshot: record.path().to_string(),
+            entered: why_not.is_none(),
+            why_not,
+            taken,
+        })
+    }
+
+    /// A state as it is recorded, through the gate.
+    pub(crate) fn state_record(&self, text: &str, title: Option<&str>, origin: Origin) -> Result<(Record, Taken)> {
         let now = self.now();
         let mut taken = Taken::default();
         let passed = self.gate(text, &mut taken);
@@ -530,26 +562,14 @@ impl Memory {
             role: Role::Assistant,
             name: None,
             kind: Captured::State,
-            title: title.clone(),
-            text: text.clone(),
+            title,
+            text,
             parts: None,
             origin,
             captured: now,
             extra: Vec::new(),
         };
-        self.keep(vec![record.clone()], &mut taken).await?;
-        let path: DocPath = layout::STATE.parse().map_err(StoreError::Path)?;
-        self.store.put(&path, format!("{text}\n").as_bytes()).await?;
-        let why_not = self.enter(&record).await?;
-        Ok(StateSaved {
-            ts: now,
-            title,
-            state: layout::STATE,
-            snapshot: record.path().to_string(),
-            entered: why_not.is_none(),
-            why_not,
-            taken,
-        })
+        Ok((record, taken))
     }
 
     /// Appends a state to `24hr.md`, unless it is the same as the last one or came too soon after it; then says so.

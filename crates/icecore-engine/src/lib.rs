@@ -151,6 +151,8 @@ pub struct Memory {
     tally: Mutex<spend::Tally>,
     /// What must not come in again, and how long the file was that says so.
     stones: std::sync::RwLock<(ContentVersion, Arc<Tombstones>)>,
+    /// Its own settings could not be read: what a session says waits in notes until they can be.
+    is_provisional: bool,
 }
 
 impl Memory {
@@ -158,16 +160,19 @@ impl Memory {
     pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = config::load(store.as_ref()).await?;
         let zone = policy.zone()?;
-        let memory = Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default() };
+        let memory =
+            Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default(), is_provisional: false };
         memory.renew_tombstones().await?;
         Ok(memory)
     }
 
-    /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose settings are broken.
+    /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose settings are broken, and for
+    /// capturing what is said meanwhile.
     pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default() })
+        let (tally, stones) = Default::default();
+        Ok(Self { store, history, clock, policy, zone, tally, stones, is_provisional: true })
     }
 
     /// The home.

@@ -12,6 +12,7 @@ use icecore_domain::ledger::{Entry, Ledger};
 use icecore_domain::schedule::Job;
 use serde::Serialize;
 
+use crate::attend::{Trouble, UNREAD};
 use crate::forget::HISTORY_OWED;
 use crate::join::CUT_SHORT;
 use crate::{Memory, Result};
@@ -76,6 +77,8 @@ pub enum Integrity {
 
 /// After so many days without a consolidation, the first screen says so.
 const SILENT_DAYS: i64 = 2;
+/// So many sessions that could not be read are named.
+const UNREAD_SHOWN: usize = 3;
 
 impl Memory {
     /// The events asked for, as of the clock if it was set by hand.
@@ -213,7 +216,9 @@ impl Memory {
                 if flagged.len() == 1 { "a draft waits".into() } else { format!("{} drafts wait", flagged.len()) }
             ));
         }
-        let troubles = self.hook_troubles().await?;
+        let (unread, troubles): (Vec<Trouble>, Vec<Trouble>) =
+            self.hook_troubles().await?.into_iter().partition(|trouble| trouble.event == UNREAD);
+        wrong.extend(unread.into_iter().take(UNREAD_SHOWN).map(|trouble| trouble.what));
         if let Some(last) = troubles.first() {
             wrong.push(format!(
                 "hooks could not do their work {} since {}, last at {}: {}. `icecore doctor` lists them",

@@ -472,11 +472,22 @@ pub fn own_place(what: &Named) -> Result<Place> {
     }
 }
 
-/// Opens a memory for somebody who cannot wait for others.
-pub fn open_hurried(place: Place, now: Option<&str>) -> Result<Open> {
+/// Opens a memory for somebody who cannot wait for others. If its settings cannot be read, what is said can still be captured: it is
+/// opened with the defaults, and the mistake is returned.
+pub fn open_hurried(place: Place, now: Option<&str>) -> Result<(Open, Option<anyhow::Error>)> {
     pollster::block_on(async {
         let home = place.open_hurried().await?;
-        Open::of(place, home, clock_at(now)?).await
+        let opened = match clock_at(now) {
+            Ok(clock) => Open::of(place.clone(), home.clone(), clock).await,
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(open) => Ok((open, None)),
+            Err(mistake) => {
+                let clock = clock_at(now).or_else(|_| clock_at(None))?;
+                Ok((Open::with_defaults(place, home, clock)?, Some(mistake)))
+            }
+        }
     })
 }
 

@@ -42,21 +42,33 @@ struct Waiting {
 pub(super) struct Reading {
     lines: Lines,
     waiting: VecDeque<Waiting>,
+    /// Where the lines stand from the oldest prompt on that is still queued.
+    queued: VecDeque<Place>,
     /// The title that has been told.
     title: Option<String>,
 }
 
 impl Reading {
     pub(super) fn new(offset: Offset) -> Self {
-        Self { lines: Lines::new(offset, true), waiting: VecDeque::new(), title: None }
+        Self { lines: Lines::new(offset, true), waiting: VecDeque::new(), queued: VecDeque::new(), title: None }
     }
 
     pub(super) fn waits_for(&self) -> Option<Place> {
-        self.waiting.front().map(|waiting| waiting.place)
+        let message = self.waiting.front().map(|waiting| waiting.place);
+        message.into_iter().chain(self.queued.front().copied()).min_by_key(|place| place.number)
     }
 
     pub(super) fn line(&mut self, place: Place, json: &str, projects: Projects<'_>, into: &mut Harvest) {
         self.lines.line(place.number, json);
+        self.queued.push_back(place);
+        let since = self.lines.queued_since().unwrap_or(usize::MAX);
+        while self.queued.front().is_some_and(|place| place.number < since) {
+            self.queued.pop_front();
+        }
+        self.tell(place, projects, into);
+    }
+
+    fn tell(&mut self, place: Place, projects: Projects<'_>, into: &mut Harvest) {
         let turns: Vec<(Said, Strand)> = self.lines.take().collect();
         for (said, strand) in turns {
             self.turn(place, said, strand, projects, into);
@@ -127,7 +139,9 @@ impl Reading {
     }
 
     pub(super) fn finish(&mut self, into: &mut Harvest) {
-        self.entitle();
+        self.lines.finish_queue();
+        // Their project is found from their folder, as for every transcript.
+        self.tell(self.queued.front().copied().unwrap_or_default(), &|_| None, into);
         for waiting in self.waiting.drain(..) {
             into.say(waiting.place.number, waiting.said);
         }

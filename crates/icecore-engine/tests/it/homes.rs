@@ -174,6 +174,27 @@ fn a_session_that_somebody_else_is_at_is_gone_on_with_soon() {
     }
 }
 
+#[test]
+fn waiting_for_another_hook_of_a_session_lets_other_tasks_go_on() {
+    let home = Home::new();
+    let store = Vault::open(&home.root).unwrap();
+    let _held: Vec<_> = (0..16).map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap()).collect();
+    let (memory, session) = (home.at(EVENING), Attended { session: "s".into(), ..Attended::default() });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let ticks = runtime.block_on(async {
+        let attended = memory.attend_prompt(&session, "may we deploy on Friday?", Room { chars: 9_000, tokens: None });
+        tokio::pin!(attended);
+        let mut ticks = 0;
+        loop {
+            tokio::select! {
+                given = &mut attended => return given.map(|_| ticks),
+                () = tokio::time::sleep(Duration::from_millis(5)) => ticks += 1,
+            }
+        }
+    });
+    assert!(ticks.unwrap() >= 10);
+}
+
 // K5: one that was away for too long does not write what another is writing
 #[test]
 fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {

@@ -144,22 +144,25 @@ impl Vault {
         self.mended.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that cannot be
-    /// written to is left as it is; readers read around the torn line.
+    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that another process
+    /// writes to, or that cannot be written to, is left as it is: readers read around the torn line, and every
+    /// writer mends it once it has the lock. So opening a vault never waits for its lock.
     fn mend(&self) -> Result<()> {
         let torn = self.door.unfinished_line(&self.ledger)?.is_some();
         let lost = git::is_lost(&self.door);
         if !torn && !lost && !self.door.has_stale_files() {
             return Ok(());
         }
-        // Another process may be in the middle of a write; with the lock in hand, none is.
-        let mended = self.door.lock().and_then(|held| {
-            for place in self.door.sweep(&held) {
-                self.tell(format!("a file that was saved in the moment in which icecore was stopped is in {}", place.display()));
+        let mended = match self.door.try_lock_by("lock") {
+            Ok(Some(held)) => {
+                for place in self.door.sweep(&held) {
+                    self.tell(format!("a file that was saved in the moment in which icecore was stopped is in {}", place.display()));
+                }
+                git::bring_back(&self.door, &held).and_then(|()| self.mend_under(&held))
             }
-            git::bring_back(&self.door, &held)?;
-            self.mend_under(&held)
-        });
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
         match mended {
             Err(Error::Io { .. } | Error::Full { .. } | Error::Denied { .. } | Error::NotAFile(_)) => Ok(()),
             other => other,

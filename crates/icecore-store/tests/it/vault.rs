@@ -70,6 +70,34 @@ fn the_vault_passes_the_exam_without_an_index() {
     });
 }
 
+// A hook that cannot wait opens a vault in which a writer died and another one is at work.
+#[test]
+fn opening_a_torn_vault_does_not_wait_for_its_lock() {
+    let (_folder, vault) = new_vault();
+    block_on(vault.append(vec![draft("one")], None)).unwrap();
+    let root = vault.root().to_owned();
+    let ledger = [fs::read(ledger_file(&vault)).unwrap(), b"{\"ts\":\"2026-02".to_vec()].concat();
+    fs::write(ledger_file(&vault), ledger).unwrap();
+    long_ago(&ledger_file(&vault));
+    drop(vault);
+    let lock = fs::OpenOptions::new().write(true).open(root.join(".icecore/lock")).unwrap();
+    lock.lock().unwrap();
+    for open in [Vault::open, Vault::open_hurried] {
+        let begun = std::time::Instant::now();
+        let vault = open(&root).unwrap();
+        assert!(begun.elapsed() < std::time::Duration::from_millis(700), "{:?}", begun.elapsed());
+        assert_eq!(contents(&vault), ["one"]);
+    }
+    let busy = block_on(Vault::open_hurried(&root).unwrap().append(vec![draft("two")], None));
+    assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
+    drop(lock);
+    // Whoever writes mends.
+    let vault = Vault::open(&root).unwrap();
+    block_on(vault.append(vec![draft("two")], None)).unwrap();
+    assert_eq!(contents(&vault), ["one", "two"]);
+    assert_eq!(Ledger::read(&fs::read(ledger_file(&vault)).unwrap(), None).faults(), []);
+}
+
 // L12: a real file, cut at every byte, opened, written to and read again
 #[test]
 fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {

@@ -468,15 +468,39 @@ enum Command {
     },
 }
 
-/// The words of the command line. A line that was copied from a pack begins with a dash and is no option.
+/// Options of every command that take a value.
+pub const GLOBAL_VALUES: [&str; 5] = ["--vault", "--store", "--space", "--now", "--color"];
+
+/// The words of the command line, as they are to be parsed.
 pub fn arguments() -> Vec<std::ffi::OsString> {
-    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    let takes_lines = words.iter().any(|word| word == "why" || word == "delta");
-    let line = |word: std::ffi::OsString| match word.to_str().and_then(|text| text.strip_prefix("- ")) {
-        Some(text) if takes_lines => text.into(),
-        _ => word,
-    };
-    words.into_iter().map(line).collect()
+    without_bullets(std::env::args_os().collect())
+}
+
+/// A line that was copied from a pack begins with a dash and is no option: for the commands that take such a line, what comes after
+/// their name loses it. Nothing else is changed.
+fn without_bullets(mut words: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString> {
+    let mut command: Vec<&str> = Vec::new();
+    let mut at = 1;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        match word {
+            option if GLOBAL_VALUES.contains(&option) => at += 1,
+            option if option.starts_with('-') => {}
+            name => command.push(name),
+        }
+        at += 1;
+        if command == ["why"] || command == ["pack", "delta"] {
+            for word in &mut words[at..] {
+                if let Some(line) = word.to_str().and_then(|text| text.strip_prefix("- ")) {
+                    *word = line.into();
+                }
+            }
+            break;
+        }
+        if command.len() > 1 {
+            break;
+        }
+    }
+    words
 }
 
 /// The command line as a value, to be looked at.
@@ -773,6 +797,24 @@ mod read {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copied_line_loses_its_dash_where_one_is_asked_for_and_nowhere_else() {
+        let words =
+            |line: &[&str]| std::iter::once("icecore").chain(line.iter().copied()).map(Into::into).collect::<Vec<std::ffi::OsString>>();
+        for (given, parsed) in [
+            (&["why", "- the port is 7431"][..], &["why", "the port is 7431"][..]),
+            (&["--vault", "delta", "why", "--json", "- a", "- b"], &["--vault", "delta", "why", "--json", "a", "b"]),
+            (&["pack", "delta", "- how is it?"], &["pack", "delta", "how is it?"]),
+            (&["message", "add", "- milk", "--conversation", "delta"], &["message", "add", "- milk", "--conversation", "delta"]),
+            (&["remember", "- why", "why"], &["remember", "- why", "why"]),
+            (&["--vault", "why", "remember", "- milk"], &["--vault", "why", "remember", "- milk"]),
+            (&["log", "why", "- milk"], &["log", "why", "- milk"]),
+            (&[], &[]),
+        ] {
+            assert_eq!(without_bullets(words(given)), words(parsed), "{given:?}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use icecore_domain::event::Scope;
 use icecore_domain::packs::Pack;
-use icecore_domain::plain;
+use icecore_domain::{layout, plain};
 use icecore_engine::Before;
 
 use super::capture::read_input;
@@ -196,7 +196,10 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
             let date = day(recall.date.as_deref(), open)?;
             let pack = open.memory.pack_recall(date, &recall.scope).await?;
             if date.is_none() && recall.scope.is_empty() {
-                open.memory.write_recall(&pack).await?;
+                // It can be printed on a disk that is full or read-only.
+                if let Err(error) = open.memory.write_recall(&pack).await {
+                    out.warn(format!("{} was not written: {error}", layout::RECALL));
+                }
             }
             pack
         }

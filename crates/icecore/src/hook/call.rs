@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::GLOBAL_VALUES;
 use crate::wire::Named;
 
 /// The event that is told of.
@@ -57,6 +58,11 @@ impl Event {
             Self::UserPromptSubmit => Some("UserPromptSubmit"),
             _ => None,
         }
+    }
+
+    /// Whether something that was said comes with it.
+    pub fn brings_words(self) -> bool {
+        matches!(self, Self::UserPromptSubmit | Self::Stop | Self::SubagentStop | Self::PostCompact)
     }
 
     /// How long a client is made to wait at most; less than it would wait by itself.
@@ -115,8 +121,13 @@ pub struct Call {
 
 /// The word of the command.
 const COMMAND: &str = "hook";
-/// Options of every command that take a value.
-const WITH_VALUE: [&str; 6] = ["--vault", "--store", "--space", "--now", "--color", "--client"];
+/// The option of this command that takes a value.
+const CLIENT: &str = "--client";
+
+/// Whether a word is an option that takes the next word for its value. Known without the parser, which is too slow to make for a hook.
+fn takes_value(word: &str) -> bool {
+    word == CLIENT || GLOBAL_VALUES.contains(&word)
+}
 
 /// The words with options apart: each word that is none, with the option before it that takes it for its value. With
 /// `spares_command` an option does not take the word of the command, because its own value is missing.
@@ -125,9 +136,9 @@ fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String
     let mut words = words.iter().skip(1).peekable();
     while let Some(word) = words.next() {
         let text = word.to_string_lossy();
-        if let Some((name, value)) = text.split_once('=').filter(|(name, _)| WITH_VALUE.contains(name)) {
+        if let Some((name, value)) = text.split_once('=').filter(|(name, _)| takes_value(name)) {
             options.push((name.to_owned(), value.into()));
-        } else if WITH_VALUE.contains(&text.as_ref()) {
+        } else if takes_value(&text) {
             let value = words.next_if(|word| !(spares_command && *word == COMMAND));
             options.push((text.into_owned(), value.cloned().unwrap_or_default()));
         } else if text.starts_with('-') && text.len() > 1 {
@@ -181,7 +192,7 @@ impl Call {
             store: text("--store"),
             space: text("--space").or_else(|| std::env::var("ICECORE_SPACE").ok().filter(|name| !name.is_empty())),
             now: last("--now").map(|now| now.to_string_lossy().into_owned()),
-            client: last("--client").and_then(|name| match name.to_str() {
+            client: last(CLIENT).and_then(|name| match name.to_str() {
                 Some("codex") => Some(Client::Codex),
                 Some("claude-code" | "claude") => Some(Client::ClaudeCode),
                 _ => None,
@@ -229,6 +240,19 @@ mod tests {
         check("remember hook", false, Event::Other, None);
         check("help hook", false, Event::Other, None);
         check("", false, Event::Other, None);
+    }
+
+    // The parser is the one that knows.
+    #[test]
+    fn the_options_with_values_are_those_of_the_parser() {
+        let parser = crate::cli::command();
+        let hook = parser.find_subcommand(COMMAND).unwrap();
+        let options = parser.get_arguments().chain(hook.get_arguments()).filter(|option| option.get_action().takes_values());
+        let mut known: Vec<String> = options.filter_map(|option| Some(format!("--{}", option.get_long()?))).collect();
+        let mut listed: Vec<String> = GLOBAL_VALUES.iter().chain([&CLIENT]).map(ToString::to_string).collect();
+        known.sort();
+        listed.sort();
+        assert_eq!(listed, known);
     }
 
     #[test]

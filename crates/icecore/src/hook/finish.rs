@@ -2,7 +2,7 @@
 //! and what is due is done. A client gives a second and a half for all its hooks, so a process of its own does it, cut off from the
 //! client, and one at a time for a vault.
 
-use std::os::unix::process::CommandExt;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use icecore_domain::record::{SessionKey, parent_session};
@@ -12,7 +12,7 @@ use secrecy::ExposeSecret as _;
 use tokio::runtime::Builder;
 
 use super::call::Call;
-use super::transcript;
+use super::transcript::{self, Refused};
 use crate::place::Place;
 use crate::wire::{self, Open};
 
@@ -46,15 +46,25 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
     if let Some(now) = &call.now {
         command.args(["--now", now]);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    // It is not waited for: when this process has ended, the system looks after it.
-    command.spawn().err().map(|error| format!("the process that reads ended sessions cannot be started: {error}"))
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    match command.spawn() {
+        Err(error) => Some(format!("the process that reads ended sessions cannot be started: {error}")),
+        // A client may end this process and its group as soon as it has its answer; until then the other one must have left them. What
+        // it does after that is not waited for: when this process has ended, the system looks after it.
+        Ok(child) => {
+            let _ = child.stdout.map(|mut out| out.read(&mut [0]));
+            None
+        }
+    }
 }
 
 /// Is that process.
 pub fn run(call: &Call) {
-    // Out of the client's session, so that nothing that ends it ends this.
+    // Out of the client's session, so that nothing that ends it ends this; then whoever started it need not wait any more.
     let _ = rustix::process::setsid();
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(b"\n").and_then(|()| out.flush());
+    drop(out);
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(all(call))));
 }
@@ -83,10 +93,12 @@ async fn once(open: &Open) -> anyhow::Result<()> {
     for (name, due) in memory.ended_sessions(true).await? {
         memory.session_is_begun(&name, &due).await?;
         match read(open, &due).await {
-            Ok(read) => sessions.extend(read),
-            Err(why) => memory.note_trouble("session-end", &why).await?,
+            Ok(read) => {
+                sessions.extend(read);
+                memory.session_is_read(&due).await?;
+            }
+            Err(failure) => memory.session_is_unread(&due, &failure.why, failure.is_hopeless).await?,
         }
-        memory.session_is_read(&due).await?;
     }
     let models = wire::models()?;
     let asking: Option<Asking<'_>> = models.asking();
@@ -113,8 +125,27 @@ async fn once(open: &Open) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Why a session could not be read.
+struct Failure {
+    why: String,
+    /// It will not be otherwise the next time.
+    is_hopeless: bool,
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self { why: error.to_string(), is_hopeless: false }
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self { why: refused.why, is_hopeless: refused.is_final }
+    }
+}
+
 /// Reads a session to its end; the sessions of the cascade that it belongs to.
-async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, String> {
+async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
     let session =
         Attended { session: due.session.clone(), project: due.project.clone(), client: due.client.clone(), ..Attended::default() };
     let mut sessions = helpers(open, &session, due).await?;
@@ -127,13 +158,13 @@ async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, String> {
                 return Ok(sessions);
             }
             Ok(_) | Err(EngineError::Nothing(_)) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
     }
     // Without a transcript there is what the client told while it went on.
     let today = open.memory.now().day();
     let days = icecore_domain::calendar::Days { first: today.yesterday().unwrap_or(today), last: today };
-    let stats = open.memory.store().sessions(Some(days)).await.map_err(|error| error.to_string())?;
+    let stats = open.memory.store().sessions(Some(days)).await.map_err(EngineError::Store)?;
     let is_own = |key: &SessionKey| {
         let name = key.session.as_deref();
         name == Some(&due.session) || name.and_then(parent_session) == Some(&due.session)
@@ -143,27 +174,32 @@ async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, String> {
 }
 
 /// Reads what the helpers of a session did, as far as it was not known when they ended; the sessions that are.
-async fn helpers(open: &Open, session: &Attended, due: &Due) -> Result<Vec<SessionKey>, String> {
+async fn helpers(open: &Open, session: &Attended, due: &Due) -> Result<Vec<SessionKey>, EngineError> {
     let Some(path) = &due.transcript else { return Ok(Vec::new()) };
     // Which of them worked in a private turn is not written anywhere; those that ended were told of one by one.
-    if open.memory.is_withheld_in(&due.session).await.map_err(|error| error.to_string())? {
+    if open.memory.is_withheld_in(&due.session).await? {
         return Ok(Vec::new());
     }
     let mut sessions = Vec::new();
     for (id, path) in transcript::of_helpers(path) {
         let Some(path) = path.to_str() else { continue };
-        let taken = match transcript::read(path, transcript::MOST_AT_ONCE) {
+        let why = match transcript::read(path, transcript::MOST_AT_ONCE) {
             Ok(text) => {
                 let helper = Helper { id, transcript: text, ..Helper::default() };
-                open.memory.take_helper(session, &helper).await.map_err(|error| error.to_string())
+                match open.memory.take_helper(session, &helper).await {
+                    Ok(taken) => {
+                        sessions.extend(taken.sessions);
+                        continue;
+                    }
+                    // The same would become of the session itself; both are read later.
+                    Err(error @ (EngineError::Store(_) | EngineError::Busy(_))) => return Err(error),
+                    Err(error) => error.to_string(),
+                }
             }
-            Err(why) => Err(why),
+            Err(refused) => refused.why,
         };
-        match taken {
-            Ok(taken) => sessions.extend(taken.sessions),
-            // The session itself is read nevertheless.
-            Err(why) => open.memory.note_trouble("session-end", &why).await.map_err(|error| error.to_string())?,
-        }
+        // The session itself is read nevertheless.
+        open.memory.note_trouble("session-end", &why).await?;
     }
     Ok(sessions)
 }

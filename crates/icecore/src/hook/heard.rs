@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use icecore_domain::plain;
 use icecore_domain::record::MAX_NAME_BYTES;
+use icecore_domain::{json, plain};
 use icecore_engine::{Attended, project};
 use serde_json::Value;
 
-use super::call::{Call, Client};
+use super::call::{Call, Client, Event};
 use super::unnamed;
 
 /// An event as far as we have to do with it.
@@ -43,11 +43,21 @@ impl Heard {
         if text.is_empty() {
             return Err("the client sent nothing".into());
         }
-        let fields: Value = serde_json::from_str(text).map_err(|error| format!("the client sent something else than JSON: {error}"))?;
+        let fields: Value = json::read(text).map_err(|error| format!("the client sent something else than JSON: {error}"))?;
         if !fields.is_object() {
             return Err("the client sent JSON that is not an object".into());
         }
         Ok(Self::of(&fields, call))
+    }
+
+    /// Whether it brings something that was said.
+    pub fn has_words(&self, event: Event) -> bool {
+        match event {
+            Event::UserPromptSubmit => self.prompt.is_some(),
+            Event::Stop | Event::SubagentStop => self.reply.is_some(),
+            Event::PostCompact => self.summary.is_some(),
+            _ => false,
+        }
     }
 
     fn of(fields: &Value, call: &Call) -> Self {

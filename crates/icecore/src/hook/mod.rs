@@ -45,6 +45,8 @@ struct Answer {
     context: Option<String>,
     message: Option<String>,
     complaints: Vec<String>,
+    /// Why what was said could be saved nowhere, if it could not.
+    unsaved: Option<String>,
 }
 
 /// Answers a client, whatever it says.
@@ -76,12 +78,16 @@ fn in_time(call: &Call) -> Answer {
     if let Err(error) = thread::Builder::new().spawn(work) {
         return Answer { message: Some(not_kept(&error.to_string())), ..Answer::default() };
     }
-    let (mut answer, trouble) = match receive.recv_timeout(call.event.patience()) {
-        Ok(Ok(answer)) => (answer, None),
-        Ok(Err(panic)) => (Answer::default(), Some(format!("a defect of icecore: {}", said_by(panic.as_ref())))),
-        Err(_) => (Answer::default(), Some(format!("not done within {} ms", call.event.patience().as_millis()))),
+    let mut answer = match receive.recv_timeout(call.event.patience()) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => Answer::interrupted(call, format!("a defect of icecore: {}", said_by(panic.as_ref()))),
+        Err(_) => Answer::interrupted(call, format!("not done within {} ms", call.event.patience().as_millis())),
     };
-    let complaints: Vec<String> = answer.complaints.drain(..).chain(trouble).collect();
+    if let Some(why) = answer.unsaved.take() {
+        answer.message = Some(not_kept(&why));
+        answer.complaints.push(format!("nothing was kept: {why}"));
+    }
+    let complaints: Vec<String> = answer.complaints.drain(..).collect();
     if !complaints.is_empty() {
         let (send, receive) = mpsc::channel();
         let (own, first) = (call.clone(), complaints[0].clone());
@@ -117,6 +123,7 @@ fn note(call: &Call, complaints: &[String]) -> bool {
 fn work(call: &Call) -> Answer {
     let input = match read_input() {
         Ok(input) => input,
+        Err(why) if call.event.brings_words() => return Answer { unsaved: Some(why), ..Answer::default() },
         Err(why) => return Answer::complaining(why),
     };
     if call.event == Event::Other {
@@ -126,14 +133,17 @@ fn work(call: &Call) -> Answer {
         Ok(heard) => heard,
         Err(why) => return Answer::complaining(why),
     };
-    let open = match wire::own_place(&call.named()).and_then(|place| wire::open_hurried(place, call.now.as_deref())) {
-        Ok(open) => open,
-        Err(error) => return Answer::unusable(call, &error),
-    };
-    match block_on(attend(call, &heard, &open)) {
-        Ok(answer) => answer,
-        Err(error) => Answer::unusable(call, &error),
-    }
+    let opened = wire::own_place(&call.named()).and_then(|place| wire::open_hurried(place, call.now.as_deref()));
+    let answered = opened.and_then(|(open, mistake)| {
+        block_on(async {
+            let mut answer = attend(call, &heard, &open).await?;
+            if let Some(mistake) = mistake {
+                answer.warn(call, &heard, &open, &mistake).await;
+            }
+            Ok(answer)
+        })
+    });
+    answered.unwrap_or_else(|error| Answer::unusable(call, &heard, &error))
 }
 
 /// Everything on standard input, as far as it is looked at. A terminal has nothing to say.
@@ -178,7 +188,7 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
             let read = heard.agent_transcript.as_deref().map(|path| transcript::read(path, transcript::MOST_AT_ONCE));
             let (text, complaint) = match read {
                 Some(Ok(text)) => (text, None),
-                Some(Err(why)) => (None, Some(why)),
+                Some(Err(refused)) => (None, Some(refused.why)),
                 None => (None, None),
             };
             let id = heard.agent_id.clone().unwrap_or_default();
@@ -193,9 +203,13 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
                 answer.complaints = taken.complaints;
             }
         }
+        // The transcript is read when the session ends.
+        Event::PreCompact if memory.is_provisional() => {}
         Event::PreCompact => {
-            if let Some(complaint) = take_transcript(open, heard).await? {
-                answer.complaints.push(complaint);
+            // Where the session stands is saved even if its transcript cannot be read now.
+            match take_transcript(open, heard).await {
+                Ok(complaint) => answer.complaints.extend(complaint),
+                Err(error) => answer.complaints.push(crate::error::as_status(&error).2),
             }
             memory.attend_compaction(session, heard.wish.as_deref()).await?;
         }
@@ -206,7 +220,9 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
         }
         Event::SessionEnd => {
             memory.attend_end(session).await?;
-            answer.complaints.extend(finish::begin(call, open).await);
+            if !memory.is_provisional() {
+                answer.complaints.extend(finish::begin(call, open).await);
+            }
         }
         Event::Other => {}
     }
@@ -219,7 +235,7 @@ async fn take_transcript(open: &Open, heard: &Heard) -> anyhow::Result<Option<St
     let text = match transcript::read(path, transcript::MOST_AT_ONCE) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(None),
-        Err(why) => return Ok(Some(why)),
+        Err(refused) => return Ok(Some(refused.why)),
     };
     match open.memory.attend_transcript(&heard.session, &text).await {
         Ok(_) | Err(EngineError::Nothing(_)) => Ok(None),
@@ -242,18 +258,39 @@ async fn daily(open: &Open) -> Option<String> {
 
 impl Answer {
     fn giving(given: Given) -> Self {
-        Self { context: given.text, message: None, complaints: given.complaints }
+        Self { context: given.text, message: None, complaints: given.complaints, unsaved: given.unsaved }
     }
 
     fn complaining(why: String) -> Self {
         Self { complaints: vec![why], ..Self::default() }
     }
 
-    /// The vault cannot be used. The person is told where a client shows it and they can do something about it: at a start.
-    fn unusable(call: &Call, error: &anyhow::Error) -> Self {
+    /// It is not known how far the work went.
+    fn interrupted(call: &Call, why: String) -> Self {
+        let unsure = "what was said is kept at the latest when the session's transcript is read";
+        let message = call.event.brings_words().then(|| format!("icecore: {why}; {unsure}"));
+        Self { message, complaints: vec![why], ..Self::default() }
+    }
+
+    /// The vault cannot be used. The person is told if their words are lost, and at a start, where they can do something about it.
+    fn unusable(call: &Call, heard: &Heard, error: &anyhow::Error) -> Self {
         let why = crate::error::as_status(error).2;
+        if heard.has_words(call.event) {
+            return Self { unsaved: Some(why), ..Self::default() };
+        }
         let shown = call.event == Event::SessionStart && !is_passing(error);
         Self { message: shown.then(|| format!("icecore: memory is not available: {why}")), complaints: vec![why], ..Self::default() }
+    }
+
+    /// Says what is wrong with the settings: at every start, and once in a session.
+    async fn warn(&mut self, call: &Call, heard: &Heard, open: &Open, mistake: &anyhow::Error) {
+        let why = crate::error::as_status(mistake).2;
+        let is_first = open.memory.warns_first(&heard.session, &why).await.unwrap_or(true);
+        if is_first || call.event == Event::SessionStart {
+            let until = "what is said waits in a note until that is corrected";
+            self.message = Some(format!("icecore: memory is not available: {why}; {until}"));
+            self.complaints.push(why);
+        }
     }
 
     fn as_json(&self, call: &Call) -> Value {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use icecore_domain::json;
 use serde_json::Value;
 
 /// The most bytes of a transcript that are read while a client waits.
@@ -15,11 +16,19 @@ const MOST_HELPERS: usize = 1_000;
 /// So much of a file is looked at to see whether it is a transcript.
 const LOOKED_AT: usize = 256 * 1024;
 
+/// Why a transcript was not read.
+pub struct Refused {
+    pub why: String,
+    /// It is none that is read; otherwise it may be readable the next time.
+    pub is_final: bool,
+}
+
 /// A transcript's text; none if there is no such file, as of a session that its client does not write down.
-pub fn read(path: &str, most: u64) -> Result<Option<String>, String> {
+pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
     let shown = icecore_domain::budget::shortened(&icecore_domain::plain::one_line(path), 200);
     let path = Path::new(path);
-    let refuse = |why: &str| Err(format!("the transcript {shown} was not read: {why}"));
+    let refusal = |why: &str, is_final| Err(Refused { why: format!("the transcript {shown} was not read: {why}"), is_final });
+    let refuse = |why: &str| refusal(why, true);
     if !path.is_absolute() {
         return refuse("its path is not absolute");
     }
@@ -30,7 +39,7 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, String> {
     let found = match path.symlink_metadata() {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return refuse(&error.to_string()),
+        Err(error) => return refusal(&error.to_string(), false),
     };
     if !found.is_file() {
         return refuse("it is not a plain file");
@@ -46,7 +55,7 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, String> {
         file.take(most).read_to_end(&mut bytes)
     });
     if let Err(error) = opened {
-        return refuse(&error.to_string());
+        return refusal(&error.to_string(), false);
     }
     let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
     if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) { Ok(Some(text)) } else { refuse("it does not look like one") }
@@ -90,7 +99,7 @@ fn is_at_home(path: &Path) -> bool {
 /// Whether a text has lines as Claude Code or Codex write them.
 fn is_transcript(text: &str) -> bool {
     let head = &text[..text.floor_char_boundary(LOOKED_AT)];
-    head.lines().filter_map(|line| serde_json::from_str::<Value>(line.trim()).ok()).any(|line| {
+    head.lines().filter_map(|line| json::read::<Value>(line.trim()).ok()).any(|line| {
         let ours = ["sessionId", "uuid", "leafUuid"].iter().any(|field| line[field].is_string());
         line["type"].is_string() && (ours || line["payload"].is_object())
     })

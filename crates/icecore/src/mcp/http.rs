@@ -1,5 +1,6 @@
 //! The way in over HTTP: `POST /mcp`, a request at a time, behind the door that every route stands behind.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
@@ -7,14 +8,19 @@ use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{Method, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use axum::{RequestExt as _, http};
+use icecore_domain::json;
+use rmcp::RoleServer;
+use rmcp::model::{ErrorData, RequestId};
+use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::lines::read_message;
 use super::server::{Called, Refused};
 use super::{PATH, Server};
 use crate::http as house;
@@ -80,6 +86,12 @@ async fn answer(service: Service, request: Request) -> Response {
             return house::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &said);
         }
     };
+    let body = lenient(body);
+    if is_json(&parts)
+        && let Err((error, id)) = read_message(&body)
+    {
+        return unreadable(error, id);
+    }
     let called = Arc::new(Called::default());
     parts.extensions.insert(called.clone());
     let request = http::Request::from_parts(parts, Body::from(body.clone()));
@@ -91,6 +103,26 @@ async fn answer(service: Service, request: Request) -> Response {
     };
     response.extensions_mut().insert(house::Named { what: about(&body, called.tool()), user: None });
     response
+}
+
+/// A body that is as lenient as a line over standard input, for `rmcp`, which reads it strictly.
+fn lenient(body: Bytes) -> Bytes {
+    let text = String::from_utf8_lossy(&body);
+    match (json::replace_unpaired(&text), &text) {
+        (Cow::Borrowed(_), Cow::Borrowed(_)) => body,
+        (mended, _) => mended.into_owned().into(),
+    }
+}
+
+fn is_json(parts: &http::request::Parts) -> bool {
+    parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
+}
+
+/// The answer to a body that is no message.
+fn unreadable(error: ErrorData, id: Option<RequestId>) -> Response {
+    let refusal = TxJsonRpcMessage::<RoleServer>::error(error, id);
+    let body = serde_json::to_string(&refusal).unwrap_or_default();
+    (StatusCode::BAD_REQUEST, [(http::header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 #[cfg(test)]

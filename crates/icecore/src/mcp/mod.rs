@@ -6,6 +6,7 @@
 //! ways in.
 
 pub mod http;
+mod lines;
 mod prompts;
 mod resources;
 mod server;

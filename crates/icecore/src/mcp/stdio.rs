@@ -3,15 +3,12 @@
 use anyhow::{Result, bail};
 use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 use rmcp::{RoleServer, ServiceExt};
 use tokio::sync::watch;
 
 use super::Server;
-
-/// The longest line that is read; a longer one is passed over.
-const MOST_LINE_BYTES: usize = 16 << 20;
+use super::lines::LineTransport;
 
 /// Serves whoever started the program, until they are gone.
 pub async fn serve(server: Server) -> Result<()> {
@@ -22,8 +19,7 @@ pub async fn serve(server: Server) -> Result<()> {
         async move { server.warm().await }
     });
     let (read, write) = stdio_pipes();
-    let transport =
-        Patient { inner: AsyncRwTransport::new_server(read, write).with_max_line_length(MOST_LINE_BYTES), is_begun: false, end };
+    let transport = Patient { inner: LineTransport::new(read, write), is_begun: false, end };
     let ended = match server.serve(transport).await {
         // When the input ends, what was begun gets a few seconds to be answered.
         Ok(running) => running.waiting().await.map(|_| ()).map_err(|error| error.to_string()),

@@ -763,3 +763,21 @@ fn the_demo_plays_to_its_end() {
     let core: Vec<&str> = said.out.lines().filter(|line| line.contains("- W") && line.contains('(')).collect();
     assert!(core.len() == 13 && core.iter().all(|line| line.chars().count() <= 80), "{core:#?}");
 }
+
+// Nothing has to be written to print a pack.
+#[test]
+fn a_recall_pack_is_printed_on_a_disk_that_cannot_be_written_to() {
+    let vault = Vault::new();
+    vault.remember(&["The API listens on port 7431", "--priority", "P0"]);
+    let script = format!(
+        "mount --bind -o ro {0} {0} && mount -o remount,ro,bind {0} && exec {1} --vault {0} --now {2} pack recall $0",
+        vault.root.display(),
+        program(),
+        vault.now
+    );
+    for option in ["--quiet", "--json"] {
+        let read_only = said(bare("unshare").args(["-rm", "sh", "-c", &script, option]).output().unwrap());
+        assert_eq!(read_only.code, Some(0), "{read_only:?}");
+        assert!(read_only.out.contains("7431") && read_only.err.contains("recall/pack.md was not written"), "{read_only:?}");
+    }
+}

@@ -330,7 +330,8 @@ fn hooks_survive_whatever_they_are_sent() {
     // Once a day a person is told.
     let start = json!({ "session_id": "s", "source": "startup" });
     messages += usize::from(hook(&vault, "session-start", &start)["systemMessage"].is_string());
-    assert_eq!(messages, 1);
+    // And at once if a prompt is too long to be kept.
+    assert_eq!(messages, 2);
 }
 
 // Trap 1: words and environment.
@@ -928,4 +929,306 @@ fn hooks_leave_no_process_behind() {
     assert!(slowest < Duration::from_millis(1_500), "{slowest:?}");
     let notes: Vec<_> = fs::read_dir(vault.path(".icecore/notes/hooks/ended")).map(|found| found.flatten().collect()).unwrap_or_default();
     assert!(notes.is_empty(), "{notes:?}");
+}
+
+fn prompt(session: &str, text: &str) -> Value {
+    json!({ "session_id": session, "prompt": text })
+}
+
+fn reply(session: &str, text: &str) -> Value {
+    json!({ "session_id": session, "last_assistant_message": text })
+}
+
+/// Who said what when, in the order of the file.
+fn turns(vault: &Vault) -> Vec<String> {
+    let shown = |record: &Value| {
+        format!("{} {}: {}", record["ts"].as_str().unwrap(), record["role"].as_str().unwrap(), record["text"].as_str().unwrap())
+    };
+    records(vault).iter().map(shown).collect()
+}
+
+fn lock_of(vault: &Vault) -> fs::File {
+    let lock = fs::OpenOptions::new().write(true).create(true).truncate(false).open(vault.path(".icecore/lock")).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+// K1: a writer died within a line and another process holds the lock.
+#[test]
+fn hooks_keep_what_is_said_while_the_ledger_is_torn_and_locked() {
+    let mut vault = Vault::new();
+    vault.remember(&["The API listens on port 7431"]);
+    let torn = vault.read("memory/ledger.jsonl") + "{\"ts\":\"2026-02-13T09:3";
+    vault.write("memory/ledger.jsonl", torn);
+    let lock = lock_of(&vault);
+    let begun = Instant::now();
+    vault.at("2026-02-13T09:31:00+01:00");
+    assert_eq!(context(&hook(&vault, "session-start", &json!({ "session_id": "s1", "source": "startup" }))).matches("7431").count(), 1);
+    assert_eq!(hook(&vault, "user-prompt-submit", &prompt("s1", "first words")), json!({}));
+    vault.at("2026-02-13T09:32:00+01:00");
+    assert_eq!(hook(&vault, "stop", &reply("s1", "second words")), json!({}));
+    assert_eq!(
+        hook(&vault, "subagent-stop", &json!({ "session_id": "s1", "agent_id": "a1", "last_assistant_message": "third words" })),
+        json!({})
+    );
+    assert_eq!(hook(&vault, "post-compact", &json!({ "session_id": "s1", "compact_summary": "fourth words" })), json!({}));
+    assert_eq!(hook(&vault, "session-end", &json!({ "session_id": "s2", "reason": "other" })), json!({}));
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    assert_eq!(turns(&vault), [""; 0]);
+    drop(lock);
+    settled(&vault);
+    vault.at("2026-02-13T09:40:00+01:00");
+    for _ in 0..2 {
+        hook(&vault, "stop", &reply("s1", "last words"));
+    }
+    let expected = [
+        "2026-02-13T09:31:00+01:00 user: first words",
+        "2026-02-13T09:32:00+01:00 assistant: second words",
+        "2026-02-13T09:32:00+01:00 assistant: third words",
+        "2026-02-13T09:40:00+01:00 assistant: last words",
+    ];
+    assert_eq!(turns(&vault), expected);
+    assert!(vault.read("memory/snapshots/2026-02-13.jsonl").contains("fourth words"));
+    assert_eq!(fs::read_dir(vault.path(".icecore/notes/hooks/waiting")).unwrap().count(), 0);
+    assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
+}
+
+// K1: a mistake in the settings costs no words, and the person learns of it.
+#[test]
+fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
+    for (wrong, named) in [("zone = 7 [[", "icecore.toml"), ("[recall]\ndelta_chars = \"many\"\n", "delta_chars"), ("format = 99\n", "99")]
+    {
+        let mut vault = Vault::new();
+        let right = vault.read("icecore.toml");
+        vault.write("icecore.toml", wrong);
+        // Shortly after midnight: the day is that of the vault's zone, which is not known now.
+        vault.at("2026-02-13T00:10:00+01:00");
+        let told = |answer: &Value| answer["systemMessage"].as_str().map(str::to_owned);
+        let first = told(&hook(&vault, "user-prompt-submit", &prompt("s1", "my key is AKIAIOSFODNN7EXAMPLE, keep it"))).unwrap();
+        assert!(first.contains(named) && first.contains("waits in a note"), "{first}");
+        vault.at("2026-02-13T00:11:00+01:00");
+        // Once in a session, and at every start.
+        assert_eq!(hook(&vault, "stop", &reply("s1", "noted")), json!({}), "{wrong}");
+        assert_eq!(hook(&vault, "user-prompt-submit", &prompt("s1", "noted?")), json!({}));
+        assert!(told(&hook(&vault, "stop", &reply("s2", "other session"))).unwrap().contains(named));
+        assert!(told(&hook(&vault, "session-start", &json!({ "session_id": "s2", "source": "startup" }))).unwrap().contains(named));
+        assert_eq!(hook(&vault, "session-end", &json!({ "session_id": "s1", "reason": "other" })), json!({}));
+        assert_eq!(turns(&vault), [""; 0]);
+        let found = Command::new("grep").args(["-rl", "AKIAIOSFODNN7EXAMPLE"]).arg(&vault.root).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.stdout), "", "what waits has passed the gate");
+        vault.write("icecore.toml", &right);
+        vault.at("2026-02-13T09:00:00+01:00");
+        assert_eq!(hook(&vault, "user-prompt-submit", &prompt("s3", "all is well")), json!({}));
+        let kept = turns(&vault);
+        assert!(kept[0].starts_with("2026-02-13T00:10:00+01:00 user: my key is [secret:"), "{kept:?}");
+        let rest = [
+            "2026-02-13T00:11:00+01:00 assistant: noted",
+            "2026-02-13T00:11:00+01:00 user: noted?",
+            "2026-02-13T00:11:00+01:00 assistant: other session",
+            "2026-02-13T09:00:00+01:00 user: all is well",
+        ];
+        assert_eq!(kept[1..], rest, "{wrong}");
+        assert_eq!(fs::read_dir(vault.path("memory/messages")).unwrap().count(), 1);
+    }
+}
+
+// K1: where not even a note can be written, the person is told at once.
+#[test]
+fn hooks_say_when_words_are_lost() {
+    let vault = Vault::new();
+    fs::remove_dir_all(vault.path(".icecore/notes")).ok();
+    vault.write(".icecore/notes", "no folder");
+    vault.write("memory/messages", "no folder");
+    for (event, input) in [("user-prompt-submit", prompt("s1", "words")), ("stop", reply("s1", "words"))] {
+        let answer = hook(&vault, event, &input);
+        assert!(answer["systemMessage"].as_str().is_some_and(|said| said.contains("nothing can be kept")), "{event}: {answer}");
+    }
+    // A day's file that cannot be written to: the words wait.
+    let vault = Vault::new();
+    fs::create_dir_all(vault.path("memory/messages/2026-02-13.jsonl")).unwrap();
+    assert_eq!(hook(&vault, "stop", &reply("s1", "words")), json!({}));
+    fs::remove_dir(vault.path("memory/messages/2026-02-13.jsonl")).unwrap();
+    hook(&vault, "stop", &reply("s1", "more words"));
+    assert_eq!(texts(&vault), ["words", "more words"]);
+}
+
+// Texts that were cut inside an emoji.
+#[test]
+fn hooks_keep_the_words_around_half_an_emoji() {
+    let vault = Vault::new();
+    let stop = br#"{"session_id":"s\udc00","last_assistant_message":"It works \ud83d end \ud83d\ude00"}"#;
+    assert_eq!(object(&vault.feed(&["hook", "stop"], stop)), json!({}));
+    assert_eq!(object(&vault.feed(&["hook", "user-prompt-submit"], br#"{"session_id":"s","prompt":"go \udc00 on"}"#)), json!({}));
+    assert_eq!(texts(&vault), ["It works \u{fffd} end \u{1f600}", "go \u{fffd} on"]);
+    // So does a transcript.
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("s.jsonl");
+    fs::write(&path, line("s", place.path(), "08:30:00", "u1", "user", json!("cut @@ here")).replace("@@", "\\ud83d")).unwrap();
+    hook(&vault, "session-end", &json!({ "session_id": "s", "transcript_path": path, "reason": "other" }));
+    settled(&vault);
+    assert!(texts(&vault).contains(&"cut \u{fffd} here".to_owned()), "{:?}", texts(&vault));
+}
+
+/// A session that has ended, with a transcript of one turn.
+fn end_session(vault: &Vault, folder: &Path, session: &str, text: &str) {
+    let path = folder.join(format!("{session}.jsonl"));
+    fs::write(&path, line(session, folder, "08:30:00", "u1", "user", json!(text))).unwrap();
+    hook(vault, "session-end", &json!({ "session_id": session, "transcript_path": path, "reason": "other" }));
+    settled(vault);
+}
+
+// K1: a session that could not be read is read by a later run, and one that never can be is named.
+#[test]
+fn a_session_that_could_not_be_read_is_read_again() {
+    let mut vault = Vault::new();
+    let place = TempDir::new().unwrap();
+    let day = "memory/messages/2026-02-13.jsonl";
+    fs::create_dir_all(vault.path(day)).unwrap();
+    end_session(&vault, place.path(), "s1", "words of the first session");
+    let unread = |vault: &Vault, session: &str| {
+        let notes = fs::read_dir(vault.path(".icecore/notes/hooks/retry")).into_iter().flatten().flatten();
+        notes.filter(|note| fs::read_to_string(note.path()).unwrap().contains(&format!("\"{session}\""))).count()
+    };
+    assert_eq!(unread(&vault, "s1"), 1);
+    fs::remove_dir(vault.path(day)).unwrap();
+    // Not at once, but with the first session that ends after a while.
+    end_session(&vault, place.path(), "s2", "words of the second session");
+    assert_eq!(texts(&vault), ["words of the second session"]);
+    vault.at("2026-02-13T09:45:00+01:00");
+    end_session(&vault, place.path(), "s3", "words of the third session");
+    assert_eq!(unread(&vault, "s1"), 0);
+    let mut kept = texts(&vault);
+    kept.sort();
+    assert_eq!(kept, ["words of the first session", "words of the second session", "words of the third session"]);
+    // What is no transcript is not tried again.
+    let wrong = place.path().join("wrong.jsonl");
+    fs::write(&wrong, "no transcript\n").unwrap();
+    hook(&vault, "session-end", &json!({ "session_id": "s4", "transcript_path": wrong, "reason": "other" }));
+    settled(&vault);
+    assert_eq!(unread(&vault, "s4"), 0);
+    let status = vault.ok(&["status"]);
+    assert!(status.contains("session s4 was not read to its end") && status.contains("wrong.jsonl"), "{status}");
+    // Nor is one for ever.
+    fs::remove_file(vault.path(day)).unwrap();
+    fs::create_dir_all(vault.path(day)).unwrap();
+    end_session(&vault, place.path(), "s5", "words of the fifth session");
+    for hour in [10, 11, 12, 13, 16] {
+        assert_eq!(unread(&vault, "s5"), 1, "{hour}");
+        vault.at(&format!("2026-02-13T{hour}:50:00+01:00"));
+        hook(&vault, "session-end", &json!({ "session_id": "s6", "transcript_path": null, "reason": "other" }));
+        settled(&vault);
+    }
+    assert_eq!(unread(&vault, "s5"), 0);
+    let status = vault.ok(&["status"]);
+    assert!(status.contains("session s5 was not read to its end") && status.contains("icecore import"), "{status}");
+}
+
+// Trap 2: whatever ends the client's session does not end the reading of its transcript.
+#[test]
+fn the_process_that_reads_ended_sessions_is_in_a_session_of_its_own() {
+    let vault = Vault::new();
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("s1.jsonl");
+    fs::write(&path, line("s1", place.path(), "08:30:00", "u1", "user", json!("words"))).unwrap();
+    // It waits for the lock, so that it can be looked at.
+    let lock = lock_of(&vault);
+    hook(&vault, "session-end", &json!({ "session_id": "s1", "transcript_path": path, "reason": "other" }));
+    let root = vault.root.to_str().unwrap();
+    let field = |folder: &Path, number: usize| -> Option<i32> {
+        let stat = fs::read_to_string(folder.join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(number - 3)?.parse().ok()
+    };
+    let is_reader = |folder: &PathBuf| {
+        let line = String::from_utf8_lossy(&fs::read(folder.join("cmdline")).unwrap_or_default()).into_owned();
+        line.contains(root) && line.contains("--finish")
+    };
+    let readers: Vec<PathBuf> = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_reader).collect();
+    let [reader] = readers.as_slice() else { panic!("{readers:?}") };
+    let id: i32 = reader.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let (group, session) = (field(reader, 5).unwrap(), field(reader, 6).unwrap());
+    assert_eq!((group, session), (id, id));
+    assert_ne!(session, field(Path::new("/proc/self"), 6).unwrap());
+    drop(lock);
+    settled(&vault);
+    assert_eq!(texts(&vault), ["words"]);
+}
+
+// P1: what is typed while the assistant works, whichever way it comes in.
+#[test]
+fn hooks_and_imports_keep_queued_prompts_once() {
+    let vault = Vault::new();
+    let place = TempDir::new().unwrap();
+    let folder = repository(place.path(), "app");
+    let path = folder.join("s1.jsonl");
+    let queue = |clock: &str, operation: &str, content: Value| {
+        let mut fields = json!({ "type": "queue-operation", "operation": operation, "timestamp": format!("2026-02-13T{clock}.000Z"), "sessionId": "s1" });
+        if !content.is_null() {
+            fields["content"] = content;
+        }
+        format!("{fields}\n")
+    };
+    let attached = |clock: &str, text: &str| {
+        let inner = json!({ "type": "queued_command", "prompt": text, "commandMode": "prompt", "origin": { "kind": "human" } });
+        format!(
+            "{}\n",
+            json!({ "type": "attachment", "uuid": format!("q{clock}"), "sessionId": "s1", "cwd": folder, "timestamp": format!("2026-02-13T{clock}.000Z"), "attachment": inner })
+        )
+    };
+    let said = |clock: &str, role: &str, text: &str| {
+        line("s1", &folder, clock, &format!("u{clock}"), role, json!([{ "type": "text", "text": text }]))
+    };
+    // The client tells of a queued prompt when it is typed.
+    hook(&vault, "user-prompt-submit", &told("s1", &folder, "UserPromptSubmit", json!({ "prompt": "begin" })));
+    hook(&vault, "user-prompt-submit", &told("s1", &folder, "UserPromptSubmit", json!({ "prompt": "also the tests" })));
+    let mut transcript = said("08:30:00", "user", "begin")
+        + &said("08:30:05", "assistant", "I am at it.")
+        + &queue("08:31:00", "enqueue", json!("also the tests"))
+        + &attached("08:31:00", "also the tests")
+        + &queue("08:31:05", "remove", json!("also the tests"))
+        + &queue("08:32:00", "enqueue", json!("and the docs"))
+        + &queue("08:32:05", "remove", json!("and the docs"))
+        + &queue("08:33:00", "enqueue", json!("then push"));
+    fs::write(&path, &transcript).unwrap();
+    hook(&vault, "pre-compact", &told("s1", &folder, "PreCompact", json!({ "trigger": "auto" })));
+    let expected = ["I am at it.", "also the tests", "and the docs", "begin", "then push"];
+    let sorted = |vault: &Vault| {
+        let mut kept = texts(vault);
+        kept.sort();
+        kept
+    };
+    assert_eq!(sorted(&vault), expected);
+    // Another vault imports the transcript while that prompt is still queued.
+    let other = Vault::new();
+    other.ok(&["import", path.to_str().unwrap()]);
+    assert_eq!(sorted(&other), expected);
+    transcript +=
+        &(queue("08:34:00", "dequeue", Value::Null) + &said("08:34:00", "user", "then push") + &said("08:34:10", "assistant", "Pushed."));
+    fs::write(&path, &transcript).unwrap();
+    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    settled(&vault);
+    for vault in [&vault, &other] {
+        for _ in 0..2 {
+            vault.ok(&["import", path.to_str().unwrap()]);
+            let mut all = expected.to_vec();
+            all.insert(1, "Pushed.");
+            assert_eq!(sorted(vault), all);
+        }
+        let queued = records(vault).into_iter().find(|record| record["text"] == "and the docs").unwrap();
+        assert_eq!(
+            (&queued["role"], &queued["project"], &queued["ts"]),
+            (&json!("user"), &json!("app"), &json!("2026-02-13T09:32:00+01:00"))
+        );
+    }
+    // What is typed into a private turn belongs to it.
+    let secret = said("08:30:00", "user", "#private canary-a")
+        + &said("08:30:05", "assistant", "canary-b")
+        + &queue("08:31:00", "enqueue", json!("canary-c"))
+        + &queue("08:31:05", "remove", json!("canary-c"))
+        + &said("08:31:10", "assistant", "canary-d")
+        + &said("08:40:00", "user", "open words");
+    let path = folder.join("s9.jsonl");
+    fs::write(&path, secret.replace("\"s1\"", "\"s9\"")).unwrap();
+    let third = Vault::new();
+    third.ok(&["import", path.to_str().unwrap()]);
+    assert_eq!(texts(&third), ["open words"]);
 }

@@ -84,10 +84,23 @@ fn statuses_are_those_of_the_protocol() {
     assert_eq!((answer.status, answer.text.as_str()), (202, ""), "{answer:?}");
     // What is no message at all.
     let deep = "[".repeat(100_000);
-    for (said, status) in [("{", 400..=415), (deep.as_str(), 400..=415), ("[]", 400..=422), ("42", 400..=422)] {
+    for (said, code, id) in [
+        ("{", -32700, json!(null)),
+        (deep.as_str(), -32700, json!(null)),
+        ("{\"id\":7,", -32700, json!(7)),
+        ("[]", -32600, json!(null)),
+        ("42", -32600, json!(null)),
+        ("{\"id\":\"a\"}", -32600, json!("a")),
+    ] {
         let answer = served.send("POST", &[BEARER, JSON, BOTH], said.as_bytes());
-        assert!(status.contains(&answer.status), "{}: {answer:?}", &said[..said.len().min(10)]);
+        let told = answer.json();
+        assert_eq!((answer.status, &told["error"]["code"], &told["id"]), (400, &json!(code), &id), "{}", &said[..said.len().min(10)]);
     }
+    // Half of a surrogate pair is read as no character.
+    let half = String::from_utf8(body("tools/call", json!({ "name": "remember", "arguments": { "text": "The ferry leaves at ten @@" } })));
+    let head = [BEARER, JSON, BOTH, ("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "remember")];
+    let answer = served.send("POST", &head, half.unwrap().replace("@@", "\\ud83d").as_bytes());
+    assert!(answer.status == 200 && answer.json()["result"]["isError"] != true, "{answer:?}");
     let answer = served.send("POST", &[BEARER, JSON, BOTH], &vec![b' '; 5 << 20]);
     assert_eq!(answer.status, 413, "{answer:?}");
     let answer = served.send("POST", &[BEARER, BOTH, ("Content-Type", "text/plain")], &body("tools/list", json!({})));
