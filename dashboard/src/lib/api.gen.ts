@@ -2505,6 +2505,8 @@ export interface components {
             readonly parts: unknown;
             readonly role: string;
             readonly session: string | null;
+            /** @description The person who speaks, if it is not the owner */
+            readonly speaker?: string;
             readonly text: string;
             readonly title: string | null;
             readonly trust: string;
@@ -2754,6 +2756,7 @@ export interface components {
             readonly session: string | null;
             readonly text: string;
             readonly ts: string | null;
+            readonly unconfirmed?: boolean;
         };
         readonly Pause: {
             readonly from: string;
@@ -2875,6 +2878,8 @@ export interface components {
                 readonly said: string;
                 readonly session?: string;
                 readonly source: string;
+                /** @description The person who said it, if it was not the owner */
+                readonly speaker?: string;
                 readonly trust: string;
                 readonly type: string;
             }[];
@@ -3186,6 +3191,10 @@ export interface components {
             readonly cut?: readonly string[];
             readonly forgotten?: number;
             readonly new: number;
+            /** @description Messages of people who are not known to be the owner, by name */
+            readonly others?: {
+                readonly [key: string]: number;
+            };
             readonly own_bytes: number;
             readonly passed_over: number;
             readonly revised: readonly string[];
@@ -3399,6 +3408,8 @@ export interface components {
                 readonly origin: string;
                 readonly role: string;
                 readonly session: string | null;
+                /** @description The person who speaks, if it is not the owner */
+                readonly speaker?: string;
                 readonly text: string;
                 readonly title: string | null;
                 readonly trust: string;
