@@ -2817,6 +2817,9 @@ export interface components {
             readonly log: {
                 readonly notice_days: number;
             };
+            readonly person: {
+                readonly names: readonly string[];
+            };
             readonly pyramid: {
                 readonly days: number;
                 readonly weeks_days: number;
