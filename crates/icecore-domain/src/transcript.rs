@@ -487,7 +487,7 @@ fn is_injected(text: &str) -> bool {
         let opens = inner.is_some_and(|inner| inner.starts_with('>') || inner.split('>').next().is_some_and(|rest| rest.starts_with(' ')));
         opens && start.ends_with(&format!("</{tag}>"))
     };
-    start.starts_with("# AGENTS.md instructions") || INJECTED.iter().any(|tag| alone(tag))
+    start.starts_with("# AGENTS.md instructions") || INJECTED.iter().any(alone)
 }
 
 /// The text without what a program put among a person's words; `None` if there is nothing of it. A tag that is never closed is

@@ -71,10 +71,8 @@ impl Reading {
         if said.role == Some(Role::Tool) {
             return into.skip("command output", 1);
         }
-        if said.role == Some(Role::User) {
-            if NOT_SAID.iter().any(|mark| said.text.trim_start().starts_with(mark)) {
-                return into.skip("command", 1);
-            }
+        if said.role == Some(Role::User) && NOT_SAID.iter().any(|mark| said.text.trim_start().starts_with(mark)) {
+            return into.skip("command", 1);
         }
         if said.text.trim().is_empty() {
             return into.skip("empty", 1);

@@ -304,9 +304,9 @@ fn a_hit_of_low_trust_says_so_in_every_interface() {
     };
     check("search --json", &vault.json(&["search", "zebra", "--words"])["hits"], "text");
     let shown = vault.ok(&["search", "zebra", "--words"]);
-    let heads: Vec<&str> = shown.lines().filter(|line| line.contains(" message ") || line.contains(" state ")).collect();
+    let heads: Vec<&str> = shown.lines().filter(|line| line.starts_with("2026-")).collect();
     assert_eq!(heads.iter().filter(|line| line.ends_with("unconfirmed")).count(), 4, "{shown}");
-    assert_eq!(heads.len(), 5, "{shown}");
+    assert_eq!(heads.len(), 6, "{shown}");
     let mut piped = crate::mcp::Piped::greeted(vault.command(&["mcp"]));
     let told = piped.told("recall", json!({ "query": "zebra" }));
     check("mcp", &told["hits"], "text");
