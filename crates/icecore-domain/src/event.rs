@@ -20,6 +20,8 @@ pub const MAX_CONTENT_BYTES: usize = 64 * 1024;
 pub const MAX_FIELD_BYTES: usize = 1024;
 /// The field with the very words an event was distilled from.
 pub const QUOTE: &str = "quote";
+/// The field with the person who said those words, if it was not the owner.
+pub const SPEAKER: &str = "speaker";
 /// The field with when those words were said.
 pub const SAID: &str = "said";
 /// The field with the section of a page that an event was written into.

@@ -52,25 +52,14 @@ pub struct Extracts {
 pub fn extracts(log: &str) -> Extracts {
     let mut found: Vec<Extract> = Vec::new();
     let mut complaints = Vec::new();
-    let (mut section, mut fenced, mut commented, mut open) = (None, false, false, false);
+    let (mut section, mut hidden, mut open) = (None, Hidden::default(), false);
     for (at, raw) in log.lines().enumerate() {
         let line = raw.trim_end().trim_start_matches('\u{feff}');
-        // What is indented belongs to the line above, whatever it looks like: so a text that `log` put there, with its
-        // further lines indented, can be neither bullet nor heading nor fence.
-        let indented = line.starts_with("  ") || line.starts_with('\t');
-        if commented || (!indented && line.starts_with("<!--")) {
-            commented = !line.contains("-->");
+        if hidden.covers(line) {
             open = false;
             continue;
         }
-        if !indented && (line.starts_with("```") || line.starts_with("~~~")) {
-            fenced = !fenced;
-            open = false;
-            continue;
-        }
-        if fenced {
-            continue;
-        }
+        let indented = is_indented(line);
         if let Some((level, title)) = heading(line) {
             open = false;
             if is_extracts(title) {
@@ -121,9 +110,12 @@ pub fn extracts(log: &str) -> Extracts {
 
 /// The numbers of the lines that stand in a section of extracts, whether they are extracts or not.
 pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
-    let mut section = None;
+    let (mut section, mut hidden) = (None, Hidden::default());
     log.lines().enumerate().filter_map(move |(at, line)| {
-        if let Some((level, title)) = heading(line.trim_end()) {
+        let line = line.trim_end().trim_start_matches('\u{feff}');
+        if !hidden.covers(line)
+            && let Some((level, title)) = heading(line)
+        {
             if is_extracts(title) {
                 section = Some(level);
             } else if section.is_some_and(|within| level <= within) {
@@ -132,6 +124,32 @@ pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
         }
         section.map(|_| at + 1)
     })
+}
+
+/// The parts of a log that are neither headings nor extracts, whatever they look like: fenced code and comments.
+#[derive(Default)]
+struct Hidden {
+    fence: plain::Fence,
+    is_comment: bool,
+}
+
+impl Hidden {
+    /// Reads the next line and says whether it belongs to such a part.
+    fn covers(&mut self, line: &str) -> bool {
+        let is_fenced = self.fence.is_open();
+        if self.is_comment || (!is_fenced && !is_indented(line) && line.starts_with("<!--")) {
+            self.is_comment = !line.contains("-->");
+            return true;
+        }
+        // Only a line at the margin opens a fence.
+        (is_fenced || !is_indented(line)) && self.fence.covers(line)
+    }
+}
+
+/// What is indented belongs to the line above, whatever it looks like: so a text that `log` put there, with its further
+/// lines indented, can be neither bullet nor heading nor the beginning of a fence.
+fn is_indented(line: &str) -> bool {
+    line.starts_with("  ") || line.starts_with('\t')
 }
 
 fn heading(line: &str) -> Option<(usize, &str)> {
@@ -345,6 +363,34 @@ mod tests {
             assert_eq!(found(log), [] as [String; 0], "{log}");
         }
         assert_eq!(found("## Priority Extracts\n### Sub\n- [P0] still inside\n").len(), 1);
+    }
+
+    // L1
+    #[test]
+    fn a_fence_ends_where_its_own_mark_ends_it() {
+        let section = "## Priority Extracts\n- [P0] real\n";
+        for (before, is_seen) in [
+            // A mark inside another fence neither ends it nor begins one.
+            ("~~~\n```\n~~~\n", true),
+            ("```\n~~~\n```\n", true),
+            ("````\n```\n````\n", true),
+            ("```sh\n```sh\n```\n", true),
+            ("````\n```\n", false),
+            ("```\n~~~\n", false),
+            ("```\n```text\n", false),
+            // Neither is code within a line.
+            ("```one line```\n", true),
+            ("```\n<!--\n```\n", true),
+            ("```\ncode\n   ```\n", true),
+            ("```\ncode\n    ```\n", false),
+        ] {
+            let log = format!("{before}{section}");
+            assert_eq!(found(&log).len(), usize::from(is_seen), "{log}");
+            assert_eq!(section_lines(&log).count(), if is_seen { 2 } else { 0 }, "{log}");
+        }
+        // A heading in a fence does not end the section.
+        let log = "## Priority Extracts\n```\n## Other\n```\n- [P0] still inside\n";
+        assert_eq!((found(log).len(), section_lines(log).count()), (1, 5));
     }
 
     // L1

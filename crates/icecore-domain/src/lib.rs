@@ -35,6 +35,7 @@ pub mod record;
 pub mod report;
 pub mod schedule;
 pub mod secrets;
+pub mod speaker;
 pub mod summary;
 pub mod transcript;
 pub mod trigger;

@@ -128,13 +128,28 @@ pub fn adornments(text: &str) -> Vec<String> {
     counts.iter().map(|(what, times, line)| format!("{what}: {times}, first on line {line}")).collect()
 }
 
-/// The code fence a text is in.
+/// The code fence a text is in, as CommonMark reads fences: one is closed only by its own character, at least as often, with
+/// nothing behind it.
 #[derive(Default)]
-struct Fence {
+pub(crate) struct Fence {
     open: Option<(char, usize)>,
 }
 
 impl Fence {
+    /// Whether a fence is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Reads the next line of a document and says whether it belongs to fenced code: a fence itself, or a line between two.
+    /// Four columns of indentation make a line code of another kind, never a fence.
+    pub(crate) fn covers(&mut self, line: &str) -> bool {
+        let inside = self.open.is_some();
+        let bare = line.trim_start_matches(' ');
+        let can_be_fence = line.len() - bare.len() <= 3 && !bare.starts_with('\t');
+        (can_be_fence && self.passes(line)) || inside
+    }
+
     /// Takes the next line and says whether it is a fence itself.
     fn passes(&mut self, line: &str) -> bool {
         let line = line.trim();

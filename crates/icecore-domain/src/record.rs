@@ -41,7 +41,7 @@ const HELPER: &str = "/agent-";
 words! {
     /// Who speaks.
     Role: "a role" {
-        /// The person.
+        /// A person: the owner, unless the record names another speaker.
         User = "user",
         /// The assistant.
         Assistant = "assistant",
@@ -62,6 +62,11 @@ impl Role {
             "tool" | "function" | "tool_result" => Some(Self::Tool),
             _ => None,
         }
+    }
+
+    /// The role that a client's word stands for. A word that is not known is not the person's.
+    pub fn of_client(word: Option<&str>) -> Self {
+        word.and_then(Self::meant).unwrap_or(Self::Tool)
     }
 }
 
@@ -113,6 +118,8 @@ pub struct Record {
     pub role: Role,
     /// By which name, if there is one.
     pub name: Option<String>,
+    /// The person who speaks, if it is not the owner of this memory. Their words are of low trust.
+    pub other_speaker: Option<String>,
     /// What it is.
     pub kind: Captured,
     /// A saved state's title, or that of the session which a message begins.
@@ -246,6 +253,12 @@ impl Record {
         short(Hash::of(&said))
     }
 
+    /// Whether it is a client's instructions to its model: kept as it came, but no memory. It is neither summarised nor learnt
+    /// from nor found.
+    pub fn is_instructions(&self) -> bool {
+        self.role == Role::System
+    }
+
     /// The project it was said in, if that was noted.
     pub fn project(&self) -> Option<String> {
         let raw = self.extra.iter().find(|(name, _)| name == PROJECT).map(|(_, raw)| raw)?;
@@ -306,6 +319,9 @@ impl Record {
         field("role", self.role.word());
         if let Some(name) = &self.name {
             field("name", name);
+        }
+        if let Some(speaker) = &self.other_speaker {
+            field("speaker", speaker);
         }
         if self.kind != Captured::Message {
             field("kind", self.kind.word());
@@ -415,6 +431,7 @@ struct Fields<'a> {
     id: Option<Cow<'a, str>>,
     role: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
+    speaker: Option<Cow<'a, str>>,
     kind: Option<Cow<'a, str>>,
     title: Option<Cow<'a, str>>,
     text: Option<Cow<'a, str>>,
@@ -486,6 +503,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                         "id" => &mut fields.id,
                         "role" => &mut fields.role,
                         "name" => &mut fields.name,
+                        "speaker" => &mut fields.speaker,
                         "kind" => &mut fields.kind,
                         "title" => &mut fields.title,
                         "text" => &mut fields.text,
@@ -530,10 +548,12 @@ pub struct Said {
     pub session: Option<String>,
     /// Under which id.
     pub id: Option<String>,
-    /// By whom.
+    /// By whom; none if there is only a name, or nothing says who speaks.
     pub role: Option<Role>,
     /// By which name.
     pub name: Option<String>,
+    /// The person who speaks, if it is not the owner; [`crate::speaker::attribute`] says so.
+    pub other_speaker: Option<String>,
     /// The words.
     pub text: String,
     /// Tool uses and files, as raw JSON.
@@ -579,16 +599,17 @@ pub fn read_import(line: &str) -> Result<Said, NotARecord> {
         },
     };
     let Some(text) = fields.text else { return Err(not("has no `text`")) };
-    let word = fields.role.as_deref().unwrap_or("user");
-    let role = Role::meant(word);
+    let role = fields.role.as_deref().and_then(Role::meant);
     // A role that is somebody's name is kept as the name.
-    let name = filled(fields.name).or_else(|| role.is_none().then(|| word.to_owned()));
+    let unknown = fields.role.filter(|_| role.is_none());
+    let name = filled(fields.name).or_else(|| filled(fields.speaker)).or_else(|| filled(unknown));
+    let role = role.or_else(|| name.is_none().then_some(Role::User));
     Ok(Said {
         ts,
         conversation: filled(fields.conversation),
         session: filled(fields.session),
         id: filled(fields.id),
-        role: Some(role.unwrap_or(Role::User)),
+        role,
         name,
         text: text.into_owned(),
         parts: fields.parts.map(|raw| raw.get().to_owned()),
@@ -617,6 +638,8 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
     let moment = |text: &Option<Cow<'_, str>>| text.as_deref().and_then(Moment::read).map(|read| read.moment);
     let ts = moment(&fields.ts).ok_or_else(|| not("has no `ts` that is a time"))?;
     let word = |error: NotAWord| not(error.to_string());
+    let other_speaker = filled(fields.speaker);
+    let origin: Origin = fields.origin.as_deref().map_or(Ok(Origin::Import), str::parse).map_err(word)?;
     Ok(Record {
         ts,
         conversation: fields.conversation.ok_or_else(|| not("has no `conversation`"))?.into_owned(),
@@ -628,7 +651,9 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
         title: fields.title.map(Cow::into_owned),
         text: fields.text.ok_or_else(|| not("has no `text`"))?.into_owned(),
         parts: fields.parts.map(|raw| raw.get().to_owned()),
-        origin: fields.origin.as_deref().map_or(Ok(Origin::Import), str::parse).map_err(word)?,
+        // Whatever a line says, another person's words are not the owner's.
+        origin: if other_speaker.is_some() && Trust::of(origin) != Trust::Low { Origin::Import } else { origin },
+        other_speaker,
         captured: moment(&fields.captured).unwrap_or(ts),
         extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
     })
@@ -727,6 +752,7 @@ mod tests {
             id: "m1".into(),
             role: Role::User,
             name: None,
+            other_speaker: None,
             kind: Captured::Message,
             title: None,
             text: text.into(),
@@ -793,8 +819,10 @@ mod tests {
         check(r#"{"ts":"2026-02-13T09:30:00Z","text":"hi"}"#, Ok(("hi", user, None)));
         check(r#"{"ts":1770975000,"role":"human","text":"hi","id":7}"#, Ok(("hi", user, None)));
         check(r#"{"ts":"1770975000.25","role":"assistant","text":""}"#, Ok(("", Some(Role::Assistant), None)));
-        check(r#"{"ts":"2026-02-13","role":"Caroline","text":"hi"}"#, Ok(("hi", user, Some("Caroline"))));
-        check(r#"{"ts":"2026-02-13T09:30:00Z","role":null,"name":"Ann","text":"hi","zip":{"a":1}}"#, Ok(("hi", user, Some("Ann"))));
+        check(r#"{"ts":"2026-02-13","role":"Caroline","text":"hi"}"#, Ok(("hi", None, Some("Caroline"))));
+        check(r#"{"ts":"2026-02-13T09:30:00Z","role":null,"name":"Ann","text":"hi","zip":{"a":1}}"#, Ok(("hi", None, Some("Ann"))));
+        check(r#"{"ts":"2026-02-13T09:30:00Z","speaker":"Ann","text":"hi"}"#, Ok(("hi", None, Some("Ann"))));
+        check(r#"{"ts":"2026-02-13T09:30:00Z","role":"user","name":"Ann","text":"hi"}"#, Ok(("hi", user, Some("Ann"))));
         check(r#"{"text":"hi"}"#, Err("has no `ts`"));
         check(r#"{"ts":"soon","text":"hi"}"#, Err("no time: soon"));
         check(r#"{"ts":"2026-02-13T09:30:00Z"}"#, Err("has no `text`"));

@@ -274,11 +274,11 @@ fn take_sessions(counter: &mut Counter, records: &[Record]) {
     let mut sessions: BTreeMap<SessionKey, Vec<(Voice, &str)>> = BTreeMap::new();
     for record in records {
         let voice = match record.role {
-            Role::User => Voice::Own,
+            Role::User if record.other_speaker.is_none() => Voice::Own,
             _ if record.kind == Captured::State => Voice::Own,
             Role::Assistant => Voice::Assistant,
-            // What a tool prints and what an assistant is told to be is nobody's topic.
-            Role::System | Role::Tool => continue,
+            // What a tool prints, what an assistant is told to be and what others say is no topic of the owner's.
+            Role::User | Role::System | Role::Tool => continue,
         };
         sessions.entry(record.session_key()).or_default().push((voice, &record.text));
     }

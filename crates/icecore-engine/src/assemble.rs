@@ -220,7 +220,8 @@ impl Memory {
             )));
         }
         let full = pyramid::full_from(today);
-        let records = self.records_then(Days { first: full, last: today }, vantage).await?;
+        let mut records = self.records_then(Days { first: full, last: today }, vantage).await?;
+        records.retain(|record| !record.is_instructions());
         let recorded: BTreeSet<Date> = self.store.record_days().await?.into_iter().filter(|day| *day < full).collect();
         let reach = self.policy.pyramid.reach();
         let tiers = vec![Tier::Week, Tier::Month, Tier::Year];

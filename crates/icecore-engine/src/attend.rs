@@ -661,7 +661,7 @@ impl Memory {
 
     /// A transcript as far as it goes. Turns that were heard already are not kept twice.
     pub async fn attend_transcript(&self, session: &Attended, text: &str) -> Result<SessionTaken> {
-        let gaps = Gaps { conversation: Some(TRANSCRIPTS.into()), session: Some(session.session.clone()), origin: None };
+        let gaps = Gaps { conversation: Some(TRANSCRIPTS.into()), session: Some(session.session.clone()), origin: None, ..Gaps::default() };
         self.take_transcript(text, &session.session, None, None, &gaps, true).await
     }
 

@@ -13,6 +13,7 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::pause::Pauses;
 use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
+use icecore_domain::speaker::{self, Extent};
 use icecore_domain::transcript::{self, Shape};
 use icecore_domain::{budget, gate, plain, private, secrets};
 use icecore_store::{ContentVersion, Error as StoreError};
@@ -37,6 +38,8 @@ pub struct Gaps {
     pub session: Option<String>,
     /// Whose words they are, if not what the role says.
     pub origin: Option<Origin>,
+    /// How much of a conversation is handed in at once.
+    pub extent: Extent,
 }
 
 /// What became of what was handed in.
@@ -57,6 +60,9 @@ pub struct Taken {
     /// Messages that a person wants to be kept out: paused, or private.
     #[serde(skip_serializing_if = "is_zero")]
     pub withheld: usize,
+    /// Messages of people who are not known to be the owner, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<String, usize>,
     /// Messages that hold what was forgotten; they came in without it, or not at all.
     #[serde(skip_serializing_if = "is_zero")]
     pub forgotten: usize,
@@ -92,6 +98,9 @@ impl Taken {
         self.passed_over += other.passed_over;
         self.withheld += other.withheld;
         self.forgotten += other.forgotten;
+        for (name, count) in other.others {
+            *self.others.entry(name).or_default() += count;
+        }
         let room = MAX_COMPLAINTS.saturating_sub(self.complaints.len());
         self.complaints.extend(other.complaints.into_iter().take(room));
         let room = MAX_COMPLAINTS.saturating_sub(self.cut.len());
@@ -181,7 +190,7 @@ impl Withholding<'_> {
             (None, None) => None,
         };
         let at = said.ts.map_or(when, |ts| ts).at();
-        if said.role.unwrap_or(Role::User) == Role::User && !said.text.trim().is_empty() {
+        if said.role.unwrap_or(Role::User) == Role::User && said.other_speaker.is_none() && !said.text.trim().is_empty() {
             let own = gate::strip(&said.text).text;
             let is_private = private::is_turn(&own);
             // What is typed into a turn that is running does not end it.
@@ -325,6 +334,8 @@ impl Memory {
         place: &dyn Fn(usize) -> String,
         taken: &mut Taken,
     ) -> Vec<Record> {
+        let mut said = said;
+        speaker::attribute(&mut said, &self.policy.person.names(), gaps.extent);
         let mut records = Vec::with_capacity(said.len());
         let mut withholding = Withholding { pauses, private: HashMap::new(), projects: HashMap::new() };
         // How often the same was said before, among what came without an id.
@@ -340,6 +351,10 @@ impl Memory {
                         && taken.cut.len() < MAX_COMPLAINTS
                     {
                         taken.cut.push(format!("{} has parts of {bytes} bytes; long texts in them were cut", place(at)));
+                    }
+                    if let Some(speaker) = &record.other_speaker {
+                        let is_counted = taken.others.len() < MAX_COMPLAINTS || taken.others.contains_key(speaker);
+                        *taken.others.entry(if is_counted { speaker.clone() } else { "others".into() }).or_default() += 1;
                     }
                     records.extend(self.record_unless_forgotten(record, taken));
                 }
@@ -373,6 +388,7 @@ impl Memory {
             short("conversation", said.conversation.or_else(|| gaps.conversation.clone()))?.unwrap_or_else(|| OWN_CONVERSATION.into());
         let session = short("session", said.session.or_else(|| gaps.session.clone()))?;
         let name = short("name", said.name)?;
+        let other_speaker = short("speaker", said.other_speaker)?;
         let id = short("id", said.id)?;
         let role = said.role.unwrap_or(Role::User);
         let passed = match &name {
@@ -424,6 +440,7 @@ impl Memory {
             id,
             role,
             name,
+            other_speaker,
             kind,
             title,
             text: passed.text,
@@ -488,6 +505,7 @@ impl Memory {
             conversation: gaps.conversation.clone().or_else(|| Some(TRANSCRIPTS.into())),
             session: gaps.session.clone().or(read.session.clone()).or_else(|| Some(format!("{name}-{begun}"))),
             origin: gaps.origin,
+            extent: Extent::Whole,
         };
         let turns = read.turns.len();
         let mut last = now;
@@ -561,6 +579,7 @@ impl Memory {
             id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(now), 0),
             role: Role::Assistant,
             name: None,
+            other_speaker: None,
             kind: Captured::State,
             title,
             text,

@@ -12,6 +12,7 @@ use icecore_domain::packs::pyramid::Reach;
 use icecore_domain::packs::recall::Words;
 use icecore_domain::packs::states::Span;
 use icecore_domain::schedule::{Job, Timetable};
+use icecore_domain::speaker::OwnerNames;
 use icecore_domain::summary::{Importance, Tier};
 use icecore_store::Store;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ pub struct Policy {
     pub log: LogPolicy,
     /// What the first screen shows.
     pub status: StatusPolicy,
+    /// Who the owner of this memory is.
+    pub person: PersonPolicy,
     /// What happens to what is captured.
     pub capture: CapturePolicy,
     /// How summaries are made.
@@ -144,6 +147,20 @@ impl ChatPolicy {
             return wrong("chat.short_words", "is more than chat.long_words");
         }
         Ok(())
+    }
+}
+
+/// Who the owner of this memory is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PersonPolicy {
+    names: Vec<String>,
+}
+
+impl PersonPolicy {
+    /// The names under which the owner speaks in transcripts.
+    pub fn names(&self) -> OwnerNames {
+        OwnerNames::new(self.names.iter().map(String::as_str))
     }
 }
 

@@ -281,7 +281,7 @@ impl Memory {
         let (today, ages) = (self.now().day(), self.policy.decay.ages());
         let active: usize = self.store.tally().await?.iter().filter(|count| count.standing == "active").map(|count| count.events).sum();
         let stale_from = today.checked_sub(jiff::Span::new().days(i32::from(ages.stale_days))).unwrap_or(today);
-        let older = self.store.events(&EventQuery { verified_until: Some(stale_from), limit: Some(MANY), ..EventQuery::default() }).await?;
+        let older = self.store.events(&EventQuery { verified_until: Some(stale_from), ..EventQuery::default() }).await?;
         let of = |wanted: Freshness| older.entries.iter().filter(|entry| decay::freshness(entry, today, ages) == wanted).count();
         let (stale, dropped) = (of(Freshness::Stale), of(Freshness::Dropped));
         Ok((active.saturating_sub(stale + dropped), stale, dropped))

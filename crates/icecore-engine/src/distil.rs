@@ -195,6 +195,7 @@ impl Memory {
         let until = self.horizon();
         records.retain(|record| {
             record.session_key() == *key
+                && !record.is_instructions()
                 && until.is_none_or(|until| record.ts.at() <= until)
                 // The last moment once more: something may have been captured within the same second.
                 && since.is_none_or(|since| record.captured >= since)
@@ -224,7 +225,11 @@ impl Memory {
                     break;
                 }
                 tokens += cost;
-                shown.push(Shown { name: format!("{} {}", piece.said.clock(), piece.origin), text });
+                let who = match piece.speaker {
+                    Some(speaker) => format!("another person, {}", plain::one_line(speaker)),
+                    None => piece.origin.to_string(),
+                };
+                shown.push(Shown { name: format!("{} {who}", piece.said.clock()), text });
             }
             let chunk = &pieces[from..from + shown.len()];
             match self.ask_about(chunk, &shown, known, asking, prompts, distilled).await? {
@@ -368,6 +373,7 @@ fn piece(record: &Record) -> Piece<'_> {
         source: format!("{}#{}", record.path(), record.id),
         text: &record.text,
         origin: record.origin,
+        speaker: record.other_speaker.as_deref(),
         said: record.ts,
         session: Some(session),
         scope: record.project().map_or(Scope::Everywhere, Scope::Project),
@@ -415,6 +421,7 @@ impl LogLine {
             source: self.source.clone(),
             text: &self.text,
             origin: Origin::File,
+            speaker: None,
             said: self.said,
             session: None,
             scope: Scope::Everywhere,

@@ -76,8 +76,8 @@ pub struct Hit {
     pub why: Vec<Side>,
     /// What replaced it, if it is an event that was replaced.
     pub replaced_by: Option<EventId>,
-    /// Whether it is an event that waits for confirmation, or a tool's or stranger's message: words to be quoted, not to be
-    /// believed.
+    /// Whether it is an event that waits for confirmation, or comes from a record of low trust: words to be quoted, not to be
+    /// believed. Every interface takes it from here.
     pub unconfirmed: bool,
     /// Others that say the same words; they stand here, and not as hits of their own.
     pub also: Vec<String>,
@@ -268,6 +268,8 @@ impl Finder<'_> {
         let times = Times { now: now.at().as_second(), named: question.times.iter().copied().map(seconds).collect() };
         let admits = |_: u32, row: &Row| {
             row.kind.is_some_and(|kind| looking.kinds.is_empty() || looking.kinds.contains(&kind))
+                // A client's instructions to its model are no memory.
+                && row.role != Some(Role::System)
                 && as_of.is_none_or(|as_of| row.at < as_of)
                 && before.is_none_or(|before| row.at != i64::MIN && row.at < before)
                 && when.as_ref().is_none_or(|when| when.contains(&row.at))
@@ -337,7 +339,7 @@ impl Finder<'_> {
                             score: *score,
                             why: candidate.features.explained(&weights),
                             // An event's standing is looked up when it is settled.
-                            unconfirmed: placed.passage.role == Some(Role::Tool),
+                            unconfirmed: placed.passage.is_of_low_trust(),
                             placed,
                             replaced_by: None,
                             also: Vec::new(),
@@ -440,7 +442,9 @@ impl Finder<'_> {
         for (candidate, mut hit) in hits {
             let is_event = hit.placed.passage.kind == PassageKind::Event;
             let entry = known.get(&hit.placed.passage.id).filter(|_| is_event);
-            hit.unconfirmed |= entry.is_some_and(|entry| entry.is_quarantined());
+            if let Some(entry) = entry {
+                hit.unconfirmed = entry.is_quarantined();
+            }
             match entry.map(|entry| entry.standing) {
                 Some(Standing::Retracted { .. }) => continue,
                 Some(Standing::Superseded { by, .. }) => hit.replaced_by = Some(by),
@@ -470,7 +474,8 @@ impl Finder<'_> {
         let many = i32::try_from(many.min(100)).unwrap_or(100);
         let numbers: Vec<u32> =
             (-many..=many).filter_map(|steps| if steps == 0 { Some(number) } else { self.corpus.beside(number, steps) }).collect();
-        Ok(self.memory.store.passages(&numbers).await?.into_iter().flatten().map(|placed| placed.passage).collect())
+        let found = self.memory.store.passages(&numbers).await?.into_iter().flatten().map(|placed| placed.passage);
+        Ok(found.filter(|passage| passage.role != Some(Role::System)).collect())
     }
 }
 

@@ -233,6 +233,7 @@ impl Memory {
             id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(ts), 0),
             role: Role::Assistant,
             name: None,
+            other_speaker: None,
             kind: Captured::State,
             title,
             text,

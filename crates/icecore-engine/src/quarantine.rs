@@ -4,7 +4,7 @@
 //! else's words, with where they come from.
 
 use icecore_domain::distil::judge::UNCONFIRMED;
-use icecore_domain::event::{Act, Kind, Origin, Priority, QUOTE, SAID};
+use icecore_domain::event::{Act, Kind, Origin, Priority, QUOTE, SAID, SPEAKER};
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::Entry;
 use icecore_domain::ledger::query::EventQuery;
@@ -39,6 +39,9 @@ pub struct Waiting {
     pub priority: Priority,
     /// Whose words they are.
     pub origin: Origin,
+    /// The person who said them, if another one than the owner did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<String>,
     /// How far they may be followed.
     pub trust: Trust,
     /// What they are said to come to.
@@ -65,6 +68,7 @@ impl Waiting {
             kind: event.kind,
             priority: event.priority,
             origin: event.origin,
+            speaker: event.field::<String>(SPEAKER),
             trust: Trust::of(event.origin),
             content: event.content.clone(),
             quote: event.field::<String>(QUOTE),

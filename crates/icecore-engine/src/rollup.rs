@@ -173,12 +173,21 @@ impl Material {
     /// What was said, but for what only tools and strangers said: a summary is told as what happened, and their words may be
     /// made to be told.
     fn take_records(&mut self, records: &[&Record]) {
-        let (told, strangers): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| Trust::of(record.origin) != Trust::Low);
+        let (instructions, spoken): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| record.is_instructions());
+        let (told, strangers): (Vec<&Record>, Vec<&Record>) = spoken.iter().partition(|record| Trust::of(record.origin) != Trust::Low);
+        let messages = |count: usize, one: &str, many: &str| match count {
+            1 => format!("a message of {one}"),
+            count => format!("{count} messages of {many}"),
+        };
+        if !instructions.is_empty() {
+            let what = messages(instructions.len(), "a client to its model", "a client to its model");
+            if spoken.is_empty() {
+                self.shown.push(Shown { name: "client".into(), text: format!("Nothing was said but {what}.") });
+            }
+            self.left_out.push(LeftOut::new(what, "a client's instructions are no memory; `icecore zoom` shows them"));
+        }
         if !strangers.is_empty() {
-            let what = match strangers.len() {
-                1 => "a message of a tool or stranger".to_owned(),
-                many => format!("{many} messages of tools and strangers"),
-            };
+            let what = messages(strangers.len(), "a tool or stranger", "tools and strangers");
             if told.is_empty() {
                 self.shown.push(Shown { name: "tools".into(), text: format!("Nothing was said but {what}.") });
             }

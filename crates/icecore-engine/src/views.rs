@@ -480,6 +480,7 @@ impl Memory {
                 id: record::made_id(None, Role::Assistant, entry.title.as_deref(), &passed, Some(ts), 0),
                 role: Role::Assistant,
                 name: None,
+                other_speaker: None,
                 kind: Captured::State,
                 title: entry.title.clone(),
                 text: passed,

@@ -2506,6 +2506,8 @@ export interface components {
             readonly parts: unknown;
             readonly role: string;
             readonly session: string | null;
+            /** @description The person who speaks, if it is not the owner */
+            readonly speaker?: string;
             readonly text: string;
             readonly title: string | null;
             readonly trust: string;
@@ -2755,6 +2757,7 @@ export interface components {
             readonly session: string | null;
             readonly text: string;
             readonly ts: string | null;
+            readonly unconfirmed?: boolean;
         };
         readonly Pause: {
             readonly from: string;
@@ -2814,6 +2817,9 @@ export interface components {
             };
             readonly log: {
                 readonly notice_days: number;
+            };
+            readonly person: {
+                readonly names: readonly string[];
             };
             readonly pyramid: {
                 readonly days: number;
@@ -2876,6 +2882,8 @@ export interface components {
                 readonly said: string;
                 readonly session?: string;
                 readonly source: string;
+                /** @description The person who said it, if it was not the owner */
+                readonly speaker?: string;
                 readonly trust: string;
                 readonly type: string;
             }[];
@@ -3187,6 +3195,10 @@ export interface components {
             readonly cut?: readonly string[];
             readonly forgotten?: number;
             readonly new: number;
+            /** @description Messages of people who are not known to be the owner, by name */
+            readonly others?: {
+                readonly [key: string]: number;
+            };
             readonly own_bytes: number;
             readonly passed_over: number;
             readonly revised: readonly string[];
@@ -3400,6 +3412,8 @@ export interface components {
                 readonly origin: string;
                 readonly role: string;
                 readonly session: string | null;
+                /** @description The person who speaks, if it is not the owner */
+                readonly speaker?: string;
                 readonly text: string;
                 readonly title: string | null;
                 readonly trust: string;

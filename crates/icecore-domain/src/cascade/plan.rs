@@ -566,6 +566,7 @@ mod tests {
                 id: self.records.len().to_string(),
                 role: Role::User,
                 name: None,
+                other_speaker: None,
                 kind: Captured::Message,
                 title: None,
                 text: "something".into(),

@@ -108,13 +108,21 @@ impl<'a> Source<'a> {
         self.folded.get_or_init(|| Folded::of(&self.text))
     }
 
+    /// Its words, with the name of another person who says them.
+    fn spoken(&self) -> Cow<'_, str> {
+        match self.piece.speaker {
+            Some(speaker) => format!("{speaker}:\n{}", self.text).into(),
+            None => Cow::Borrowed(self.text.as_ref()),
+        }
+    }
+
     fn said(&self) -> &Said {
-        self.said.get_or_init(|| Said::of(&self.text))
+        self.said.get_or_init(|| Said::of(&self.spoken()))
     }
 
     fn stems(&self) -> &BTreeSet<String> {
         // Sentence by sentence, since a profile reads no more than a statement.
-        self.stems.get_or_init(|| self.text.lines().flat_map(|line| Profile::of_long(line).stems).collect())
+        self.stems.get_or_init(|| self.spoken().lines().flat_map(|line| Profile::of_long(line).stems).collect())
     }
 
     fn days(&self) -> &BTreeSet<Date> {
@@ -124,7 +132,7 @@ impl<'a> Source<'a> {
 
     /// Whether a name occurs, as whole words.
     fn names(&self, name: &str) -> bool {
-        let all = self.named.get_or_init(|| format!("_{}_", plain::entity_key(&self.text)));
+        let all = self.named.get_or_init(|| format!("_{}_", plain::entity_key(&self.spoken())));
         let key = plain::entity_key(name);
         !key.is_empty() && (all.contains(&format!("_{key}_")) || all.contains(&format!("_{key}s_")))
     }
@@ -142,7 +150,8 @@ fn stand(proposal: &Proposal, sources: &[Source<'_>], now: Moment) -> Result<(Pr
     gives_no_orders(&mut kept, source.piece.origin, &sentence, &mut changes)?;
     is_supported(&kept, source, &sentence)?;
     details(&mut kept, source, now, &mut changes);
-    weigh(&mut kept, source.piece.origin, &sentence, &mut changes);
+    weigh(&mut kept, source.piece, &sentence, &mut changes);
+    attribute(&mut kept, source.piece, &mut changes);
     Ok((kept, changes, sentence))
 }
 
@@ -399,7 +408,8 @@ fn details(kept: &mut Proposal, source: &Source<'_>, now: Moment, changes: &mut 
 }
 
 /// Type and priority as the words and their origin bear them.
-fn weigh(kept: &mut Proposal, origin: Origin, sentence: &str, changes: &mut Vec<String>) {
+fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut Vec<String>) {
+    let origin = piece.origin;
     if kept.kind == Kind::Commitment && !is_owed(kept) {
         changes.push("nothing is to be done, so it is a fact".into());
         kept.kind = Kind::Fact;
@@ -430,7 +440,10 @@ fn weigh(kept: &mut Proposal, origin: Origin, sentence: &str, changes: &mut Vec<
         });
         kept.priority = most;
     }
-    if Trust::of(origin) == Trust::Low && matches!(kept.kind, Kind::Constraint | Kind::Preference | Kind::Procedure) {
+    let is_rule = matches!(kept.kind, Kind::Constraint | Kind::Preference | Kind::Procedure);
+    // What another person promises is not owed by the owner.
+    let is_theirs = piece.speaker.is_some() && kept.kind == Kind::Commitment;
+    if Trust::of(origin) == Trust::Low && (is_rule || is_theirs) {
         changes.push(format!("a {} from a stranger is only a fact to be confirmed", kept.kind));
         kept.kind = Kind::Fact;
         kept.tags.retain(|tag| tag != UNCONFIRMED);
@@ -440,6 +453,15 @@ fn weigh(kept: &mut Proposal, origin: Origin, sentence: &str, changes: &mut Vec<
     }
     if kept.kind != Kind::Commitment && (kept.due.take().is_some() | kept.waiting_on.take().is_some()) {
         changes.push("only a commitment is due or waits for somebody".into());
+    }
+}
+
+/// What another person says is told as their statement, whoever confirms it later.
+fn attribute(kept: &mut Proposal, piece: &Piece<'_>, changes: &mut Vec<String>) {
+    let Some(speaker) = piece.speaker else { return };
+    if !kept.content.to_lowercase().starts_with(&format!("{} ", speaker.to_lowercase())) {
+        changes.push(format!("{} said it, not the owner", plain::one_line(speaker)));
+        kept.content = budget::shortened(&format!("{speaker} said: {}", kept.content), MAX_CONTENT);
     }
 }
 

@@ -19,7 +19,7 @@ use memchr::memmem;
 use serde_json::{Map, Value, json};
 
 use crate::calendar::Moment;
-use crate::event::{Draft, EntityKind, Kind, Origin, Priority, QUOTE, Scope};
+use crate::event::{Draft, EntityKind, Kind, Origin, Priority, QUOTE, SPEAKER, Scope};
 use crate::id::EventId;
 use crate::plain;
 
@@ -47,6 +47,8 @@ pub struct Piece<'a> {
     pub text: &'a str,
     /// Whose words they are.
     pub origin: Origin,
+    /// The person who says it, if it is not the owner.
+    pub speaker: Option<&'a str>,
     /// When it was said; days such as `tomorrow` are told from here.
     pub said: Moment,
     /// The session it was said in.
@@ -135,6 +137,10 @@ impl Proposal {
             due: self.due.filter(|_| owed),
             waiting_on: self.waiting_on.clone().filter(|_| owed),
             ..Draft::new(now, self.kind, self.priority, self.content.clone())
+        };
+        let draft = match piece.speaker {
+            Some(speaker) => draft.with_field(SPEAKER, &speaker),
+            None => draft,
         };
         match Folded::of(piece.text).find(&self.quote) {
             Some(span) => {
@@ -387,6 +393,7 @@ pub(crate) mod testing {
             source: "memory/messages/2026-02-13.jsonl#m17".into(),
             text,
             origin,
+            speaker: None,
             said: now(),
             session: Some("s1".into()),
             scope: Scope::Everywhere,

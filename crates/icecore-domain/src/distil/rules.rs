@@ -1,8 +1,8 @@
 //! Proposals without a model: only what a sentence marks as meant to last, by the words of [`markers`](super::markers).
 //!
 //! A wrong memory costs trust, a missing one can be said again, so whatever is in doubt yields nothing: questions,
-//! conditions, hearsay, stories, quotations, code. Tools and imports propose nothing at all this way, and an assistant's
-//! own notes only where they carry an explicit mark.
+//! conditions, hearsay, stories, quotations, code. Tools propose nothing at all this way, and an assistant's own notes only
+//! where they carry an explicit mark. What an imported document or another person says is proposed and waits for the owner.
 
 use jiff::civil::Date;
 
@@ -23,7 +23,7 @@ const MAX_WAITING_WORDS: usize = 6;
 pub fn propose(pieces: &[Piece<'_>]) -> Vec<Proposal> {
     let mut found = Vec::new();
     for (at, piece) in pieces.iter().enumerate() {
-        if matches!(piece.origin, Origin::Tool | Origin::Import) {
+        if piece.origin == Origin::Tool {
             continue;
         }
         let all = sentences(piece.text);

@@ -470,6 +470,8 @@ impl Needles {
             text: self.redact(&record.text).map_or_else(|| record.text.clone(), |redacted| redacted.text),
             title: record.title.clone().filter(|title| !self.is_in(title)),
             name: record.name.clone().filter(|name| !self.is_in(name)),
+            // That another person speaks stays known.
+            other_speaker: record.other_speaker.as_deref().map(|name| self.name(name)),
             session: record.session.as_deref().map(|name| self.name(name)),
             id: self.name(&record.id),
             parts: record.parts.as_ref().map(|parts| raw(parts).unwrap_or_else(|| parts.clone())),

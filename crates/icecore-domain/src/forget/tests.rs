@@ -113,6 +113,7 @@ fn record(id: &str, text: &str) -> Record {
         id: id.into(),
         role: Role::User,
         name: None,
+        other_speaker: None,
         kind: Captured::Message,
         title: Some("t".into()),
         text: text.into(),

@@ -4,7 +4,7 @@ use jiff::tz::Offset;
 use serde::{Deserialize, Serialize};
 
 use super::{Format, Harvest, Place, Projects, raw};
-use crate::record::{Role, Said};
+use crate::record::Said;
 use crate::transcript::{Lines, Strand};
 
 /// So many messages that were only shown wait for the items that would make them repetitions.
@@ -62,10 +62,6 @@ impl Reading {
         self.lines.line(place.number, json);
         let turns: Vec<(Said, Strand)> = self.lines.take().collect();
         for (mut said, strand) in turns {
-            if said.role == Some(Role::System) {
-                into.skip("instructions", 1);
-                continue;
-            }
             said.conversation = Format::Codex.conversation().map(str::to_owned);
             if let Some(project) = self.lines.about.folder.as_deref().and_then(projects) {
                 said.extra.push(("project".into(), raw(&project)));

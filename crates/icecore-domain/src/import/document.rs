@@ -59,8 +59,8 @@ impl Document<'_> {
                     role: Some(Role::User),
                     title: title.clone().filter(|_| at == 0),
                     text: part.to_owned(),
-                    // Whose words they are, a file does not say.
-                    origin: Some(Origin::File),
+                    // Whose words they are, a file does not say: a saved page looks like a note of one's own.
+                    origin: Some(Origin::Import),
                     ..Said::default()
                 },
             );

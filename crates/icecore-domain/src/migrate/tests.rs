@@ -106,6 +106,7 @@ impl World {
                         id: made_id(None, Role::Assistant, title.as_deref(), text, Some(*at), 0),
                         role: Role::Assistant,
                         name: None,
+                        other_speaker: None,
                         kind: Captured::State,
                         title: title.clone(),
                         text: text.clone(),

@@ -208,12 +208,9 @@ fn shares(pages: &[Page<'_>], room: usize) -> Vec<Option<usize>> {
 
 /// The page without its history.
 fn without_changes(text: &str) -> String {
-    let (mut kept, mut history, mut fence) = (String::with_capacity(text.len()), false, false);
+    let (mut kept, mut history, mut fence) = (String::with_capacity(text.len()), false, plain::Fence::default());
     for line in text.lines() {
-        let start = line.trim_start();
-        if start.starts_with("```") || start.starts_with("~~~") {
-            fence = !fence;
-        } else if !fence && (line.starts_with("# ") || line.starts_with("## ")) {
+        if !fence.covers(line) && (line.starts_with("# ") || line.starts_with("## ")) {
             history = line.strip_prefix("## ").is_some_and(|title| title.trim().eq_ignore_ascii_case("changes"));
         }
         if !history {
@@ -305,6 +302,18 @@ mod tests {
         let pack = delta(DAY, &Delta { oldest: &[], found: &[], pages: &pages }, 500);
         assert_eq!(pack.sources, ["knowledge/a.md", "knowledge/b.md"]);
         assert_eq!(pack.left_out.last().unwrap().what, "knowledge/c.md");
+    }
+
+    // L7
+    #[test]
+    fn the_history_of_a_page_is_left_out_whatever_stands_in_its_code() {
+        for (text, kept) in [
+            ("# A\n~~~\n```\n~~~\n## Changes\n- x\n", "# A\n~~~\n```\n~~~\n"),
+            ("# A\n````\n```\n## Changes\n````\n## More\n", "# A\n````\n```\n## Changes\n````\n## More\n"),
+            ("# A\n```x```\n## Changes\n- x\n", "# A\n```x```\n"),
+        ] {
+            assert_eq!(without_changes(text), kept, "{text}");
+        }
     }
 
     proptest! {

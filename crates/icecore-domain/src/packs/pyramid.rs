@@ -344,7 +344,8 @@ pub fn shown(record: &Record) -> String {
 /// words of the person.
 fn quoted(record: &Record) -> String {
     let name = record.name.as_ref().map_or(String::new(), |name| format!(" \"{}\"", plain::one_line(name)));
-    let mut text = format!("[{} {}] quoted from {}{name}, not an instruction:\n", record.ts.day(), record.ts.clock(), record.origin);
+    let who = if record.other_speaker.is_some() { "another person".to_owned() } else { record.origin.to_string() };
+    let mut text = format!("[{} {}] quoted from {who}{name}, not an instruction:\n", record.ts.day(), record.ts.clock());
     let parts = record.parts.as_ref().map(|parts| format!("with {} bytes of tool uses and files", parts.len()));
     for line in plain::visible(record.text.trim_end()).lines().map(str::to_owned).chain(parts) {
         text.push_str(&format!("> {}\n", line.trim_end()));
@@ -446,6 +447,7 @@ mod tests {
             id: id.to_string(),
             role: Role::User,
             name: None,
+            other_speaker: None,
             kind: Captured::Message,
             title: None,
             text: text.into(),

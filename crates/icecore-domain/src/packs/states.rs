@@ -293,6 +293,7 @@ mod tests {
             id: "x".into(),
             role: Role::Assistant,
             name: None,
+            other_speaker: None,
             kind: Captured::State,
             title: title.map(Into::into),
             text: text.into(),

@@ -119,6 +119,7 @@ mod tests {
             id: text.into(),
             role,
             name: None,
+            other_speaker: None,
             kind: Captured::Message,
             title: None,
             text: text.into(),

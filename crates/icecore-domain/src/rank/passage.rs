@@ -13,7 +13,7 @@ use crate::event::Origin;
 use crate::format::line;
 use crate::hash::Hash;
 use crate::layout::{self, DocPath};
-use crate::record::{self, Captured, Role};
+use crate::record::{self, Captured, Role, Trust};
 use crate::summary::Summary;
 use crate::words::words;
 
@@ -104,6 +104,12 @@ impl Passage {
     /// The name under which somebody speaks here; `None` if it is nobody's, or not a person's.
     pub fn voice(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| self.role.is_some() && question::is_persons(name))
+    }
+
+    /// Whether its words are only a tool's, a stranger's or another person's: to be quoted, not to be believed. Of an event the
+    /// ledger knows more: somebody may have confirmed it.
+    pub fn is_of_low_trust(&self) -> bool {
+        self.role == Some(Role::Tool) || self.origin.is_some_and(|origin| Trust::of(origin) == Trust::Low)
     }
 
     /// A number for its words: other words have another.

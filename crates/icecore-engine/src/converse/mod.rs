@@ -428,15 +428,16 @@ impl Chats {
         let field = |name: &str, value: String| (name.to_owned(), value);
         let mut said: Vec<Said> = Vec::new();
         for (at, message) in begun.said.iter().enumerate() {
-            // A role that nobody knows is not the person's.
-            let role = Role::meant(&message.role).unwrap_or(Role::Tool);
+            // A role that is not known is kept as a name: whoever it is, it is not the owner.
+            let role = Role::meant(&message.role);
+            let name = role.is_none().then(|| message.role.clone());
             let parts = message.has_tools.then(|| message.raw.clone());
             let mut extra = vec![field("turn", turn.to_string())];
             if at == 0 {
                 extra.push(field("before", begun.new.before.to_string()));
             }
             let id = Some(format!("{id}.{at}"));
-            said.push(Said { ts: Some(now), id, role: Some(role), text: message.text.clone(), parts, extra, ..Said::default() });
+            said.push(Said { ts: Some(now), id, role, name, text: message.text.clone(), parts, extra, ..Said::default() });
         }
         let mut extra = vec![field("turn", turn.to_string())];
         if !reply.complete {
@@ -723,7 +724,7 @@ pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
         }
         let text = record.text.trim();
         match record.role {
-            Role::User if record.parts.is_none() && !text.is_empty() => {
+            Role::User if record.other_speaker.is_none() && record.parts.is_none() && !text.is_empty() => {
                 if !exchange.asked.is_empty() {
                     exchange.asked.push_str("\n\n");
                 }

@@ -512,6 +512,7 @@ fn extracted(exchange: &Exchange) -> TurnSummary {
         source: String::new(),
         text: &exchange.asked,
         origin: Origin::User,
+        speaker: None,
         said: exchange.ts,
         session: None,
         scope: Scope::Everywhere,

@@ -665,6 +665,22 @@ fn a_page_that_cannot_be_taken_over_stays_as_it_is() {
     assert!(text.contains("- short") && text.contains("flies on day 14") && text.contains("has 3 stages"), "{text}");
 }
 
+// L11
+#[test]
+fn the_report_counts_every_stale_statement() {
+    let place = berlin();
+    let many = 2_100;
+    let line = |n: usize| {
+        format!(
+            "{{\"id\":\"EVT-20260101-{n:03}\",\"ts\":\"2026-01-01T09:00:00+01:00\",\"type\":\"fact\",\"priority\":\"P1\",\"content\":\"Crate {n} went to harbour {n}\"}}\n"
+        )
+    };
+    fs::write(place.root.join("memory/ledger.jsonl"), (1..=many).map(line).collect::<String>()).unwrap();
+    consolidate(&place.live(place.moment(date(2026, 2, 13), 3, 0)), None).unwrap();
+    let report = place.read("knowledge/consolidation-reports/2026-02-13.md");
+    assert!(report.contains(&format!("Statements: 0 fresh, {many} stale, 0 no longer shown")), "{}", &report[..report.len().min(1_500)]);
+}
+
 // L4
 #[test]
 fn two_rules_of_one_name_share_a_page_and_neither_is_lost() {

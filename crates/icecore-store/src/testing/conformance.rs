@@ -377,6 +377,7 @@ fn said(id: &str, ts: &str, text: &str) -> Record {
         id: id.into(),
         role: Role::User,
         name: None,
+        other_speaker: None,
         kind: Captured::Message,
         title: None,
         text: text.into(),

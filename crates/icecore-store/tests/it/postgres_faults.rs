@@ -29,6 +29,7 @@ fn said(name: &str) -> Record {
         id: name.into(),
         role: Role::User,
         name: None,
+        other_speaker: None,
         kind: Captured::Message,
         title: None,
         text: name.into(),

@@ -38,6 +38,7 @@ pub fn said(id: &str, day: u32, text: &str) -> Record {
         id: id.into(),
         role: Role::User,
         name: None,
+        other_speaker: None,
         kind: Captured::Message,
         title: None,
         text: text.into(),

@@ -84,6 +84,7 @@ fn record(chance: &mut Chance, at: usize) -> Record {
         id: format!("m{at}"),
         role: if at.is_multiple_of(2) { Role::User } else { Role::Assistant },
         name: names[chance.below(4)].map(Into::into),
+        other_speaker: None,
         kind: if at.is_multiple_of(50) { Captured::State } else { Captured::Message },
         title: at.is_multiple_of(50).then(|| "a state".into()),
         text: chance.text(3 + at % 20),

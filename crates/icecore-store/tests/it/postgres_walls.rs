@@ -121,6 +121,7 @@ pub fn said(id: &str, text: &str) -> Record {
         id: id.into(),
         role: Role::User,
         name: Some("Ann".into()),
+        other_speaker: None,
         kind: Captured::Message,
         title: None,
         text: text.into(),

@@ -369,6 +369,7 @@ fn conversations_are_read_while_others_are_written() {
         id: format!("m{n}"),
         role: Role::User,
         name: None,
+        other_speaker: None,
         kind: Captured::Message,
         title: None,
         text: format!("message {n} of {conversation} \\ \"quoted\""),

@@ -139,7 +139,7 @@ fn session(call: Call) -> Doing {
         if text.trim().is_empty() {
             return Err(wrong("there is nothing to keep: the transcript is empty"));
         }
-        let gaps = Gaps { conversation: said.text("conversation"), session: None, origin: None };
+        let gaps = Gaps { conversation: said.text("conversation"), session: None, origin: None, ..Gaps::default() };
         Answer::named("session", &call.memory().await?.add_session(&text, &name, shape, at, &gaps).await?)
     })
 }

@@ -135,7 +135,7 @@ fn why(call: Call) -> Doing {
 fn told(record: &Record, characters: usize) -> Value {
     let text =
         record.text.char_indices().nth(characters).map_or(record.text.as_str(), |(end, _)| record.text.get(..end).unwrap_or_default());
-    json!({
+    let fields = json!({
         "ts": record.ts.to_string(),
         "conversation": record.conversation,
         "session": record.session,
@@ -151,7 +151,8 @@ fn told(record: &Record, characters: usize) -> Value {
         "has_parts": record.parts.is_some(),
         "origin": record.origin,
         "trust": Trust::of(record.origin),
-    })
+    });
+    crate::told::with_speaker(record, fields)
 }
 
 fn messages(call: Call) -> Doing {

@@ -142,6 +142,16 @@ pub fn tell(taken: &Taken, out: &mut Out) {
     if taken.own_bytes > 0 {
         out.say(format!("{} bytes were icecore's own text coming back; they were left out", taken.own_bytes));
     }
+    if !taken.others.is_empty() {
+        let shown: Vec<String> =
+            taken.others.iter().take(5).map(|(name, count)| format!("{} ({count})", icecore_domain::plain::one_line(name))).collect();
+        let more = if taken.others.len() > 5 { ", …" } else { "" };
+        out.say(format!(
+            "{} messages are of other people: {}{more}. Who you are among them, `names` under `[person]` in icecore.toml says",
+            taken.others.values().sum::<usize>(),
+            shown.join(", "),
+        ));
+    }
     if taken.forgotten > 0 {
         out.say(format!("{} messages hold what was forgotten; they came in without it, or not at all", taken.forgotten));
     }
@@ -210,7 +220,7 @@ fn refuse(taken: &Taken) -> Result<()> {
 pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) -> Result<()> {
     let text = read_input(&add.file, out)?;
     let name = add.file.file_stem().filter(|name| *name != "-").map_or("session".into(), |name| name.to_string_lossy().into_owned());
-    let gaps = Gaps { conversation: add.conversation.clone(), session: add.session.clone(), origin: None };
+    let gaps = Gaps { conversation: add.conversation.clone(), session: add.session.clone(), origin: None, ..Gaps::default() };
     let taken = open.memory.add_session(&text, &name, add.format, add.at, &gaps).await?;
     let rolled = if add.no_primer {
         Rolled::default()

@@ -127,15 +127,16 @@ async fn list(open: &Open, which: &Which, out: &mut Out) -> Result<()> {
         waiting.iter().map(|one| row(one, narrow)).collect(),
     )?;
     out.say(format!(
-        "{DIM}These are words of tools and strangers, not facts, and nothing to be obeyed.{DIM:#} {CYAN}icecore quarantine confirm ID{CYAN:#} lets one stand, {CYAN}drop ID{CYAN:#} does not; {CYAN}icecore why ID{CYAN:#} shows where it was said."
+        "{DIM}These are words of tools, strangers and other people, not facts, and nothing to be obeyed.{DIM:#} {CYAN}icecore quarantine confirm ID{CYAN:#} lets one stand, {CYAN}drop ID{CYAN:#} does not; {CYAN}icecore why ID{CYAN:#} shows where it was said."
     ));
     Ok(())
 }
 
 fn row(one: &Waiting, narrow: bool) -> Vec<Cell> {
+    let who = one.speaker.as_deref().map_or_else(|| one.origin.to_string(), plain::one_line);
     let from = match &one.session {
-        Some(session) => format!("{}, {}", one.origin, plain::one_line(session)),
-        None => one.origin.to_string(),
+        Some(session) => format!("{who}, {}", plain::one_line(session)),
+        None => who,
     };
     let mut words = format!("\u{201c}{}\u{201d}", show::gist(&one.content));
     if one.as_a_rule {

@@ -3,7 +3,6 @@
 //! What is said of them here is all that is ever said of them: descriptions stand in the program, and nothing from memory gets
 //! into them.
 
-use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
@@ -291,21 +290,14 @@ fn recall(call: Call) -> Doing {
         if answer.question.is_empty() {
             return Err(wrong("`query`: there is no word in that to look for; ask a question or give a few words"));
         }
-        // What a stranger said and somebody has confirmed since is as good as theirs.
-        let strange = answer.hits.iter().map(|hit| &hit.placed.passage).filter(|passage| !told::is_trusted(passage.origin));
-        let ids: Vec<EventId> =
-            strange.filter(|passage| passage.kind == PassageKind::Event).filter_map(|one| one.id.parse().ok()).collect();
-        let entries = if ids.is_empty() { Vec::new() } else { memory.events(&EventQuery::these(&ids)).await? };
-        let confirmed: HashSet<String> =
-            entries.iter().filter(|entry| !entry.is_quarantined()).map(|entry| entry.event.id.to_string()).collect();
         let hits = answer.hits.iter().map(|hit| {
             let passage = &hit.placed.passage;
-            let mut shown = told::passage(passage, &answer.question, confirmed.contains(&passage.id));
+            let mut shown = told::passage(passage, &answer.question, hit.unconfirmed);
             if let Some(by) = hit.replaced_by {
                 shown["replaced_by"] = by.to_string().into();
             }
             if !hit.around.is_empty() {
-                shown["around"] = hit.around.iter().map(|one| told::passage(one, &answer.question, false)).collect();
+                shown["around"] = hit.around.iter().map(|one| told::passage(one, &answer.question, one.is_of_low_trust())).collect();
             }
             shown
         });

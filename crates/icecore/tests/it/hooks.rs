@@ -768,7 +768,7 @@ fn hooks_keep_what_helpers_did_once() {
         found.sort();
         found
     };
-    let whole = ["assistant: It is in cfg.toml.", "assistant: x9 looks around.", "system: find the port"];
+    let whole = ["assistant: It is in cfg.toml.", "assistant: find the port", "assistant: x9 looks around."];
     assert_eq!(told_of("x9"), whole);
     // One that never said that it had ended, and one whose transcript is somewhere else altogether.
     fs::write(file("y7"), begun("y7", "count the doors") + &side("y7", "08:31:09", "y75", "assistant", text("There are four."))).unwrap();
@@ -781,7 +781,7 @@ fn hooks_keep_what_helpers_did_once() {
     hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
     settled(&vault);
     assert_eq!(told_of("x9"), whole);
-    assert_eq!(told_of("y7"), ["assistant: There are four.", "assistant: y7 looks around.", "system: count the doors"]);
+    assert_eq!(told_of("y7"), ["assistant: There are four.", "assistant: count the doors", "assistant: y7 looks around."]);
     assert_eq!(told_of("q1"), ["assistant: Only this."]);
     // What a helper did in a private turn stays out, also when the whole tree is imported later.
     let kept = texts(&vault).len();

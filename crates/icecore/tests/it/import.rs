@@ -143,7 +143,7 @@ fn claude_tree(past: &Past) -> String {
 const CLAUDE: [&str; 4] = [
     "2026-02-10T10:00:00+01:00 sessions/s1 a1 user [user] «Ports» use port 7431; the key is [secret:aws-key-id:1a5d44a2]",
     "2026-02-10T10:00:02+01:00 sessions/s1 a3 assistant [assistant] I edit it.⏎⏎It is done.",
-    "2026-02-10T10:00:03+01:00 sessions/s1/agent-x9 b1 system [assistant] find the port",
+    "2026-02-10T10:00:03+01:00 sessions/s1/agent-x9 b1 assistant [assistant] find the port",
     "2026-02-10T10:00:04+01:00 sessions/s1/agent-x9 b2 assistant [assistant] It is in cfg.toml.",
 ];
 
@@ -335,8 +335,8 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
         Case {
             path: past.path("notes"),
             told: &[
-                "2026-02-09T12:00:00+01:00 markdown/ports.md ports.md user [file] «On ports» 7431 it is.",
-                "2026-02-10T12:00:00+01:00 markdown/daily/2026-02-10.md daily/2026-02-10.md user [file] «Tuesday» # Tuesday⏎⏎We met.",
+                "2026-02-09T12:00:00+01:00 markdown/ports.md ports.md user [import] «On ports» 7431 it is.",
+                "2026-02-10T12:00:00+01:00 markdown/daily/2026-02-10.md daily/2026-02-10.md user [import] «Tuesday» # Tuesday⏎⏎We met.",
             ],
             facts: &[],
             skipped: &[("file of no known form", 1)],
@@ -347,11 +347,13 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
                 &[
                     json!({ "ts": "2026-02-10T09:00:00Z", "conversation": "app", "id": "x1", "text": "hello" }),
                     json!({ "role": "assistant", "content": "hi", "created_at": "2026-02-10T09:00:01Z", "id": "x2" }),
+                    json!({ "role": "Bob", "ts": "2026-02-10T09:00:02Z", "conversation": "app", "id": "x3", "text": "me too" }),
                 ],
             ),
             told: &[
                 "2026-02-10T10:00:00+01:00 app/- x1 user [user] hello",
                 "2026-02-10T10:00:01+01:00 notes/- x2 assistant [assistant] hi",
+                "2026-02-10T10:00:02+01:00 app/- x3 user [import] me too",
             ],
             facts: &[],
             skipped: &[],

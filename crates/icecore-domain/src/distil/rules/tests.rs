@@ -238,9 +238,7 @@ fn everyday_talk_yields_nothing() {
 // L13
 #[test]
 fn only_the_person_and_the_log_are_taken_at_their_word() {
-    for origin in [Origin::Tool, Origin::Import] {
-        assert_eq!(told("[P0] Never deploy on Fridays\nTODO: x y\nDecision: a b", origin), "", "{origin}");
-    }
+    assert_eq!(told("[P0] Never deploy on Fridays\nTODO: x y\nDecision: a b", Origin::Tool), "");
     assert_eq!(told("- 14:02 Never deploy on Fridays", Origin::File), "constraint P1");
     assert_eq!(told("Never deploy on Fridays. We decided on Postgres.", Origin::Assistant), "");
     assert_eq!(

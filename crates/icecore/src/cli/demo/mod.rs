@@ -157,7 +157,7 @@ impl Stage {
         }
         let open = self.at(vault, at).await?;
         let name = format!("{} {}", session.conversation, session.begins.strftime("%H:%M"));
-        let gaps = Gaps { conversation: Some(session.conversation.clone()), session: Some(name), origin: None };
+        let gaps = Gaps { conversation: Some(session.conversation.clone()), session: Some(name), origin: None, ..Gaps::default() };
         open.memory.add_messages(said, &gaps).await?;
         for step in &session.steps {
             match step {

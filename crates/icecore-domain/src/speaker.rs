@@ -1,0 +1,166 @@
+//! Who speaks: the one rule that says whose words a message has.
+//!
+//! A word for a role decides: `user` is the owner of this memory, `assistant` an assistant. A name is no role. Somebody who
+//! is only named is another person, unless the owner is known by that name, or is the one human beside an assistant in a
+//! conversation that is handed over whole. Another person's words are of low trust: they can be found and confirmed, but
+//! they make no rule, wish or promise of the owner's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::event::Origin;
+use crate::record::{Role, Said};
+
+/// What people call themselves in their own notes.
+const OWN_WORDS: [&str; 4] = ["i", "me", "myself", "ich"];
+
+/// The names under which the owner of a memory speaks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnerNames(BTreeSet<String>);
+
+impl OwnerNames {
+    /// These names; case and blanks around them do not count.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(names.into_iter().map(folded).filter(|name| !name.is_empty()).collect())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.contains(&folded(name)) || OWN_WORDS.contains(&folded(name).as_str())
+    }
+}
+
+fn folded(name: &str) -> String {
+    name.trim().trim_start_matches(['@', '~']).trim().to_lowercase()
+}
+
+/// How much of a conversation is at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    /// Some messages of it.
+    #[default]
+    Part,
+    /// All of it, so that it can be counted who speaks.
+    Whole,
+}
+
+/// Who takes part in one conversation, as far as its messages say.
+#[derive(Default)]
+struct Voices {
+    /// People that are named.
+    named: BTreeSet<String>,
+    has_unnamed_user: bool,
+    has_assistant: bool,
+}
+
+impl Voices {
+    fn hear(&mut self, said: &Said) {
+        match (said.role, &said.name) {
+            (None | Some(Role::User), Some(name)) => {
+                self.named.insert(folded(name));
+            }
+            (Some(Role::User), None) => self.has_unnamed_user = true,
+            (Some(Role::Assistant), _) => self.has_assistant = true,
+            _ => {}
+        }
+    }
+
+    fn is_owner(&self, said: &Said, name: &str, owner: &OwnerNames, extent: Extent) -> bool {
+        if owner.has(name) {
+            return true;
+        }
+        let only_one = self.named.len() == 1 && !self.has_unnamed_user;
+        owner.0.is_empty() && only_one && (said.role.is_some() || (extent == Extent::Whole && self.has_assistant))
+    }
+}
+
+/// Says of each message who speaks: fills in the role and, where it is another person, their name and the origin of their
+/// words.
+pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
+    let place = |said: &Said| (said.conversation.clone(), said.session.clone());
+    // Most of what comes names nobody.
+    if messages.iter().all(|said| said.name.is_none() && said.role.is_some()) {
+        return;
+    }
+    let mut voices: BTreeMap<_, Voices> = BTreeMap::new();
+    for said in messages.iter() {
+        voices.entry(place(said)).or_default().hear(said);
+    }
+    let mut with_others = BTreeSet::new();
+    for said in messages.iter_mut().filter(|said| matches!(said.role, None | Some(Role::User))) {
+        let Some(name) = said.name.clone() else { continue };
+        if !voices.get(&place(said)).is_some_and(|voices| voices.is_owner(said, &name, owner, extent)) {
+            with_others.insert(place(said));
+            said.origin = said.origin.filter(|origin| *origin == Origin::Tool).or(Some(Origin::Import));
+            said.other_speaker = Some(name);
+        }
+        said.role = Some(Role::User);
+    }
+    for said in messages.iter_mut().filter(|said| said.role.is_none()) {
+        // What stands above the first speaker of a talk among several people is not known to be the owner's.
+        if with_others.contains(&place(said)) {
+            said.origin = said.origin.or(Some(Origin::Import));
+        }
+        said.role = Some(Role::User);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(role: Option<Role>, name: Option<&str>) -> Said {
+        Said { role, name: name.map(str::to_owned), text: "words".into(), ..Said::default() }
+    }
+
+    /// The names of those who are taken for other people.
+    fn others(messages: &[(Option<Role>, Option<&str>)], owner: &[&str], extent: Extent) -> Vec<String> {
+        let mut messages: Vec<Said> = messages.iter().map(|(role, name)| said(*role, *name)).collect();
+        attribute(&mut messages, &OwnerNames::new(owner.iter().copied()), extent);
+        assert!(messages.iter().all(|said| said.role.is_some()));
+        assert!(messages.iter().all(|said| said.other_speaker.is_none() || said.origin == Some(Origin::Import)));
+        messages.into_iter().filter_map(|said| said.other_speaker).collect()
+    }
+
+    // C.1 row 1
+    #[test]
+    fn a_name_is_no_role() {
+        use Extent::{Part, Whole};
+        const USER: Option<Role> = Some(Role::User);
+        const ASSISTANT: Option<Role> = Some(Role::Assistant);
+        let group = [(None, Some("Anna")), (None, Some("Bob")), (ASSISTANT, None)];
+        let pair = [(None, Some("Anna")), (ASSISTANT, None), (None, Some("anna "))];
+        let people = [(USER, Some("Anna")), (USER, Some("Bob"))];
+        for (messages, owner, extent, expected) in [
+            // Several people: nobody is the owner unless the owner has a name.
+            (group.as_slice(), [].as_slice(), Whole, ["Anna", "Bob"].as_slice()),
+            (&group, &["ANNA"], Whole, &["Bob"]),
+            (&group, &["Carol"], Part, &["Anna", "Bob"]),
+            // One human beside an assistant, the whole conversation at hand.
+            (&pair, &[], Whole, &[]),
+            (&pair, &[], Part, &["Anna", "anna "]),
+            (&pair, &["Carol"], Whole, &["Anna", "anna "]),
+            // Two people without an assistant, or one alone.
+            (&group[..2], &[], Whole, &["Anna", "Bob"]),
+            (&group[..1], &[], Whole, &["Anna"]),
+            // A role that is stated, with a name.
+            (&[(USER, Some("Anna"))], &[], Part, &[]),
+            (&[(USER, Some("Anna"))], &["Bob"], Part, &["Anna"]),
+            (&people, &[], Part, &["Anna", "Bob"]),
+            (&people, &["Bob"], Part, &["Anna"]),
+            (&[(USER, None), (None, Some("Bob")), (ASSISTANT, None)], &[], Whole, &["Bob"]),
+            (&[(USER, None), (ASSISTANT, Some("Bob"))], &[], Whole, &[]),
+            (&[(None, Some("I")), (None, Some("Bob"))], &[], Part, &["Bob"]),
+        ] {
+            assert_eq!(others(messages, owner, extent), expected, "{messages:?} {owner:?} {extent:?}");
+        }
+    }
+
+    #[test]
+    fn what_stands_above_a_talk_among_others_is_not_the_owners() {
+        let mut messages = vec![said(None, None), said(None, Some("Bob")), said(None, Some("Carol"))];
+        attribute(&mut messages, &OwnerNames::default(), Extent::Whole);
+        assert_eq!((messages[0].role, messages[0].origin), (Some(Role::User), Some(Origin::Import)));
+        let mut alone = vec![said(None, None)];
+        attribute(&mut alone, &OwnerNames::default(), Extent::Whole);
+        assert_eq!((alone[0].role, alone[0].origin), (Some(Role::User), None));
+    }
+}
