@@ -88,6 +88,7 @@ use icecore_domain::event::Unfit;
 use icecore_domain::forget::Tombstones;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::Refusal;
+use icecore_domain::secrets::MarkerKey;
 use icecore_store::{History, Store};
 
 use crate::clock::Clock;
@@ -117,6 +118,9 @@ pub enum Error {
     /// A prompt cannot be used.
     #[error("{0}")]
     Prompt(String),
+    /// The system has no random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    NoRandom(String),
     /// The vault is not whole.
     #[error("{0}")]
     Damaged(String),
@@ -149,6 +153,8 @@ pub struct Memory {
     zone: Zone,
     /// What today has cost, as far as it is known.
     tally: Mutex<spend::Tally>,
+    /// Under which secrets are marked.
+    marker_key: MarkerKey,
     /// What must not come in again, and how long the file was that says so.
     stones: std::sync::RwLock<(usize, Arc<Tombstones>)>,
 }
@@ -158,7 +164,8 @@ impl Memory {
     pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = config::load(store.as_ref()).await?;
         let zone = policy.zone()?;
-        let memory = Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default() };
+        let marker_key = gate::marker_key(store.as_ref()).await?;
+        let memory = Self { store, history, clock, policy, zone, tally: Mutex::default(), marker_key, stones: Default::default() };
         memory.renew_tombstones().await?;
         Ok(memory)
     }
@@ -167,7 +174,8 @@ impl Memory {
     pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
-        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default() })
+        let marker_key = gate::new_marker_key()?;
+        Ok(Self { store, history, clock, policy, zone, tally: Mutex::default(), marker_key, stones: Default::default() })
     }
 
     /// The home.

@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use icecore_domain::forget::Scrub;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::plain;
+use icecore_domain::secrets::MarkerKey;
 use jiff::Timestamp;
 
 use super::Vault;
@@ -454,6 +455,10 @@ impl History for Vault {
 
     async fn join(&self, fork: &Fork) -> Result<Joined> {
         join::join(&self.door, fork)
+    }
+
+    async fn other_marker_key(&self, fork: &Fork) -> Option<MarkerKey> {
+        join::other_marker_key(self.root(), fork)
     }
 
     async fn unfinished(&self) -> Result<Option<Unfinished>> {
