@@ -955,8 +955,9 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     match link.tie {
         Tie::Loose => false,
         Tie::Glued => {
-            let option = rest.starts_with(' ') && next_word(text, span.end).is_none_or(|next| !is_prose(next)) || rest.starts_with(" -");
-            (ends || rest.starts_with(' ') || rest.starts_with(';') || option) && !is_computed(rest)
+            // "use the --password switch with care" says something about an option.
+            let told = text[..link.value].ends_with(is_blank) && next_word(text, span.end).is_some_and(is_prose);
+            (ends || rest.starts_with([' ', ';'])) && !told && !is_computed(rest)
         }
         Tie::Sign | Tie::Is | Tie::To => {
             if phrases.before.contains(word_before(text, start).to_lowercase().as_str())
