@@ -10,6 +10,7 @@ pub mod calendar;
 pub mod cascade;
 pub mod converse;
 pub mod distil;
+pub mod escapes;
 pub mod event;
 pub mod extract;
 pub mod forget;

@@ -16,6 +16,7 @@ use crate::calendar::Moment;
 use crate::event::{NotAWord, Origin};
 use crate::hash::Hash;
 use crate::layout::DocPath;
+use crate::secrets::without_codes;
 use crate::words::words;
 
 /// The longest text of one record, in bytes; its line, JSON included, stays below what a line may have.
@@ -242,12 +243,14 @@ impl Record {
         short(Hash::of(&said))
     }
 
-    /// A hash of its words alone: two records of one key with the same wording are one record, whenever they came.
+    /// A hash of its words alone: two records of one key with the same wording are one record, whenever they came. Of a
+    /// hidden secret only its kind counts: the same words may have been marked under another key.
     pub fn wording(&self) -> Key {
-        let lengths = [self.name.as_deref(), self.parts.as_deref()].map(|text| text.map_or(u64::MAX, |text| text.len() as u64));
-        let mut said = Vec::with_capacity(self.text.len() + 64);
+        let (text, parts) = (without_codes(&self.text), self.parts.as_deref().map(without_codes));
+        let lengths = [self.name.as_deref(), parts.as_deref()].map(|text| text.map_or(u64::MAX, |text| text.len() as u64));
+        let mut said = Vec::with_capacity(text.len() + 64);
         said.extend(lengths.iter().flat_map(|length| length.to_be_bytes()));
-        for text in [self.role.word(), self.name.as_deref().unwrap_or_default(), self.parts.as_deref().unwrap_or_default(), &self.text] {
+        for text in [self.role.word(), self.name.as_deref().unwrap_or_default(), parts.as_deref().unwrap_or_default(), &text] {
             said.extend_from_slice(text.as_bytes());
         }
         short(Hash::of(&said))
@@ -354,8 +357,14 @@ pub fn key(conversation: &str, id: &str) -> Key {
     short(Hash::of(&bytes))
 }
 
-/// The id of something that came without one: what it says, and how many times the same was said before it.
+/// The id of something that came without one: what it says, and how many times the same was said before it. Of a hidden
+/// secret only its kind counts.
 pub fn made_id(session: Option<&str>, role: Role, name: Option<&str>, text: &str, ts: Option<Moment>, before: usize) -> String {
+    former_made_id(session, role, name, &without_codes(text), ts, before)
+}
+
+/// The same as it was made when the whole marks of hidden secrets counted: records of then are known by it.
+pub fn former_made_id(session: Option<&str>, role: Role, name: Option<&str>, text: &str, ts: Option<Moment>, before: usize) -> String {
     let said = [
         session.unwrap_or_default(),
         role.word(),
@@ -378,14 +387,20 @@ pub fn parent_session(session: &str) -> Option<&str> {
 }
 
 /// The id of a turn by what was said in it: the same whether a client told of it while it was said, or its transcript did later.
-/// Blanks do not count, since the two differ in them; `before` is how many times the same was said before it in the session.
+/// Blanks do not count, since the two differ in them, and of a hidden secret only its kind does; `before` is how many times the
+/// same was said before it in the session.
 pub fn heard_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
+    former_heard_id(session, role, &without_codes(text), before)
+}
+
+/// The same as it was made when the whole marks of hidden secrets counted: records of then are known by it.
+pub fn former_heard_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
     format!("t{}", &heard(session, role, &format!("{before}\0{}", folded(text))).to_string()[..16])
 }
 
 /// What the same words by the same speaker in one session have in common.
 pub fn heard_words(session: Option<&str>, role: Role, text: &str) -> String {
-    heard(session, role, &folded(text)).to_string()[..16].to_owned()
+    heard(session, role, &folded(&without_codes(text))).to_string()[..16].to_owned()
 }
 
 fn heard(session: Option<&str>, role: Role, said: &str) -> Hash {
@@ -783,6 +798,23 @@ mod tests {
             let line = said.line();
             prop_assert_eq!(line.matches('\n').count(), 1);
             prop_assert_eq!(read(line.trim_end().as_bytes()), Ok(said));
+        }
+
+        #[test]
+        fn of_a_hidden_secret_only_its_kind_counts(
+            before in "[a-z \\[\\]:]{0,12}", after in "[a-z \\[\\]:]{0,12}", kind in "[a-z]{1,8}(-[a-z]{1,4})?", one in "[0-9a-f]{8}", other in "[0-9a-f]{8}",
+        ) {
+            let said = |code: &str| record(&format!("{before}[secret:{kind}:{code}]{after}"));
+            let (one, other) = (said(&one), said(&other));
+            let id = |record: &Record| made_id(None, Role::User, None, &record.text, Some(record.ts), 0);
+            let heard = |record: &Record| (heard_id(Some("s"), Role::User, &record.text, 0), heard_words(Some("s"), Role::User, &record.text));
+            prop_assert_eq!(one.wording(), other.wording());
+            prop_assert_eq!((id(&one), heard(&one)), (id(&other), heard(&other)));
+            let unlike = record(&format!("{before}[secret:x{kind}:00000000]{after}"));
+            prop_assert_ne!(one.wording(), unlike.wording());
+            // Words without a mark are known by what they always were.
+            let plain = record(&format!("{before}{after}"));
+            prop_assert_eq!(id(&plain), former_made_id(None, Role::User, None, &plain.text, Some(plain.ts), 0));
         }
 
         #[test]

@@ -1,19 +1,28 @@
-//! The gate's eye for secrets: what must not be kept is replaced before anything is kept.
+//! The secret filter of the gate: what must not be kept is replaced before anything is kept.
 //!
-//! Promises: a secret's place is taken by `[secret:kind:hash8]`, the same secret by the same mark, so that one can still
-//! see that two messages spoke of the same key; a mark is never hidden again; a text without secrets comes back as it
-//! was, borrowed. Where a string could be either, a telling word next to it decides: a bare hash, id or path is no secret.
+//! Promises: a secret's place is taken by `[secret:kind:code]`, the same secret by the same mark, so that one can still
+//! see that two messages spoke of the same key; the code is an HMAC under the memory's own key, so that a mark is no test
+//! of a guess; a mark is never hidden again; a text without secrets comes back as it was, borrowed. Where a string could
+//! be either, a telling word next to it decides: a bare hash, id or path is no secret.
 //!
-//! Numbers of payment cards and bank accounts are hidden as well, where their check digits are right.
+//! What secrets look like is data: `formats.txt` has the forms of vendors, `words.txt` the words of each language. Numbers
+//! of payment cards and bank accounts are hidden as well, where their check digits are right.
 //!
 //! Bulk imports pass here, so there is one pass over the bytes that only asks whether three of them belong to an anchor
 //! (a vendor's prefix, a telling word, `://`); everything dearer happens at an anchor and looks at a bounded stretch.
+
+mod marker;
+mod rules;
+mod view;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::memmem;
 
+use self::marker::{MARK, mark_around};
+pub use self::marker::{MarkerKey, without_codes};
+use self::rules::{Anchor, Class, Part, RULES, Shape, Sign, is_unspaced};
 use crate::hash::Hash;
 use crate::id::EventId;
 
@@ -22,7 +31,7 @@ use crate::id::EventId;
 pub struct Hidden {
     /// What it was: `github-token`, `password`, `private-key` …
     pub kind: &'static str,
-    /// What stands in its place: `[secret:kind:hash8]`.
+    /// What stands in its place: `[secret:kind:code]`.
     pub mark: String,
 }
 
@@ -33,54 +42,89 @@ pub struct Redacted<'a> {
     pub text: Cow<'a, str>,
     /// What was hidden.
     pub hidden: Vec<Hidden>,
+    /// If something was hidden: the text with the marks that it had before marks were computed under a key. It must not be
+    /// kept; it tells under which id the same text was kept then.
+    pub former: Option<String>,
 }
 
 /// Replaces every secret in `text` by its mark.
-pub fn redact(text: &str) -> Redacted<'_> {
-    let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new() };
+pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
+    let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new(), former: None };
     // A mark is shorter than most secrets, so hiding one can bring a telling word near enough to another value. Looking
     // until nothing is found makes a second call find nothing either; each round has fewer bytes left that are no mark.
     loop {
-        let found = with_numbers(find(&redacted.text), &redacted.text);
+        let found = find_all(&redacted.text);
         if found.is_empty() {
             return redacted;
         }
-        let mut out = String::with_capacity(redacted.text.len());
+        // Marks of both sorts have the same length, so what is found in one text stands at the same place in the other.
+        let (mut out, mut former) = (String::with_capacity(redacted.text.len()), String::with_capacity(redacted.text.len()));
+        let before = redacted.former.as_deref().unwrap_or(&redacted.text);
         let mut kept = 0;
         for Found { span, kind } in found {
-            let mark = format!("{MARK}{kind}:{}]", Hash::of(redacted.text[span.clone()].as_bytes()).short());
+            let secret = redacted.text[span.clone()].as_bytes();
+            let mark = key.mark(kind, secret);
             out.push_str(&redacted.text[kept..span.start]);
             out.push_str(&mark);
+            former.push_str(&before[kept..span.start]);
+            former.push_str(&format!("{MARK}{kind}:{}]", Hash::of(before[span.clone()].as_bytes()).short()));
             redacted.hidden.push(Hidden { kind, mark });
             kept = span.end;
         }
         out.push_str(&redacted.text[kept..]);
+        former.push_str(&before[kept..]);
+        redacted.former = Some(former);
         redacted.text = Cow::Owned(out);
     }
 }
 
-/// How a mark begins.
-const MARK: &str = "[secret:";
+/// A text with its secrets hidden, only to be shown: their marks say nothing but their kind.
+pub fn redact_for_display(text: &str) -> String {
+    without_codes(&redact(text, &MarkerKey::new([0; 32])).text).into_owned()
+}
+
 /// A value longer than this is no key but somebody's file.
 const LONGEST_VALUE: usize = 512;
 /// The farthest that a key block's END is looked for.
 const LONGEST_BLOCK: usize = 32 * 1024;
 
+#[derive(Clone)]
 struct Found {
     span: Range<usize>,
     kind: &'static str,
 }
 
+/// Everything that is to be hidden, in order: in the text as it is, and as it was meant.
+fn find_all(text: &str) -> Vec<Found> {
+    let mut found = with_numbers(find(text), text);
+    let plain = found.len();
+    for view in view::views(text) {
+        found.extend(find(&view.text).into_iter().map(|one| Found { span: view.place(&one.span), ..one }));
+    }
+    if found.len() == plain {
+        return found;
+    }
+    // What was found both ways is hidden once, as far as either reaches.
+    found.sort_by_key(|one| (one.span.start, std::cmp::Reverse(one.span.end)));
+    let mut apart: Vec<Found> = Vec::with_capacity(found.len());
+    for one in found {
+        match apart.last_mut().filter(|last| one.span.start < last.span.end) {
+            Some(last) => last.span.end = last.span.end.max(one.span.end),
+            None => apart.push(one),
+        }
+    }
+    apart
+}
+
 fn find(text: &str) -> Vec<Found> {
-    let bytes = text.as_bytes();
+    let (rules, bytes) = (&*RULES, text.as_bytes());
     let mut found: Vec<Found> = Vec::new();
     let (mut at, mut free) = (0, 0);
-    while let Some((hit, mut link)) = next_anchor(bytes, at) {
+    while let Some((hit, mut link)) = rules.next_anchor(bytes, at) {
         at = hit + 1;
         while link != 0 {
-            let (anchor, next) = TABLE.links[link as usize];
+            let (anchor, next) = rules.link(link);
             link = next;
-            let anchor = &ANCHORS[anchor as usize];
             let Some(start) = hit.checked_sub(anchor.at).filter(|start| *start >= free) else { continue };
             if !anchor.stands_at(bytes, start) {
                 continue;
@@ -104,15 +148,15 @@ fn find(text: &str) -> Vec<Found> {
 /// leave the rest without the prefix it is known by.
 fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
     const LONGEST_PREFIX: usize = 32;
+    let rules = &*RULES;
     // A key never ends with these, so they do not tell whether one goes on.
     let past = |end: usize| end + run(bytes, end, DASH | DOT, usize::MAX);
     let (mut at, mut end, mut next_byte) = (span.start + 1, span.end, past(span.end));
-    while let Some((hit, mut link)) = next_anchor(&bytes[..bytes.len().min(end + LONGEST_PREFIX)], at) {
+    while let Some((hit, mut link)) = rules.next_anchor(&bytes[..bytes.len().min(end + LONGEST_PREFIX)], at) {
         at = hit + 1;
         while link != 0 {
-            let (anchor, next) = TABLE.links[link as usize];
+            let (anchor, next) = rules.link(link);
             link = next;
-            let anchor = &ANCHORS[anchor as usize];
             let start = hit.saturating_sub(anchor.at);
             let goes_on = matches!(anchor.sign, Sign::Vendor { body, .. } if bytes.get(next_byte).is_some_and(|byte| is(*byte, body)));
             let may_pass = goes_on || start + anchor.text.len() > end;
@@ -129,77 +173,7 @@ fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
     end
 }
 
-/// The end of the mark whose word `secret` begins at `start`.
-fn mark_around(bytes: &[u8], start: usize) -> Option<usize> {
-    let open = start.checked_sub(1)?;
-    let rest = bytes.get(open..)?.strip_prefix(MARK.as_bytes())?;
-    let kind = run(rest, 0, LOWER | DIGIT | DASH, 40);
-    let hash = run(rest, kind + 1, HEX, 9);
-    (kind > 0 && rest.get(kind) == Some(&b':') && hash == 8 && rest.get(kind + 9) == Some(&b']')).then_some(open + MARK.len() + kind + 10)
-}
-
-// ---- Anchors: where it is worth looking ----
-
-/// What makes the scan stop, and what is looked for there.
-struct Anchor {
-    text: &'static str,
-    /// Which three bytes of `text` the scan knows it by: the ones that are rarest in prose.
-    at: usize,
-    sign: Sign,
-}
-
-#[derive(Clone, Copy)]
-enum Sign {
-    /// A vendor's prefix, followed by at least `least` bytes of the classes `body`.
-    Vendor {
-        kind: &'static str,
-        body: u16,
-        least: usize,
-        /// The prefix is short enough to turn up by chance: it has to begin a word and the body has to look random.
-        wary: bool,
-    },
-    /// A word after which a secret may stand.
-    Word {
-        kind: &'static str,
-        class: Class,
-        /// Counts inside a longer word as well (`authtoken`).
-        loose: bool,
-    },
-    /// Something in the middle of a key that has no other mark: at least `before` bytes stand before it, `after` behind it.
-    Middle {
-        kind: &'static str,
-        body: u16,
-        before: usize,
-        after: usize,
-    },
-    /// A program whose options take a password.
-    Command,
-    /// `Cookie: name=value; …`
-    Cookie,
-    /// `seed phrase: …` and the words of a wallet.
-    Seed,
-    /// `host:5432:database:user:password`
-    Pgpass,
-    /// The lines of a PuTTY key.
-    Putty,
-    Url,
-    Block,
-    Jwt,
-    Telegram,
-    Bearer,
-    Basic,
-}
-
-/// How much a telling word tells.
-#[derive(Clone, Copy, PartialEq)]
-enum Class {
-    /// What follows may be as short as people's passwords are.
-    Password,
-    /// What follows must look random.
-    Token,
-    /// Keys open doors, but also sort tables and caches: the word before decides.
-    Key,
-}
+// ---- Classes of characters ----
 
 const UPPER: u16 = 1;
 const LOWER: u16 = 1 << 1;
@@ -220,8 +194,6 @@ const ALNUM: u16 = UPPER | LOWER | DIGIT;
 const WORD: u16 = ALNUM | UNDER;
 const URLSAFE: u16 = WORD | DASH;
 const BASE64: u16 = ALNUM | PLUS | SLASH | EQUAL;
-/// What the hashes of passwords are made of.
-const CRYPT: u16 = BASE64 | DOLLAR | DOT | COMMA;
 
 static CLASSES: [u16; 256] = {
     let mut classes = [0; 256];
@@ -259,376 +231,16 @@ fn run(bytes: &[u8], from: usize, classes: u16, most: usize) -> usize {
     bytes.iter().skip(from).take(most).take_while(|byte| is(**byte, classes)).count()
 }
 
-const fn key(text: &'static str, kind: &'static str, body: u16, least: usize) -> Anchor {
-    Anchor { text, at: 0, sign: Sign::Vendor { kind, body, least, wary: false } }
-}
-
-const fn wary(text: &'static str, kind: &'static str, body: u16, least: usize) -> Anchor {
-    Anchor { text, at: 0, sign: Sign::Vendor { kind, body, least, wary: true } }
-}
-
-const fn word(text: &'static str, at: usize, kind: &'static str, class: Class) -> Anchor {
-    Anchor { text, at, sign: Sign::Word { kind, class, loose: false } }
-}
-
-const fn part(text: &'static str, at: usize, kind: &'static str, class: Class) -> Anchor {
-    Anchor { text, at, sign: Sign::Word { kind, class, loose: true } }
-}
-
-const fn middle(text: &'static str, kind: &'static str, body: u16, before: usize, after: usize) -> Anchor {
-    Anchor { text, at: 0, sign: Sign::Middle { kind, body, before, after } }
-}
-
-const fn shape(text: &'static str, at: usize, sign: Sign) -> Anchor {
-    Anchor { text, at, sign }
-}
-
-/// Longer prefixes stand before the shorter ones they begin with.
-static ANCHORS: &[Anchor] = &[
-    key("AKIA", "aws-key-id", UPPER | DIGIT, 16).by(1),
-    wary("ASIA", "aws-key-id", UPPER | DIGIT, 16).by(1),
-    key("ghp_", "github-token", ALNUM, 30),
-    key("gho_", "github-token", ALNUM, 30),
-    key("ghu_", "github-token", ALNUM, 30),
-    key("ghs_", "github-token", ALNUM, 30),
-    key("ghr_", "github-token", ALNUM, 30),
-    key("github_pat_", "github-token", WORD, 36).by(5),
-    key("glpat-", "gitlab-token", URLSAFE | DOT, 20),
-    key("gldt-", "gitlab-token", URLSAFE, 20),
-    key("glrt-", "gitlab-token", URLSAFE | DOT, 20),
-    key("glptt-", "gitlab-token", URLSAFE, 20),
-    key("glcbt-", "gitlab-token", URLSAFE, 20),
-    key("glsoat-", "gitlab-token", URLSAFE, 20),
-    key("GR1348941", "gitlab-token", URLSAFE, 20),
-    key("sk-ant-", "anthropic-key", URLSAFE, 20),
-    key("sk-proj-", "openai-key", URLSAFE, 20),
-    key("sk-svcacct-", "openai-key", URLSAFE, 20),
-    key("sk-admin-", "openai-key", URLSAFE, 20),
-    key("sk-or-v1-", "openrouter-key", ALNUM, 32),
-    key("sk-lf-", "langfuse-key", HEX | DASH, 30),
-    wary("sk-", "openai-key", URLSAFE, 20),
-    key("AIza", "google-key", URLSAFE, 30),
-    key("ya29.", "google-token", URLSAFE | DOT, 20),
-    key("GOCSPX-", "google-secret", URLSAFE, 20),
-    key("xoxb-", "slack-token", URLSAFE, 20),
-    key("xoxp-", "slack-token", URLSAFE, 20),
-    key("xoxa-", "slack-token", URLSAFE, 20),
-    key("xoxr-", "slack-token", URLSAFE, 20),
-    key("xoxs-", "slack-token", URLSAFE, 20),
-    key("xoxc-", "slack-token", URLSAFE, 20),
-    key("xoxd-", "slack-token", URLSAFE, 20),
-    key("xoxe-", "slack-token", URLSAFE, 20),
-    key("xoxe.xoxp-", "slack-token", URLSAFE, 20),
-    key("xapp-", "slack-token", URLSAFE, 20),
-    key("hooks.slack.com/services/", "slack-webhook", ALNUM | SLASH, 30).by(4),
-    key("discord.com/api/webhooks/", "discord-webhook", URLSAFE | SLASH, 60).by(6),
-    key("sk_live_", "stripe-key", ALNUM, 16),
-    key("sk_test_", "stripe-key", ALNUM, 16),
-    key("rk_live_", "stripe-key", ALNUM, 16),
-    key("rk_test_", "stripe-key", ALNUM, 16),
-    key("whsec_", "webhook-secret", BASE64, 24),
-    wary("hf_", "huggingface-token", ALNUM, 30),
-    key("npm_", "npm-token", ALNUM, 36),
-    key("pypi-", "pypi-token", URLSAFE, 50),
-    wary("SG.", "sendgrid-key", URLSAFE | DOT, 60),
-    wary("SK", "twilio-key", HEX, 32),
-    key("AGE-SECRET-KEY-", "age-key", UPPER | DIGIT | DASH, 50).by(3),
-    key("dop_v1_", "digitalocean-token", HEX, 40).by(2),
-    key("doo_v1_", "digitalocean-token", HEX, 40).by(2),
-    key("dor_v1_", "digitalocean-token", HEX, 40).by(2),
-    key("shpat_", "shopify-token", ALNUM, 32),
-    key("shpca_", "shopify-token", ALNUM, 32),
-    key("shppa_", "shopify-token", ALNUM, 32),
-    key("shpss_", "shopify-token", ALNUM, 32),
-    wary("dapi", "databricks-token", HEX | DASH, 32),
-    key("lin_api_", "linear-key", ALNUM, 32).by(2),
-    key("ntn_", "notion-token", ALNUM, 40),
-    wary("secret_", "notion-token", ALNUM, 40).by(4),
-    key("figd_", "figma-token", URLSAFE, 30).by(2),
-    key("PMAK-", "postman-key", HEX | DASH, 50),
-    key("dckr_pat_", "docker-token", URLSAFE, 20),
-    key("hvs.", "vault-token", URLSAFE, 24),
-    key("hvb.", "vault-token", URLSAFE, 24),
-    key("sntrys_", "sentry-token", BASE64 | UNDER, 40),
-    key("sntryu_", "sentry-token", HEX, 40),
-    key("glsa_", "grafana-token", WORD, 32),
-    key("glc_", "grafana-token", BASE64, 32),
-    key("NRAK-", "newrelic-key", UPPER | DIGIT, 24),
-    wary("xai-", "xai-key", ALNUM, 40),
-    key("gsk_", "groq-key", ALNUM, 40),
-    wary("r8_", "replicate-token", ALNUM, 32),
-    key("pplx-", "perplexity-key", ALNUM, 32).by(1),
-    key("tvly-", "tavily-key", URLSAFE, 24),
-    key("nvapi-", "nvidia-key", URLSAFE, 40),
-    key("lsv2_pt_", "langsmith-key", HEX | UNDER, 32),
-    key("lsv2_sk_", "langsmith-key", HEX | UNDER, 32),
-    key("sbp_", "supabase-token", HEX, 40),
-    key("sb_secret_", "supabase-token", URLSAFE, 20),
-    key("sq0atp-", "square-token", URLSAFE, 22),
-    key("sq0csp-", "square-token", URLSAFE, 40),
-    key("rubygems_", "rubygems-key", HEX, 40),
-    wary("cio", "crates-token", ALNUM, 32),
-    key("ATATT3", "atlassian-token", URLSAFE | EQUAL, 60).by(3),
-    key("fm2_", "fly-token", BASE64 | URLSAFE, 60),
-    key("pscale_", "planetscale-token", URLSAFE | DOT, 32),
-    wary("pul-", "pulumi-token", HEX, 40).by(1),
-    key("dp.pt.", "doppler-token", ALNUM, 40),
-    key("dp.st.", "doppler-token", URLSAFE | DOT, 40),
-    key("tskey-", "tailscale-key", URLSAFE, 20),
-    wary("key-", "mailgun-key", HEX, 32),
-    key("phx_", "posthog-key", ALNUM, 40),
-    key("ops_eyJ", "onepassword-token", BASE64 | URLSAFE, 60).by(2),
-    key("CLOJARS_", "clojars-token", ALNUM, 60).by(5),
-    key("ABSK", "aws-bedrock-key", BASE64, 100),
-    key("amzn.mws.", "aws-mws-token", HEX | DASH, 32),
-    wary("1//0", "google-refresh-token", URLSAFE, 40),
-    key("LTAI", "alibaba-key-id", ALNUM, 16),
-    key("AKID", "tencent-key-id", ALNUM, 28).by(1),
-    key("AQVN", "yandex-key", URLSAFE, 35),
-    wary("t1.", "yandex-token", URLSAFE | DOT, 100),
-    wary("SCW", "scaleway-key", UPPER | DIGIT, 17),
-    key("HRKU-", "heroku-key", URLSAFE, 30),
-    wary("v1.0-", "cloudflare-key", HEX | DASH, 150).by(2),
-    key("fo1_", "fly-token", URLSAFE, 40),
-    key("fm1r_", "fly-token", BASE64 | URLSAFE, 60),
-    key("fm1a_", "fly-token", BASE64 | URLSAFE, 60),
-    key("nfp_", "netlify-token", ALNUM, 30),
-    wary("rnd_", "render-key", ALNUM, 24),
-    key("napi_", "neon-key", ALNUM, 40),
-    key("vcp_", "vercel-token", ALNUM, 24),
-    key("hvr.", "vault-token", URLSAFE, 24),
-    key("glft-", "gitlab-token", URLSAFE, 20),
-    key("glffct-", "gitlab-token", URLSAFE, 20),
-    key("glimt-", "gitlab-token", URLSAFE, 20),
-    key("glagent-", "gitlab-token", URLSAFE, 40),
-    key("gloas-", "gitlab-token", URLSAFE, 40),
-    key("ATBB", "bitbucket-token", ALNUM, 28),
-    key("ATCTT3", "bitbucket-token", URLSAFE | EQUAL, 60).by(3),
-    key("CCIPAT_", "circleci-token", WORD, 40),
-    key("CCIPRJ_", "circleci-token", WORD, 40),
-    key("bkua_", "buildkite-token", HEX, 40),
-    key("squ_", "sonar-token", HEX, 40),
-    key("sqp_", "sonar-token", HEX, 40),
-    key("sqa_", "sonar-token", HEX, 40),
-    key("snyk_", "snyk-token", URLSAFE | DOT, 60),
-    wary("oy2", "nuget-key", LOWER | DIGIT, 43),
-    key("dckr_oat_", "docker-token", URLSAFE, 20),
-    key("AKCp", "artifactory-key", ALNUM, 60),
-    key("cmVmdGtuOj", "artifactory-key", ALNUM, 40),
-    key("sgp_", "sourcegraph-token", WORD, 40),
-    key("lin_wh_", "linear-key", ALNUM, 32).by(3),
-    wary("API-", "octopus-key", UPPER | DIGIT, 26).by(1),
-    key("rdme_", "readme-key", ALNUM, 40),
-    wary("sdk-", "launchdarkly-key", HEX | DASH, 36),
-    key("CFPAT-", "contentful-token", URLSAFE, 40),
-    key("api_org_", "huggingface-token", ALNUM, 30).by(2),
-    wary("fw_", "fireworks-key", ALNUM, 22),
-    key("csk-", "cerebras-key", ALNUM, 40),
-    key("pcsk_", "pinecone-key", WORD, 50),
-    wary("pa-", "voyage-key", URLSAFE, 40),
-    key("jina_", "jina-key", URLSAFE, 50),
-    wary("fc-", "firecrawl-key", HEX, 32),
-    key("discordapp.com/api/webhooks/", "discord-webhook", URLSAFE | SLASH, 60).by(9),
-    key("webhook.office.com/webhookb2/", "teams-webhook", URLSAFE | SLASH | AT, 60).by(6),
-    key("hooks.zapier.com/hooks/catch/", "zapier-webhook", ALNUM | SLASH, 12).by(6),
-    key("syt_", "matrix-token", WORD, 30),
-    key("xkeysib-", "brevo-key", URLSAFE, 60),
-    key("xsmtpsib-", "brevo-key", URLSAFE, 60),
-    wary("re_", "resend-key", WORD, 30),
-    key("mlsn.", "mailersend-token", HEX, 60),
-    wary("EAAA", "square-token", URLSAFE, 56),
-    wary("EAA", "facebook-token", ALNUM, 100),
-    wary("sl.", "dropbox-token", URLSAFE, 100),
-    key("tfp_", "typeform-token", URLSAFE, 40),
-    wary("pat-na1-", "hubspot-token", HEX | DASH, 36).by(3),
-    wary("pat-eu1-", "hubspot-token", HEX | DASH, 36).by(3),
-    key("access_token$production$", "paypal-token", LOWER | DIGIT | DOLLAR, 40).by(12),
-    key("rzp_live_", "razorpay-key", ALNUM, 14),
-    key("rzp_test_", "razorpay-key", ALNUM, 14),
-    key("FLWSECK", "flutterwave-key", URLSAFE, 30),
-    wary("ck_", "woocommerce-key", HEX, 40),
-    wary("cs_", "woocommerce-key", HEX, 40),
-    key("access-production-", "plaid-token", HEX | DASH, 36).by(5),
-    key("access-development-", "plaid-token", HEX | DASH, 36).by(5),
-    key("access-sandbox-", "plaid-token", HEX | DASH, 36).by(5),
-    key("shippo_live_", "shippo-token", HEX, 40).by(5),
-    key("shippo_test_", "shippo-token", HEX, 40).by(5),
-    wary("EZAK", "easypost-key", ALNUM, 50),
-    wary("EZTK", "easypost-key", ALNUM, 50),
-    key("duffel_live_", "duffel-token", URLSAFE, 40),
-    key("duffel_test_", "duffel-token", URLSAFE, 40),
-    key("hcaik_", "honeycomb-key", LOWER | DIGIT, 50),
-    key("dt0c01.", "dynatrace-token", UPPER | DIGIT | DOT, 80),
-    wary("sk.eyJ", "mapbox-token", URLSAFE | DOT, 60).by(2),
-    key("secret-live-", "stytch-secret", URLSAFE, 30).by(6),
-    key("secret-test-", "stytch-secret", URLSAFE, 30).by(6),
-    key("sha256~", "openshift-token", URLSAFE, 43).by(4),
-    wary("A3-", "onepassword-key", UPPER | DIGIT | DASH, 34),
-    key("LS0tLS1CRUdJTiBSU0Eg", "private-key", BASE64, 60),
-    key("LS0tLS1CRUdJTiBQUklWQVRF", "private-key", BASE64, 60),
-    key("LS0tLS1CRUdJTiBFQyBQ", "private-key", BASE64, 60),
-    key("LS0tLS1CRUdJTiBPUEVOU1NI", "private-key", BASE64, 60),
-    wary("xprv", "wallet-key", ALNUM, 100),
-    wary("yprv", "wallet-key", ALNUM, 100),
-    wary("zprv", "wallet-key", ALNUM, 100),
-    key("$2a$", "password-hash", CRYPT, 50),
-    key("$2b$", "password-hash", CRYPT, 50),
-    key("$2y$", "password-hash", CRYPT, 50),
-    key("$6$", "password-hash", CRYPT, 60),
-    key("$5$", "password-hash", CRYPT, 40),
-    key("$apr1$", "password-hash", CRYPT, 24),
-    key("$argon2", "password-hash", CRYPT, 50),
-    middle("AZDO", "azure-devops-token", ALNUM, 70, 4),
-    middle(".atlasv1.", "terraform-token", URLSAFE, 14, 60),
-    middle("FFFFNRAL", "newrelic-key", LOWER | DIGIT, 32, 0),
-    middle("-us", "mailchimp-key", LOWER | DIGIT, 32, 1),
-    middle(":APA91b", "firebase-key", URLSAFE, 8, 100),
-    shape("curl ", 2, Sign::Command),
-    shape("mysql", 2, Sign::Command),
-    shape("mariadb", 3, Sign::Command),
-    shape("sshpass", 2, Sign::Command),
-    shape("redis-cli", 4, Sign::Command),
-    shape("cookie", 2, Sign::Cookie),
-    shape("seed phrase", 5, Sign::Seed),
-    shape("recovery phrase", 9, Sign::Seed),
-    shape("backup phrase", 7, Sign::Seed),
-    shape("secret phrase", 7, Sign::Seed),
-    shape("wallet phrase", 7, Sign::Seed),
-    shape("mnemonic", 0, Sign::Seed),
-    shape(":5432:", 0, Sign::Pgpass),
-    shape("Private-Lines: ", 7, Sign::Putty),
-    shape("eyJ", 0, Sign::Jwt),
-    shape("-BEGIN ", 0, Sign::Block),
-    shape("://", 0, Sign::Url),
-    shape(":\\/\\/", 0, Sign::Url),
-    shape(":AA", 0, Sign::Telegram),
-    shape("bearer", 0, Sign::Bearer),
-    shape("basic", 2, Sign::Basic),
-    part("password", 2, "password", Class::Password),
-    part("passwort", 2, "password", Class::Password),
-    part("passwd", 2, "password", Class::Password),
-    part("passphrase", 2, "password", Class::Password),
-    part("passcode", 2, "password", Class::Password),
-    part("kennwort", 2, "password", Class::Password),
-    part("_pass", 0, "password", Class::Password),
-    part("--pass", 0, "password", Class::Password),
-    part("\"pass", 0, "password", Class::Password),
-    part("contraseña", 6, "password", Class::Password),
-    part("contrasena", 4, "password", Class::Password),
-    part("mot de passe", 0, "password", Class::Password),
-    part("пароль", 9, "password", Class::Password),
-    part("密码", 0, "password", Class::Password),
-    part("密碼", 0, "password", Class::Password),
-    word("pwd", 0, "password", Class::Password),
-    word("senha", 2, "password", Class::Password),
-    word("clave", 1, "password", Class::Password),
-    word("parola", 2, "password", Class::Password),
-    word("heslo", 1, "password", Class::Password),
-    part("hasło", 2, "password", Class::Password),
-    part("wachtwoord", 0, "password", Class::Password),
-    part("lösenord", 1, "password", Class::Password),
-    part("adgangskode", 5, "password", Class::Password),
-    part("salasana", 4, "password", Class::Password),
-    part("şifre", 0, "password", Class::Password),
-    part("Şifre", 0, "password", Class::Password),
-    part("mật khẩu", 8, "password", Class::Password),
-    part("パスワード", 3, "password", Class::Password),
-    part("비밀번호", 3, "password", Class::Password),
-    part("كلمة المرور", 11, "password", Class::Password),
-    part("كلمة السر", 11, "password", Class::Password),
-    part("\"auth", 0, "auth", Class::Token),
-    part("_auth", 0, "auth", Class::Token),
-    part("phpsessid", 2, "cookie", Class::Token),
-    part("jsessionid", 0, "cookie", Class::Token),
-    part("aspsessionid", 1, "cookie", Class::Token),
-    part("connect.sid", 6, "cookie", Class::Token),
-    word("signature=", 7, "signature", Class::Token),
-    part("secret", 1, "secret", Class::Token),
-    part("token", 0, "token", Class::Token),
-    part("credential", 2, "credential", Class::Token),
-    part("schlüssel", 3, "key", Class::Token),
-    word("authorization", 5, "token", Class::Token),
-    word("sig=", 1, "signature", Class::Token),
-    part("key", 0, "key", Class::Key),
-];
-
-const SLOTS_LOG2: u32 = 12;
-const FILTER_LOG2: u32 = 15;
-
-/// From three folded bytes to the anchors known by them. Slots hold a chain of links; 0 ends it.
-struct Table {
-    /// One bit for each of many more slots: most of a text is passed over by asking here.
-    any: [u64; 1 << (FILTER_LOG2 - 6)],
-    first: [u16; 1 << SLOTS_LOG2],
-    links: [(u16, u16); LINKS],
-}
-
-/// More than there are anchors, since one may be known by several trigrams.
-const LINKS: usize = 512;
-
-static TABLE: Table = {
-    let mut table = Table { any: [0; 1 << (FILTER_LOG2 - 6)], first: [0; 1 << SLOTS_LOG2], links: [(0, 0); LINKS] };
-    let mut links = 0;
-    let mut anchor = ANCHORS.len();
-    // From the last to the first, because each is put before the ones already there.
-    while anchor > 0 {
-        anchor -= 1;
-        let (text, at) = (ANCHORS[anchor].text.as_bytes(), ANCHORS[anchor].at);
-        // A prefix of two bytes is known by each hex digit that can follow it.
-        let thirds: &[u8] = if text.len() < at + 3 { b"0123456789abcdef" } else { std::slice::from_ref(&text[at + 2]) };
-        let mut third = 0;
-        while third < thirds.len() {
-            let trigram = fold(fold(fold(0, text[at]), text[at + 1]), thirds[third]);
-            let (bit, slot) = (bit(trigram), slot(trigram));
-            table.any[bit >> 6] |= 1 << (bit & 63);
-            links += 1;
-            table.links[links] = (anchor as u16, table.first[slot]);
-            table.first[slot] = links as u16;
-            third += 1;
-        }
-    }
-    table
-};
-
-/// The last three bytes, letters without their case.
-const fn fold(trigram: u32, byte: u8) -> u32 {
-    (trigram << 8 | (byte | 0x20) as u32) & 0x00FF_FFFF
-}
-
-const fn slot(trigram: u32) -> usize {
-    (trigram.wrapping_mul(0x9E37_79B1) >> (32 - SLOTS_LOG2)) as usize
-}
-
-const fn bit(trigram: u32) -> usize {
-    (trigram.wrapping_mul(0x9E37_79B1) >> (32 - FILTER_LOG2)) as usize
-}
-
-/// The next place from `from` on that may belong to an anchor, and its chain.
-fn next_anchor(bytes: &[u8], from: usize) -> Option<(usize, u16)> {
-    let [first, second, rest @ ..] = bytes.get(from..)? else { return None };
-    let mut trigram = fold(fold(0, *first), *second);
-    for (at, byte) in rest.iter().enumerate() {
-        trigram = fold(trigram, *byte);
-        let bit = bit(trigram);
-        if TABLE.any[bit >> 6] >> (bit & 63) & 1 != 0 {
-            return Some((from + at, TABLE.first[slot(trigram)]));
-        }
-    }
-    None
-}
+// ---- Anchors: where it is worth looking ----
 
 impl Anchor {
-    /// Known by the three bytes from `at` on.
-    const fn by(self, at: usize) -> Self {
-        Self { at, ..self }
-    }
-
     fn stands_at(&self, bytes: &[u8], start: usize) -> bool {
         let Some(there) = bytes.get(start..start + self.text.len()) else { return false };
         match self.sign {
-            Sign::Vendor { .. } | Sign::Middle { .. } | Sign::Jwt | Sign::Block | Sign::Telegram | Sign::Putty => {
-                there == self.text.as_bytes()
-            }
+            Sign::Vendor { .. }
+            | Sign::Exact { .. }
+            | Sign::Middle { .. }
+            | Sign::Shape(Shape::Jwt | Shape::Block | Shape::Telegram | Shape::Putty) => there == self.text.as_bytes(),
             _ => there.eq_ignore_ascii_case(self.text.as_bytes()),
         }
     }
@@ -637,21 +249,25 @@ impl Anchor {
     fn secret(&self, text: &str, start: usize) -> Option<Found> {
         let bytes = text.as_bytes();
         let end = start + self.text.len();
-        match self.sign {
+        match &self.sign {
             Sign::Vendor { .. } => self.vendor_key(bytes, start),
-            Sign::Middle { kind, body, before, after } => middle_of_key(bytes, start..end, kind, body, (before, after)),
-            Sign::Command => command_password(text, start, end),
-            Sign::Cookie => cookie(text, start, end),
-            Sign::Seed => seed_phrase(text, end),
-            Sign::Pgpass => pgpass(text, start, end),
-            Sign::Putty => unclosed_block(bytes, end + run(bytes, end, DIGIT, 4)).map(|until| putty(bytes, end, until)),
-            Sign::Jwt => jwt(bytes, start),
-            Sign::Block => key_block(bytes, start, end),
-            Sign::Url => url_password(text, start, end),
-            Sign::Telegram => telegram(bytes, start),
-            Sign::Bearer => authorization(text, start, end, "bearer"),
-            Sign::Basic => authorization(text, start, end, "basic-auth"),
-            Sign::Word { kind, class, loose } => after_word(text, start, end, kind, class, loose),
+            Sign::Exact { kind, parts } => exact_key(bytes, start, end, kind, parts),
+            Sign::Middle { kind, body, before, after } => middle_of_key(bytes, start..end, kind, *body, (*before, *after)),
+            Sign::Word { kind, class, loose, own_is } => after_word(text, start, end, Word { kind, class: *class, loose: *loose, own_is }),
+            Sign::Shape(shape) => match shape {
+                Shape::Command => command_password(text, start, end),
+                Shape::Cookie => cookie(text, start, end),
+                Shape::Seed => seed_phrase(text, end),
+                Shape::Pgpass => pgpass(text, start, end),
+                Shape::Putty => unclosed_block(bytes, end + run(bytes, end, DIGIT, 4)).map(|until| putty(bytes, end, until)),
+                Shape::Login => login(text, start, end),
+                Shape::Jwt => jwt(bytes, start),
+                Shape::Block => key_block(bytes, start, end),
+                Shape::Url => url_password(text, start, end),
+                Shape::Telegram => telegram(bytes, start),
+                Shape::Bearer => authorization(text, start, end, "bearer"),
+                Shape::Basic => authorization(text, start, end, "basic-auth"),
+            },
         }
     }
 
@@ -660,23 +276,82 @@ impl Anchor {
         let from = start + self.text.len();
         // A refusal looks at no more than it needs, so that a text of nothing but prefixes stays cheap.
         let sample = bytes.get(from..from + run(bytes, from, body, least.max(64)))?;
-        if sample.len() < least || distinct(sample) < 6 {
-            return None;
+        if sample.len() < least {
+            return broken_key(bytes, start, from..from + sample.len(), kind, body, least).filter(|_| !wary || begins_word(bytes, start));
         }
-        if wary && !(begins_word(bytes, start) && jumbled_length(sample) >= 8) {
+        if distinct(sample) < 6 || wary && !(begins_word(bytes, start) && jumbled_length(sample) >= 8) {
             return None;
         }
         let length = run(bytes, from, body, usize::MAX);
+        // Stops and dashes mostly belong to the sentence, unless the key is too short without them.
         let closing = bytes[from..from + length].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
-        (length - closing >= least).then(|| Found { span: start..from + length - closing, kind })
+        let end = from + (length - closing).max(least);
+        let end = rest_on_next_line(bytes, end, body).unwrap_or(end);
+        Some(Found { span: start..end, kind })
     }
+}
+
+/// Where the next line begins, if this one ends at `at`: as a line break, or as the two signs that stand for one in JSON.
+fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = bytes.get(at..)?;
+    let breaks: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
+    let from = at + breaks.iter().find(|sign| rest.starts_with(sign))?.len();
+    // What terminals and mails put in front of a line.
+    Some(from + bytes[from..].iter().take(8).take_while(|byte| matches!(byte, b' ' | b'\t' | b'>')).count())
+}
+
+/// A key that a line break cut in two before it was long enough.
+fn broken_key(bytes: &[u8], start: usize, first: Range<usize>, kind: &'static str, body: u16, least: usize) -> Option<Found> {
+    const FEWEST: usize = 4;
+    if first.len() < FEWEST {
+        return None;
+    }
+    let from = next_line(bytes, first.end)?;
+    let length = run(bytes, from, body, 512);
+    let closing = bytes[from..from + length].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
+    let end = from + length - closing;
+    let whole = [&bytes[first.clone()], &bytes[from..end]].concat();
+    let alone = !bytes.get(from + length).is_some_and(|byte| is(*byte, URLSAFE));
+    (alone && whole.len() >= least && distinct(&whole) >= 6 && jumbled_length(&whole) >= 8).then_some(Found { span: start..end, kind })
+}
+
+/// Where a key ends that goes on in the next line: that line must be nothing else, and look like it.
+fn rest_on_next_line(bytes: &[u8], end: usize, body: u16) -> Option<usize> {
+    const FEWEST: usize = 6;
+    let from = next_line(bytes, end)?;
+    let length = run(bytes, from, body, LONGEST_VALUE);
+    let rest = &bytes[from..from + length];
+    let over = matches!(bytes.get(from + length), None | Some(b'\n' | b'\r' | b'\\' | b'"' | b'\'' | b'`'));
+    (over && length >= FEWEST && is_jumbled(rest) && !begins_with_prefix(bytes, from)).then_some(from + length)
+}
+
+/// A key of which every part has a fixed length.
+fn exact_key(bytes: &[u8], start: usize, from: usize, kind: &'static str, parts: &[Part]) -> Option<Found> {
+    let mut at = from;
+    for part in parts {
+        at += match part {
+            Part::Literal(text) => bytes[at..].starts_with(text.as_bytes()).then_some(text.len())?,
+            Part::Run(classes, length) => (run(bytes, at, *classes, *length) == *length).then_some(*length)?,
+        };
+    }
+    let alone = begins_word(bytes, start) && !bytes.get(at).is_some_and(|byte| is(*byte, ALNUM));
+    (alone && distinct(&bytes[from..at]) >= 6).then_some(Found { span: start..at, kind })
+}
+
+/// Whether a vendor's prefix stands at `start`.
+fn begins_with_prefix(bytes: &[u8], start: usize) -> bool {
+    let rules = &*RULES;
+    let known = bytes.get(start).map_or(&[][..], |byte| &rules.known[usize::from(*byte)]);
+    known.iter().any(|at| rules.anchors[*at].stands_at(bytes, start))
 }
 
 /// A vendor's key or a JWT right at `start`: its own kind says more than the word before it.
 fn known_shape(bytes: &[u8], start: usize) -> Option<Found> {
-    let known = |anchor: &&Anchor| matches!(anchor.sign, Sign::Vendor { .. } | Sign::Jwt) && anchor.stands_at(bytes, start);
-    ANCHORS.iter().filter(known).find_map(|anchor| match anchor.sign {
-        Sign::Jwt => jwt(bytes, start),
+    let rules = &*RULES;
+    let known = &rules.known[usize::from(*bytes.get(start)?)];
+    known.iter().map(|at| &rules.anchors[*at]).filter(|anchor| anchor.stands_at(bytes, start)).find_map(|anchor| match &anchor.sign {
+        Sign::Shape(_) => jwt(bytes, start),
+        Sign::Exact { kind, parts } => exact_key(bytes, start, start + anchor.text.len(), kind, parts),
         _ => anchor.vendor_key(bytes, start),
     })
 }
@@ -731,7 +406,9 @@ fn middle_of_key(bytes: &[u8], mark: Range<usize>, kind: &'static str, body: u16
     let whole = jumbled_length(&bytes[span.clone()]) >= 8 && !bytes.get(span.end).is_some_and(|byte| is(*byte, ALNUM));
     // A hash with a datacentre behind it, not a word: `…-us14`.
     let datacentre = kind != "mailchimp-key" || bytes[mark.end..span.end].iter().all(u8::is_ascii_digit) && right <= 2;
-    (whole && datacentre).then_some(Found { span, kind })
+    // Base64 of a text that names a password, and says it.
+    let says = kind != "password" || decoded(&bytes[span.clone()]).is_some_and(|plain| !find(&plain).is_empty());
+    (whole && datacentre && says).then_some(Found { span, kind })
 }
 
 /// The key between the two lines that tell of it.
@@ -955,34 +632,40 @@ fn authorization(text: &str, start: usize, end: usize, kind: &'static str) -> Op
     hide.then(|| known_shape(bytes, from).filter(|known| known.span == span).unwrap_or(Found { span, kind }))
 }
 
-/// The value is base64 of `user:password`.
-fn names_a_user(value: &str) -> bool {
-    let letters = value.trim_end_matches('=');
-    if letters.len() < 6 || !value.len().is_multiple_of(4) {
-        return false;
-    }
-    let (mut bits, mut held, mut colon) = (0_u32, 0, false);
-    for byte in letters.bytes() {
+/// What base64 stands for, if that is printable text.
+fn decoded(base64: &[u8]) -> Option<String> {
+    let letters = base64.len() - base64.iter().rev().take_while(|byte| **byte == b'=').count();
+    let (mut bits, mut held, mut plain) = (0_u32, 0, Vec::with_capacity(letters));
+    for byte in &base64[..letters] {
         let six = match byte {
             b'A'..=b'Z' => byte - b'A',
             b'a'..=b'z' => byte - b'a' + 26,
             b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return false,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
         };
         bits = (bits << 6 | u32::from(six)) & 0xFFFF;
         held += 6;
         if held >= 8 {
             held -= 8;
-            let plain = (bits >> held) as u8;
-            if plain < b' ' || plain == 0x7F {
-                return false;
-            }
-            colon |= plain == b':';
+            plain.push((bits >> held) as u8);
         }
     }
-    colon
+    String::from_utf8(plain).ok().filter(|plain| !plain.contains(|c: char| c.is_control() && !c.is_whitespace()))
+}
+
+/// The value is base64 of `user:password`.
+fn names_a_user(value: &str) -> bool {
+    const LONGEST: usize = 256;
+    if value.len() < 8 || value.len() > LONGEST || !value.len().is_multiple_of(4) {
+        return false;
+    }
+    let plain = decoded(value.as_bytes());
+    plain.is_some_and(|plain| {
+        let (user, rest) = plain.split_once(':').unwrap_or_default();
+        !user.is_empty() && !user.contains(char::is_whitespace) && !rest.is_empty() && !rest.starts_with([' ', '/'])
+    })
 }
 
 // ---- Numbers that check themselves ----
@@ -1114,16 +797,25 @@ fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
 
 // ---- Telling words and what follows them ----
 
-fn after_word(text: &str, start: usize, end: usize, kind: &'static str, class: Class, loose: bool) -> Option<Found> {
+/// A telling word.
+struct Word<'a> {
+    kind: &'static str,
+    class: Class,
+    loose: bool,
+    own_is: &'a [&'a str],
+}
+
+fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Found> {
     let bytes = text.as_bytes();
+    let Word { kind, class, loose, own_is } = word;
     let (kind, class) = if class == Class::Key { which_key(bytes, start)? } else { (kind, class) };
-    let inside = start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphabetic());
+    let inside = text[..start].chars().next_back().is_some_and(|before| before.is_alphabetic() && !is_unspaced(before));
     if !loose && inside && !begins_word(bytes, start) && !begins_hump(bytes, start) {
         return None;
     }
-    let mut link = link(text, start, end)?;
+    let mut link = link(text, start, end, own_is)?;
     // `Authorization: SCHEME value`
-    if link.firm && text[start..end].eq_ignore_ascii_case("authorization") {
+    if link.is_firm() && text[start..end].eq_ignore_ascii_case("authorization") {
         let scheme = run(bytes, link.value, UPPER | LOWER | DASH | DIGIT, 24);
         let own = ["bearer", "basic"].iter().any(|known| text[link.value..link.value + scheme].eq_ignore_ascii_case(known));
         if scheme >= 3 && !own && bytes.get(link.value + scheme) == Some(&b' ') {
@@ -1132,7 +824,9 @@ fn after_word(text: &str, start: usize, end: usize, kind: &'static str, class: C
     }
     // A line of .netrc needs no other sign.
     let line = &bytes[start.saturating_sub(160)..start];
-    link.firm |= class == Class::Password && memmem::find(line, b" login ").is_some() && memmem::find(line, b"machine ").is_some();
+    if class == Class::Password && memmem::find(line, b" login ").is_some() && memmem::find(line, b"machine ").is_some() {
+        link.tie = Tie::Glued;
+    }
     if let Some(known) = known_shape(bytes, link.value) {
         return Some(known);
     }
@@ -1141,18 +835,302 @@ fn after_word(text: &str, start: usize, end: usize, kind: &'static str, class: C
     if value.is_empty() || value.contains(MARK) || stands_for_another(value) || (link.quote.is_none() && is_expression(value)) {
         return None;
     }
-    if class != Class::Password && link.firm && is_aws_secret(value) && names_aws(&bytes[start.saturating_sub(24)..link.value]) {
+    let token = matches!(class, Class::Token | Class::Key);
+    if token && link.is_firm() && is_aws_secret(value) && names_aws(&bytes[start.saturating_sub(24)..link.value]) {
         return Some(Found { span, kind: "aws-secret-key" });
     }
-    let near = link.firm && !link.far;
+    // "set the password to …", not "send the password to …".
+    let near = link.is_firm() && !link.far && (link.tie != Tie::To || is_being_set(text, start));
     let hide = match class {
-        Class::Password => (near && like_a_password(value)) || like_a_token(value, near),
-        Class::Token => like_a_token(value, near) || (near && kind == "auth" && names_a_user(value)),
+        Class::Password => {
+            (near && like_a_password(value))
+                || like_a_token(value, near)
+                || (link.is_firm() && link.far && is_whole_line(text, &span) && like_a_password(value))
+                || (near && is_chosen_word(text, start, &link, &span))
+        }
+        Class::Token => like_a_token(value, near) || (near && names_a_user(value)),
         Class::Key => {
             near && value.len() >= 20 && !is_hex(value) && !is_uuid(value) && !value.contains(['/', '.', ':']) && is_random(value)
         }
+        Class::Pin => near && is_pin(text, start, &span),
+        Class::Pair => near && names_a_user(value),
     };
     hide.then_some(Found { span, kind })
+}
+
+/// Nothing else stands on the line of a value.
+fn is_whole_line(text: &str, span: &Range<usize>) -> bool {
+    let bytes = text.as_bytes();
+    let before = bytes[..span.start].iter().rev().take(24).find(|byte| !matches!(byte, b' ' | b'\t' | b'`' | b'"' | b'\''));
+    let after = bytes[span.end..].iter().take(24).find(|byte| !matches!(byte, b' ' | b'\t' | b'`' | b'"' | b'\'' | b'.'));
+    before.is_none_or(|byte| matches!(byte, b'\n' | b'n')) && after.is_none_or(|byte| matches!(byte, b'\n' | b'\r' | b'\\'))
+}
+
+/// Four to eight digits that open something, and are no number of a contact, a place or a version.
+fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
+    const OTHER: [&str; 20] = [
+        "gpio",
+        "board",
+        "header",
+        "arduino",
+        "esp32",
+        "bcm",
+        "chip",
+        "connector",
+        "pinout",
+        "package",
+        "version",
+        "jumper",
+        "solder",
+        "npm",
+        "postal",
+        "address",
+        "city",
+        "street",
+        "district",
+        "ohm",
+    ];
+    const OPENS: [&str; 14] =
+        ["my ", "card", "sim", "bank", "phone", "atm", "account", "door", "safe", "alarm", "unlock", "karte", "carte", "tarjeta"];
+    let value = &text[span.clone()];
+    if !(4..=8).contains(&value.len()) || !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    let around =
+        text[text.floor_char_boundary(start.saturating_sub(64))..text.ceil_char_boundary((span.end + 40).min(text.len()))].to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| around.contains(word));
+    // A six-digit "PIN code" is mostly a postal one.
+    let named_code = text[start..span.start].to_ascii_lowercase().contains("code") && value.len() == 6;
+    let counted =
+        next_word(text, span.end).is_some_and(|next| ["digits", "ziffern", "stellen", "chiffres", "times", "mm", "mil"].contains(&next));
+    !counted && !has(&OTHER) && (!named_code || has(&OPENS))
+}
+
+/// The word that follows after a blank, in small letters if it is ASCII.
+fn next_word(text: &str, from: usize) -> Option<&str> {
+    let rest = text[from..].strip_prefix([' ', '\u{a0}'])?;
+    let length = rest.find(|c: char| !c.is_alphanumeric() && c != '\'').unwrap_or(rest.len());
+    Some(&rest[..length]).filter(|word| !word.is_empty())
+}
+
+/// The word that stands before `start` on its line.
+fn word_before(text: &str, start: usize) -> &str {
+    let reach = text.floor_char_boundary(start.saturating_sub(48));
+    let before = text[reach..start].trim_end_matches([' ', '"', '\'', '`', '*']);
+    before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
+}
+
+/// A password that is nothing but letters. The word before it has told that one follows; here what is said about passwords is
+/// told from passwords: by the sign between the two, by what stands behind the value, and by lists of words.
+fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) -> bool {
+    const LONGEST: usize = 64;
+    let (phrases, value) = (&RULES.phrases, &text[span.clone()]);
+    let letters = value.chars().filter(|c| c.is_alphabetic()).count();
+    let dashes = value.chars().filter(|c| matches!(c, '-' | '_')).count();
+    let spelled = value.chars().all(|c| (c.is_alphabetic() && !is_unspaced(c)) || matches!(c, '-' | '_'));
+    // `correct-horse-battery` is one, `case-sensitive` says something about one.
+    if !spelled || link.named_on || value.len() > LONGEST || !(dashes == 0 || dashes >= 2 && !value.contains('_')) {
+        return false;
+    }
+    let firm = link.quote.is_some() || link.tie == Tie::Glued;
+    let in_prose = link.quote.is_none() && link.tie == Tie::Is;
+    if letters < if firm { 4 } else { 5 } || is_said_of_passwords(value) || in_prose && ends_like(value, &phrases.endings_of_prose) {
+        return false;
+    }
+    let rest = &text[span.end..];
+    if let Some(close) = link.quote {
+        // A quoted value is one if its quote closes it, and nothing is computed from it.
+        return rest.trim_start_matches('\\').starts_with(close)
+            && !phrases.before.contains(word_before(text, start).to_lowercase().as_str());
+    }
+    if text[..link.value].ends_with('>') {
+        return rest.starts_with("</");
+    }
+    if is_in_brackets(text, start) {
+        return false;
+    }
+    let ends = rest.chars().next().is_none_or(|c| matches!(c, '\n' | '\r' | '\t' | '&' | '|' | '"' | '\'' | '`' | '\\' | '<'))
+        || rest.starts_with(|c: char| matches!(c, '.' | ',' | ';' | '!' | '?' | ')' | '，' | '。' | '；' | '！' | '」'))
+            && rest.chars().nth(1).is_none_or(|c| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ')') || is_unspaced(c));
+    match link.tie {
+        Tie::Loose => false,
+        Tie::Glued => {
+            // "use the --password switch with care" says something about an option.
+            let told = text[..link.value].ends_with(is_blank) && next_word(text, span.end).is_some_and(is_prose);
+            (ends || rest.starts_with([' ', ';'])) && !told && !is_computed(rest)
+        }
+        Tie::Sign | Tie::Is | Tie::To => {
+            if phrases.before.contains(word_before(text, start).to_lowercase().as_str())
+                || is_computed(rest)
+                || is_assigned(text, start, link)
+            {
+                return false;
+            }
+            let goes_on = next_word(text, span.end)
+                .is_some_and(|next| phrases.and.contains(next.to_lowercase().as_str()) || is_field(text, span.end));
+            let glued = phrases.and_glued.iter().any(|ending| rest.trim_start_matches(is_blank).starts_with(ending));
+            ends || glued || goes_on || rest.starts_with("  ") || rest.starts_with(" (") || rest.starts_with(" |") || has_no_vowels(value)
+        }
+    }
+}
+
+/// Words that say something about a password, or name it: none of them is one.
+fn is_said_of_passwords(value: &str) -> bool {
+    const NAMES: [&str; 12] = ["pass", "pwd", "secret", "token", "cred", "hash", "crypt", "your", "auth", "xxxx", "redact", "placeholder"];
+    let phrases = &RULES.phrases;
+    let lower = value.to_lowercase();
+    phrases.not.contains(lower.as_str())
+        || NAMES.iter().any(|name| lower.contains(name))
+        || phrases.passwords.iter().any(|word| lower.contains(word))
+        || ends_like(value, &phrases.endings)
+}
+
+/// A word of six letters or more that ends so.
+fn ends_like(value: &str, endings: &[&str]) -> bool {
+    let lower = value.to_lowercase();
+    lower.chars().count() >= 6 && endings.iter().any(|ending| lower.ends_with(ending))
+}
+
+fn is_prose(word: &str) -> bool {
+    let lower = word.to_lowercase();
+    RULES.phrases.and.contains(lower.as_str()) || RULES.phrases.not.contains(lower.as_str())
+}
+
+/// Source code goes on with what is done to a value.
+fn is_computed(rest: &str) -> bool {
+    let rest = rest.trim_start_matches(is_blank);
+    ["(", "[", "+", "||", "&&", "??", "?.", "=", "*", "{", "->", "::"].iter().any(|sign| rest.starts_with(sign))
+}
+
+/// An unquoted value within brackets that are open on its line is a name of source code.
+fn is_in_brackets(text: &str, start: usize) -> bool {
+    const REACH: usize = 200;
+    let bytes = text.as_bytes();
+    let mut depth = 0;
+    for byte in bytes[..start].iter().rev().take(REACH).take_while(|byte| **byte != b'\n') {
+        match byte {
+            b')' | b']' | b'}' => depth += 1,
+            b'(' | b'[' | b'{' if depth == 0 => return true,
+            b'(' | b'[' | b'{' => depth -= 1,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// `let password = value`: with blanks around the sign it is source code, unless the name alone begins the line, as in an INI file.
+fn is_assigned(text: &str, start: usize, link: &Link) -> bool {
+    if !text[start..link.value].trim_end().ends_with('=') {
+        return false;
+    }
+    let line = &text[text[..start].rfind('\n').map_or(0, |at| at + 1)..start];
+    let ended = text[link.value..].lines().next().is_some_and(|line| line.trim_end().ends_with(';'));
+    ended || line.trim_start().contains([' ', '.', '$', '('])
+}
+
+/// "set the password to …", not "send the password to …".
+fn is_being_set(text: &str, start: usize) -> bool {
+    const REACH: usize = 96;
+    let ends = ['.', '\n', ';'];
+    let before = text[text.floor_char_boundary(start.saturating_sub(REACH))..start].to_lowercase();
+    let after = text[start..text.ceil_char_boundary((start + REACH).min(text.len()))].to_lowercase();
+    // Some languages put the verb at the end.
+    let sentence = [before.rsplit(ends).next(), after.split(ends).next()];
+    let mut words = sentence.iter().flatten().flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
+    words.any(|word| RULES.phrases.setting.contains(word))
+}
+
+/// A name with a sign behind it follows: `user: bob`.
+fn is_field(text: &str, from: usize) -> bool {
+    let rest = text[from..].trim_start_matches(is_blank);
+    let name = rest.bytes().take(24).take_while(|byte| is(*byte, URLSAFE)).count();
+    name > 0 && matches!(rest.as_bytes().get(name), Some(b':' | b'='))
+}
+
+/// Letters that nobody can say.
+fn has_no_vowels(value: &str) -> bool {
+    const FEWEST: usize = 8;
+    let vowels = value.chars().filter(|c| "aeiouyAEIOUY".contains(*c)).count();
+    value.is_ascii() && value.len() >= FEWEST && vowels * 6 < value.len()
+}
+
+/// `log in as user / password`, `credentials: user:password`.
+fn login(text: &str, start: usize, end: usize) -> Option<Found> {
+    const ROLES: [&str; 24] = [
+        "user",
+        "users",
+        "root",
+        "admin",
+        "guest",
+        "editor",
+        "viewer",
+        "moderator",
+        "owner",
+        "member",
+        "manager",
+        "google",
+        "github",
+        "apple",
+        "facebook",
+        "microsoft",
+        "email",
+        "passkey",
+        "sso",
+        "saml",
+        "oauth",
+        "ldap",
+        "author",
+        "operator",
+    ];
+    let bytes = text.as_bytes();
+    if start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD)) && !begins_word(bytes, start) {
+        return None;
+    }
+    let mut cursor = Cursor { text, at: end };
+    let listed = !text[..end].ends_with(' ');
+    if listed {
+        cursor.skip(3, |c| matches!(c, '*' | '"' | '`'));
+        if !(cursor.eat(":") || cursor.eat(" are ") || cursor.eat(" -")) {
+            return None;
+        }
+        cursor.skip(4, |c| is_blank(c) || c == '*');
+    }
+    cursor.skip(2, |c| matches!(c, '"' | '`' | '\''));
+    let user = cursor.at;
+    let length = run(bytes, user, URLSAFE | DOT | PLUS | AT, 64);
+    if length < 2 {
+        return None;
+    }
+    cursor.at += length;
+    cursor.skip(2, |c| matches!(c, '"' | '`' | '\''));
+    let spaced = cursor.skip(2, is_blank) > 0;
+    let slash = cursor.eat("/");
+    if !slash && !cursor.eat(":") {
+        return None;
+    }
+    let spaced = cursor.skip(2, is_blank) > 0 && spaced;
+    let quote = cursor.peek().and_then(closing_quote);
+    if let Some(open) = cursor.peek().filter(|_| quote.is_some()) {
+        cursor.skip(1, |c| c == open);
+    }
+    let link = Link { value: cursor.at, quote, tie: Tie::Glued, far: false, named_on: false };
+    let value = value(text, &link)?;
+    let span = link.value..link.value + value.len();
+    let lower = value.to_ascii_lowercase();
+    if value.contains(MARK) || stands_for_another(value) || is_expression(value) || ROLES.contains(&lower.as_str()) || value.contains('/') {
+        return None;
+    }
+    // A letters-only password needs more: "as", the blanks around the slash, and the end of what is said.
+    let named = text[..end].ends_with("as ") || listed;
+    let over = text[span.end..].chars().next().is_none_or(|c| matches!(c, '\n' | '\r' | '.' | ',' | ';' | ')' | '"' | '`' | '\''));
+    let chosen = named
+        && spaced
+        && slash
+        && over
+        && value.len() >= 5
+        && value.bytes().all(|byte| is(byte, LOWER | UPPER))
+        && !is_said_of_passwords(value);
+    (like_a_password(value) || chosen).then_some(Found { span, kind: "password" })
 }
 
 /// A capital after a small letter, as in `accessToken`.
@@ -1192,10 +1170,34 @@ struct Link {
     value: usize,
     /// What closes the value, if something opens it.
     quote: Option<char>,
-    /// Something says that a value follows: `:`, `=`, "is". Else it just comes next.
-    firm: bool,
+    /// What says that a value follows.
+    tie: Tie,
     /// It stands on another line.
     far: bool,
+    /// The name goes on after the telling word: `pass_by_value`.
+    named_on: bool,
+}
+
+impl Link {
+    /// Something says that a value follows; else it just comes next.
+    fn is_firm(&self) -> bool {
+        self.tie != Tie::Loose
+    }
+}
+
+/// What stands between a telling word and its value.
+#[derive(Clone, Copy, PartialEq)]
+enum Tie {
+    /// Nothing.
+    Loose,
+    /// `name=value` without a blank, or an option of a command.
+    Glued,
+    /// `:`, `=`, a dash or an arrow.
+    Sign,
+    /// "is".
+    Is,
+    /// "to", as in "set the password to …".
+    To,
 }
 
 /// A place in a text that moves by whole characters.
@@ -1243,22 +1245,37 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\u{a0}')
 }
 
-fn link(text: &str, start: usize, end: usize) -> Option<Link> {
+fn link(text: &str, start: usize, end: usize, own_is: &[&str]) -> Option<Link> {
     let mut cursor = Cursor { text, at: end };
-    // `sig=` brings its separator along.
-    let mut firm = text[..end].ends_with('=');
-    if !firm {
+    // `sig=` and `pw:` bring their separator along.
+    let brought = text[..end].ends_with(['=', ':']);
+    let glued = !text[end..].starts_with(|next: char| next.is_whitespace());
+    let mut tie = if !brought {
+        Tie::Loose
+    } else if glued {
+        Tie::Glued
+    } else {
+        Tie::Sign
+    };
+    let mut named_on = false;
+    if tie == Tie::Loose {
         rest_of_name(&mut cursor)?;
+        named_on = cursor.at > end + 1;
         let option = text.as_bytes()[..start].iter().rev().take(32).take_while(|byte| is(**byte, LOWER | DASH)).count();
         let option = text[start - option..].starts_with("--");
         cursor.skip(6, |c| matches!(c, '\\' | '"' | '\'' | '`' | '*' | ']' | ')'));
         let blanks = cursor.skip(8, is_blank);
         let from = cursor.at;
-        firm = separator(&mut cursor, blanks > 0)? || (option && blanks > 0);
-        if !firm && (blanks == 0 || cursor.at != from) {
+        tie = separator(&mut cursor, blanks > 0, own_is)?;
+        if tie == Tie::Loose && (blanks == 0 || cursor.at != from) {
             return None;
         }
+        let blank_next = cursor.peek().is_some_and(|next| next.is_whitespace() || next == '*');
+        if tie == Tie::Sign && blanks == 0 && !blank_next || tie == Tie::Loose && option {
+            tie = Tie::Glued;
+        }
     }
+    let firm = tie != Tie::Loose;
     cursor.skip(2, |c| c == '*');
     let mut lines = 0;
     loop {
@@ -1282,7 +1299,7 @@ fn link(text: &str, start: usize, end: usize) -> Option<Link> {
     if let Some(open) = cursor.peek().filter(|_| quote.is_some()) {
         cursor.skip(3, |c| c == open);
     }
-    Some(Link { value: cursor.at, quote, firm, far: lines > 0 })
+    Some(Link { value: cursor.at, quote, tie, far: lines > 0, named_on })
 }
 
 fn closing_quote(open: char) -> Option<char> {
@@ -1292,6 +1309,8 @@ fn closing_quote(open: char) -> Option<char> {
         '‘' | '‛' => Some('’'),
         '„' => Some('“'),
         '«' => Some('»'),
+        '「' => Some('」'),
+        '『' => Some('』'),
         _ => None,
     }
 }
@@ -1324,40 +1343,49 @@ fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
 }
 
 /// Goes past what says that a value follows; `None` if something else is being said.
-fn separator(cursor: &mut Cursor<'_>, after_blank: bool) -> Option<bool> {
-    const IS: [&str; 9] = ["is", "was", "ist", "war", "lautet", "est", "es", "era", "é"];
-    const BY_NOW: [&str; 9] = ["now", "still", "just", "currently", "set to", "changed to", "jetzt", "ahora", "maintenant"];
-    const FOR: [&str; 16] = ["for", "to", "of", "on", "at", "für", "zu", "zum", "zur", "von", "para", "del", "de", "pour", "du", "auf"];
+fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Option<Tie> {
+    let phrases = &RULES.phrases;
     if cursor.rest().starts_with("::") {
         return None;
     }
     for sign in ["?:", "!:", ":=", "=>", "===", "==", "=", ":", "：", "->", "→"] {
         if cursor.eat(sign) {
-            return Some(true);
+            return Some(Tie::Sign);
         }
     }
+    if phrases.is_glued.iter().any(|is| cursor.eat(is)) {
+        cursor.skip(2, is_blank);
+        let _ = cursor.eat(":") || cursor.eat("：");
+        return Some(Tie::Is);
+    }
     if !after_blank {
-        return Some(cursor.eat(">"));
+        return Some(if cursor.eat(">") { Tie::Sign } else { Tie::Loose });
     }
     if ["- ", "– ", "— "].iter().any(|dash| cursor.eat(dash)) {
-        return Some(true);
+        // "пароль — это …"
+        let from = cursor.at;
+        if cursor.eat_word(own_is) && cursor.skip(2, is_blank) > 0 {
+            return Some(Tie::Is);
+        }
+        cursor.at = from;
+        return Some(Tie::Sign);
     }
     let says_is = |cursor: &mut Cursor<'_>| {
-        let is = cursor.eat_word(&IS);
+        let is = cursor.eat_word(&phrases.is) || cursor.eat_word(own_is);
         if is {
             cursor.skip(4, is_blank);
-            cursor.eat_word(&BY_NOW);
+            cursor.eat_word(&phrases.now);
             let _ = cursor.eat(":") || cursor.eat("=");
         }
         is
     };
     if says_is(cursor) {
-        return Some(true);
+        return Some(Tie::Is);
     }
     let from = cursor.at;
     let parenthesis = cursor.peek() == Some('(');
-    if !parenthesis && !cursor.eat_word(&FOR) {
-        return Some(false);
+    if !parenthesis && !cursor.eat_word(&phrases.of) && !cursor.eat_word(&phrases.set_to) {
+        return Some(Tie::Loose);
     }
     // "password for the office network is …": a few words may stand in between, but no other sentence.
     let first = cursor.at;
@@ -1366,15 +1394,15 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool) -> Option<bool> {
         if is_blank(c) {
             cursor.skip(4, is_blank);
             if says_is(cursor) {
-                return Some(true);
+                return Some(Tie::Is);
             }
             continue;
         }
         cursor.at += c.len_utf8();
         let ends = cursor.peek().is_none_or(|next| next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '*' | '\\'));
         match c {
-            '=' => return Some(true),
-            ':' if ends => return Some(true),
+            '=' => return Some(Tie::Sign),
+            ':' if ends => return Some(Tie::Sign),
             '.' if ends => break,
             ':' if cursor.peek().is_some_and(|next| next.is_ascii_digit()) => {}
             '-' | '_' | '(' | ')' | '@' | '.' | '\'' => {}
@@ -1383,9 +1411,9 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool) -> Option<bool> {
         }
     }
     // "set the password to …" has no other separator than this.
-    let to = ["to", "auf"].iter().any(|to| cursor.text[from..first].eq_ignore_ascii_case(to));
+    let to = phrases.set_to.iter().any(|to| cursor.text[from..first].eq_ignore_ascii_case(to));
     cursor.at = if to { first } else { from };
-    Some(to)
+    Some(if to { Tie::To } else { Tie::Loose })
 }
 
 /// The value of a link, without what closes it or the sentence around it. `None` if it is no single word.
@@ -1403,6 +1431,7 @@ fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
             (Some(close), c) => c == close || c == '\\',
             (None, '"' | '\'' | '`' | '<' | '>' | '\\') => true,
             (None, ',' | ';' | '&') => begins_another(after),
+            (None, c) if is_unspaced(c) && rest.starts_with(|first: char| first.is_ascii_graphic()) => true,
             (None, c) => !c.is_ascii() && !c.is_alphanumeric(),
         };
         if ends {
@@ -1563,17 +1592,18 @@ mod tests {
     use proptest::prelude::*;
 
     // Fake secrets are put together from pieces, so that no scanner of a host takes this file for a leak.
+    const KEY: MarkerKey = MarkerKey::new([7; 32]);
     const BODY: &str = "aB3dE5gH7jK9mN1pQ4sT6vW8yZ0bC2dF4hJ6kL8nP0rS2tV4xY6zA8cE1gI3kM5oQ7sU9wX1zB3dF5hJ7lN9pR1tV3xZ5";
     const HEXES: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
     const CAPS: &str = "Q2W3E4R5T6Y7U2I3O4P5A6S7D2F3G4H5J6K7L2Z3X4C5V6B7N2M3Q4W5E6R7T2Y3";
 
     fn hides(before: &str, secret: &str, after: &str, kind: &str) {
         let text = format!("{before}{secret}{after}");
-        let redacted = redact(&text);
-        let mark = format!("[secret:{kind}:{}]", Hash::of(secret.as_bytes()).short());
+        let redacted = redact(&text, &KEY);
+        let mark = KEY.mark(kind, secret.as_bytes());
         assert_eq!(redacted.text, format!("{before}{mark}{after}"), "in {text:?}");
         assert_eq!(redacted.hidden.iter().map(|hidden| hidden.mark.as_str()).collect::<Vec<_>>(), [mark], "in {text:?}");
-        assert_eq!(redact(&redacted.text).hidden, [], "again in {}", redacted.text);
+        assert_eq!(redact(&redacted.text, &KEY).hidden, [], "again in {}", redacted.text);
     }
 
     /// So many characters of these classes, in no order.
@@ -1595,8 +1625,8 @@ mod tests {
 
     #[test]
     fn keys_of_vendors_are_hidden_wherever_they_stand() {
-        for anchor in ANCHORS {
-            let (Some(key), Sign::Vendor { kind, .. }) = (made(anchor), anchor.sign) else { continue };
+        for anchor in &RULES.anchors {
+            let (Some(key), Sign::Vendor { kind, .. }) = (made(anchor), &anchor.sign) else { continue };
             hides("", &key, "", kind);
             hides("Use ", &key, ".", kind);
             hides("Schlüssel „", &key, "“ für später", kind);
@@ -1629,21 +1659,74 @@ mod tests {
         hides("\"SecretAccessKey\": \"", secret, "\"", "aws-secret-key");
     }
 
+    #[test]
+    fn the_data_files_can_be_read_whole() {
+        let (rules, faults) = rules::Rules::read(include_str!("secrets/formats.txt"), include_str!("secrets/words.txt"));
+        assert_eq!(faults, Vec::<String>::new());
+        for (at, anchor) in rules.anchors.iter().enumerate() {
+            let Sign::Vendor { kind, least, .. } = anchor.sign else { continue };
+            assert!(least >= 12 && kind.bytes().all(|byte| is(byte, LOWER | DIGIT | DASH)), "{}", anchor.text);
+            let shadowed = rules.anchors[..at]
+                .iter()
+                .find(|other| matches!(other.sign, Sign::Vendor { .. }) && anchor.text.starts_with(&other.text) && anchor.at == other.at);
+            assert!(shadowed.is_none(), "{} stands behind {}", anchor.text, shadowed.map_or("", |other| &other.text));
+        }
+        let (_, faults) = rules::Rules::read("key | ab\nshape | x | nothing", "[en]\nwords: a\npart: ab@7");
+        assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    // Y1
+    #[test]
+    fn nothing_is_hidden_in_what_only_looks_like_a_secret() {
+        let lines = include_str!("secrets/harmless.txt").lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
+        let lines: Vec<String> = lines.map(|line| line.replace("\\n", "\n")).collect();
+        assert!(lines.len() >= 500, "{}", lines.len());
+        let hidden: Vec<_> = lines.iter().map(|line| redact(line, &KEY).text).filter(|text| text.contains(MARK)).collect();
+        assert_eq!(hidden, Vec::<String>::new());
+        // Nor within JSON.
+        let json: Vec<_> = lines.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
+        let hidden: Vec<_> = json.iter().map(|line| redact(line, &KEY).text).filter(|text| text.contains(MARK)).collect();
+        assert_eq!(hidden, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_mark_tells_nothing_without_the_key() {
+        let text = "my PIN is 4829";
+        let marked = |key: &MarkerKey| redact(text, key).text.into_owned();
+        let (one, other) = (marked(&KEY), marked(&MarkerKey::new([8; 32])));
+        assert_ne!(one, other);
+        assert_eq!(without_codes(&one), without_codes(&other));
+        assert_eq!(without_codes(&one), "my PIN is [secret:pin]");
+        assert!(!one.contains(&Hash::of(b"4829").short()));
+        // RFC 4231, case 2, and the key as text.
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(b"Jefe");
+        let key = MarkerKey::new(bytes);
+        assert_eq!(key.mark("x", b"what do ya want for nothing?"), "[secret:x:5bdcc146]");
+        assert_eq!(MarkerKey::from_hex(format!(" {}\n", key.to_hex()).as_bytes()), Some(key.clone()));
+        assert_eq!((MarkerKey::from_hex(b"12"), MarkerKey::from_hex(&[b'x'; 64])), (None, None));
+        assert_eq!(format!("{key:?}"), "MarkerKey(…)");
+        assert_eq!(redact(text, &key).former.unwrap(), format!("my PIN is [secret:pin:{}]", Hash::of(b"4829").short()));
+        for kept in ["[secret:]", "[secret:a:12]", "[secret:a:0123456g]", "no mark", ""] {
+            assert!(matches!(without_codes(kept), Cow::Borrowed(same) if same == kept));
+        }
+    }
+
     // C.1 row 3
     #[test]
     fn every_format_of_the_corpus_is_hidden_where_it_stands_and_nothing_else() {
         let rows = corpus::rows();
         assert!(rows.len() >= 200, "{}", rows.len());
         for row in rows {
-            let redacted = redact(&row.text()).text.into_owned();
+            let redacted = redact(&row.text(), &KEY).text.into_owned();
             let mark = redacted.strip_prefix(row.before.as_str()).and_then(|rest| rest.strip_suffix(row.after.as_str()));
             let mark = mark.unwrap_or_else(|| panic!("{}: {redacted:?}", row.name));
             assert_eq!(mark_around(mark.as_bytes(), 1), Some(mark.len()), "{}: {redacted:?}", row.name);
             assert!(!row.made.iter().any(|made| redacted.contains(made.as_str())), "{}: {redacted:?}", row.name);
-            assert_eq!(redact(&redacted).hidden, [], "{}: {redacted:?}", row.name);
+            assert_eq!(redact(&redacted, &KEY).hidden, [], "{}: {redacted:?}", row.name);
             // Also within JSON, where a line break is written as two signs.
             let json = serde_json::to_string(&row.text()).unwrap();
-            let hidden = redact(&json).text.into_owned();
+            let hidden = redact(&json, &KEY).text.into_owned();
             assert!(!row.made.iter().any(|made| hidden.contains(made.as_str())), "{}: {hidden:?}", row.name);
             assert!(serde_json::from_str::<serde_json::Value>(&hidden).is_ok(), "{}: {hidden:?}", row.name);
         }
@@ -1704,7 +1787,7 @@ mod tests {
     }
 
     fn check_kept(text: &str) {
-        let redacted = redact(text);
+        let redacted = redact(text, &KEY);
         assert_eq!(redacted.text, text);
         assert!(matches!(redacted.text, Cow::Borrowed(_)), "{text:?}");
         assert_eq!(redacted.hidden, []);
@@ -1784,7 +1867,7 @@ mod tests {
 
     #[test]
     fn the_same_secret_has_the_same_mark() {
-        let redacted = redact("password: hunter2\nPasswort=hunter2\npassword: hunter3");
+        let redacted = redact("password: hunter2\nPasswort=hunter2\npassword: hunter3", &KEY);
         let marks: Vec<_> = redacted.hidden.iter().map(|hidden| &hidden.mark).collect();
         assert_eq!(marks.len(), 3);
         assert_eq!(marks[0], marks[1]);
@@ -1793,7 +1876,7 @@ mod tests {
 
     /// Text that is full of beginnings: random characters alone would hardly ever reach the rules.
     fn telling_text() -> impl Strategy<Value = String> {
-        let pieces = ANCHORS.iter().map(|anchor| anchor.text).chain([
+        let pieces = RULES.anchors.iter().map(|anchor| anchor.text.as_str()).chain([
             ": ",
             "=",
             " is ",
@@ -1830,26 +1913,36 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_is_hidden_twice(text in prop_oneof![telling_text(), any::<String>()]) {
-            let once = redact(&text);
-            let twice = redact(&once.text);
+            let once = redact(&text, &KEY);
+            let twice = redact(&once.text, &KEY);
             prop_assert_eq!(&twice.text, &once.text);
             prop_assert_eq!(twice.hidden, []);
             prop_assert_eq!(once.hidden.is_empty(), once.text == text);
+        }
+
+        #[test]
+        fn under_any_key_the_same_is_hidden(text in telling_text(), bytes in any::<[u8; 32]>()) {
+            let (one, other) = (redact(&text, &KEY), redact(&text, &MarkerKey::new(bytes)));
+            prop_assert_eq!(without_codes(&one.text), without_codes(&other.text));
+            prop_assert_eq!(one.former.as_deref().map(without_codes), other.former.as_deref().map(without_codes));
+            if let Some(former) = &one.former {
+                prop_assert_eq!(without_codes(former), without_codes(&one.text));
+            }
         }
 
         // Y1
         #[test]
         fn words_and_numbers_are_borrowed(words in prop::collection::vec("[a-zäé]{1,9}|[0-9]{1,3}|[A-Z][a-z]{2,8}[.,]", 0..40)) {
             let text = words.join(" ");
-            prop_assert!(matches!(redact(&text).text, Cow::Borrowed(kept) if kept == text));
+            prop_assert!(matches!(redact(&text, &KEY).text, Cow::Borrowed(kept) if kept == text));
         }
 
         #[test]
         fn no_vendor_key_survives(
-            before in "\\PC{0,40}", after in "\\PC{0,40}", anchor in prop::sample::select((0..ANCHORS.len()).collect::<Vec<_>>()),
+            before in "\\PC{0,40}", after in "\\PC{0,40}", anchor in prop::sample::select((0..RULES.anchors.len()).collect::<Vec<_>>()),
             turn in 0..BODY.len(), telling in telling_text(), json in any::<bool>(),
         ) {
-            let anchor = &ANCHORS[anchor];
+            let anchor = &RULES.anchors[anchor];
             if let Sign::Vendor { body: classes, least, wary, .. } = anchor.sign {
                 let body = body_of(classes, least, if classes & LOWER != 0 { turn } else { 0 });
                 let key = format!("{}{body}", anchor.text);
@@ -1860,7 +1953,7 @@ mod tests {
                 for before in [&before, &telling] {
                     let text = format!("{before}{gap}{key}{after}");
                     let text = if json { serde_json::to_string(&text).unwrap() } else { text };
-                    let redacted = redact(&text);
+                    let redacted = redact(&text, &KEY);
                     prop_assert!(!redacted.text.contains(&body), "{} in {}", key, redacted.text);
                 }
             }
@@ -1868,11 +1961,39 @@ mod tests {
     }
 
     #[test]
+    fn the_time_grows_with_the_text_and_no_faster() {
+        for piece in [
+            "password:",
+            "password: abcdefgh ijkl ",
+            "password is a",
+            "\\u00e9",
+            "%3D",
+            "&quot;",
+            "ghp_a\n",
+            "log in as a / ",
+            "pin is 1234 ",
+        ] {
+            let time = |length: usize| {
+                let text = piece.repeat(length / piece.len());
+                let took = || {
+                    let start = std::time::Instant::now();
+                    std::hint::black_box(redact(&text, &KEY));
+                    start.elapsed().as_secs_f64()
+                };
+                (0..3).map(|_| took()).fold(f64::MAX, f64::min)
+            };
+            // Twice the text may take a little more than twice the time, never four times.
+            let (short, long) = (time(100_000).max(1e-4), time(800_000));
+            assert!(long / short < 24.0, "{piece:?}: {short} s for 100 kB, {long} s for 800 kB");
+        }
+    }
+
+    #[test]
     fn a_hostile_text_comes_back_soon() {
         let pieces = "glpat- sk- eyJ- eyJaaaaaaaaaa. password: password_for_ ://a: -----BEGIN_PRIVATE_KEY----- key_ Bearer_a. token=a, 12345678:AA cookie= cookie:_a=b; curl_-u_a: mysql_-p :5432:a:b: seed_phrase_abc_ mnemonic_ 4_1- DE89_ AZDO -us .atlasv1. Private-Lines:_1\n Authorization:_a_";
         for piece in pieces.split(' ').map(|piece| piece.replace('_', " ")).chain(["ghp_".into(), "sk_live_".into()]) {
-            let once = redact(&piece.repeat(40_000 / piece.len())).text.into_owned();
-            assert_eq!(redact(&once).hidden, [], "{piece}");
+            let once = redact(&piece.repeat(40_000 / piece.len()), &KEY).text.into_owned();
+            assert_eq!(redact(&once, &KEY).hidden, [], "{piece}");
         }
     }
 }

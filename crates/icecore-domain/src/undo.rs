@@ -212,7 +212,7 @@ mod tests {
         }
         // Logs that differ in very many lines: nothing is gone.
         let many = |word: &str| -> String { (0..3_000).map(|n| format!("- {word} {n}\n")).collect() };
-        let Step::Merge(text) = super::step(day, Some(many("old").as_bytes()), Some(many("new").as_bytes())) else { panic!() };
+        let Step::Merge(text) = step(day, Some(many("old").as_bytes()), Some(many("new").as_bytes())) else { panic!() };
         assert_eq!(String::from_utf8(text).unwrap(), many("old") + &many("new"));
     }
 

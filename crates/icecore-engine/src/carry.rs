@@ -1,7 +1,8 @@
 //! Moving a whole memory: from one home to another, into a backup, and out of one again.
 //!
 //! Every document goes over byte for byte, and is read back and compared before anybody is told that it is done. What is derived
-//! (indexes, vectors) and what is private to a home (notes, answers of models) stays; it is made again. While it is copied others
+//! (indexes, vectors) and what is private to a home (notes, answers of models) stays; it is made again. Only the key for the marks of
+//! hidden secrets goes along, so that the same secret keeps its mark. While it is copied others
 //! may write: what changed meanwhile is copied again, until everything was there together at one moment.
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use icecore_domain::hash::{Hash, Hashing};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
+use icecore_domain::secrets::MarkerKey;
 use icecore_store::{Error as StoreError, Ground, Progress, Stamp, Store};
 use serde::{Deserialize, Serialize};
 use zip::write::SimpleFileOptions;
@@ -62,6 +64,9 @@ pub struct Manifest {
     pub of: String,
     /// Every document, by path.
     pub documents: Vec<Kept>,
+    /// The key for the marks of hidden secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    marker_key: Option<String>,
 }
 
 /// A document in a backup.
@@ -217,6 +222,9 @@ pub async fn carry(from: &dyn Store, to: &dyn Store, progress: Progress<'_>) -> 
     let filled = async {
         let mut filling = Filling::begin(to).await?;
         each(from, progress, async |path, bytes| filling.take(path, bytes).await).await?;
+        if let Some(key) = from.marker_key().await? {
+            to.set_marker_key(&key, true).await?;
+        }
         filling.end().await
     };
     or_stop(to, filled.await).await
@@ -273,8 +281,9 @@ pub async fn back_up(from: &dyn Store, of: &str, made: &str, into: impl Write + 
     .await?;
     carried.documents = kept.len();
     carried.bytes = kept.values().map(|kept| kept.bytes).sum();
-    let manifest =
-        Manifest { format: FORMAT.into(), version: VERSION, made: made.into(), of: of.into(), documents: kept.into_values().collect() };
+    let marker_key = from.marker_key().await?.map(|key| key.to_hex());
+    let documents = kept.into_values().collect();
+    let manifest = Manifest { format: FORMAT.into(), version: VERSION, made: made.into(), of: of.into(), documents, marker_key };
     zip.start_file(MANIFEST, SimpleFileOptions::default().unix_permissions(0o600)).map_err(unwritable)?;
     zip.write_all(&serde_json::to_vec_pretty(&manifest).map_err(unwritable)?).map_err(unwritable)?;
     zip.finish().map_err(unwritable)?.flush().map_err(unwritable)?;
@@ -379,12 +388,16 @@ pub async fn restore(mut file: impl Read + Seek, to: &dyn Store, progress: Progr
     file.rewind().map_err(unreadable)?;
     let mut backup = Backup::open(file)?;
     let documents = std::mem::take(&mut backup.manifest.documents);
+    let marker_key = backup.manifest.marker_key.as_ref().and_then(|text| MarkerKey::from_hex(text.as_bytes()));
     let filled = async {
         let mut filling = Filling::begin(to).await?;
         for (nth, kept) in documents.iter().enumerate() {
             let (path, bytes) = backup.document(kept)?;
             filling.take(&path, Some(bytes)).await?;
             progress(nth as u64 + 1, documents.len() as u64);
+        }
+        if let Some(key) = marker_key {
+            to.set_marker_key(&key, true).await?;
         }
         filling.end().await
     };

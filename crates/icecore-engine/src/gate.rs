@@ -7,16 +7,34 @@ use std::collections::BTreeMap;
 
 use icecore_domain::event::{Draft, Scope};
 use icecore_domain::layout::DocPath;
-use icecore_domain::secrets;
-use icecore_store::{ContentVersion, Error as StoreError, Snapshot};
-use jiff::ToSpan;
+use icecore_domain::secrets::{self, MarkerKey};
+use icecore_store::{ContentVersion, Error as StoreError, Snapshot, Store};
 use serde_json::value::RawValue;
 
 use crate::capture::Passed;
-use crate::{Memory, Result, Taken};
+use crate::{Error, Memory, Result, Taken};
 
 /// Secrets that were hidden, by kind, and how many of each.
 pub type Secrets = BTreeMap<String, usize>;
+
+/// A key for the marks of hidden secrets that nobody has.
+pub(crate) fn new_marker_key() -> Result<MarkerKey> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| Error::NoRandom(error.to_string()))?;
+    Ok(MarkerKey::new(bytes))
+}
+
+/// The home's key for the marks of hidden secrets, made if it has none. Where none can be kept, as on a disk that cannot be
+/// written, one of this process does: marks are safe under any key, and equal ones are only for people to see.
+pub(crate) async fn marker_key(store: &dyn Store) -> Result<MarkerKey> {
+    let known = store.marker_key().await;
+    if let Ok(Some(key)) = known {
+        return Ok(key);
+    }
+    let is_broken = matches!(known, Err(StoreError::NotAKey(_)));
+    let fresh = new_marker_key()?;
+    Ok(store.set_marker_key(&fresh, is_broken).await.unwrap_or(fresh))
+}
 
 impl Memory {
     /// A text through the gate; what was hidden is added up. For doors that keep files of their own.
@@ -38,7 +56,8 @@ impl Memory {
             Some(rest) => {
                 taken.add(seen);
                 let rest = if passed.own_bytes > 0 { rest.trim() } else { rest };
-                Passed { text: rest.to_owned(), own_bytes: passed.own_bytes }
+                let former = passed.former.as_deref().and_then(|former| former.strip_prefix(&label)).map(str::to_owned);
+                Passed { text: rest.to_owned(), own_bytes: passed.own_bytes, former }
             }
             None => self.gate(text, taken),
         }
@@ -75,16 +94,15 @@ impl Memory {
         match read.and_then(|fields| fields.into_iter().next()) {
             Some((name, raw)) => (name, raw.get().to_owned()),
             // What is no JSON any more is hidden whole.
-            None => (name, format!("\"[secret:field:{}]\"", icecore_domain::hash::Hash::of(raw.as_bytes()).short())),
+            None => (name, format!("\"{}\"", self.marker_key.mark("field", raw.as_bytes()))),
         }
     }
 
     /// Keeps a state of the vault in its history. What people wrote since it was last looked at is hidden first: what is in the
     /// history stays there.
     pub(crate) async fn keep_state(&self, note: &str, hidden: &mut Secrets) -> Result<Option<Snapshot>> {
-        let today = self.now().day();
-        let back = (0..self.policy.log.notice_days).filter_map(|back| today.checked_sub(i32::from(back).days()).ok());
-        let mut places: Vec<DocPath> = back.map(DocPath::log).collect();
+        let mut places = self.store.documents("memory").await?;
+        places.retain(|place| place.log_day().is_some());
         places.extend(self.pages_and_memories().await?);
         places.extend(self.fresh_files().await?);
         // One file that cannot be looked at is no reason to keep nothing.
@@ -93,26 +111,36 @@ impl Memory {
         Ok(self.history.snapshot(note, self.clock.now()).await?)
     }
 
-    /// Hides secrets that somebody's own hand wrote into files of the vault. A file that is saved at the same moment is left for
-    /// the next time. Whether any file was changed.
+    /// Hides secrets that a person wrote into files of the vault, and takes out what was forgotten and is written there again. A file
+    /// that is saved at the same moment is left for the next time. Whether any file was changed.
     pub(crate) async fn hide_in_files<'a>(&self, places: impl IntoIterator<Item = &'a DocPath>, hidden: &mut Secrets) -> Result<bool> {
         let mut any = false;
-        if !self.policy.capture.hide_secrets {
+        self.renew_tombstones().await?;
+        let stones = self.tombstones();
+        if !self.policy.capture.hide_secrets && stones.is_empty() {
             return Ok(any);
         }
         for place in places {
             // What cannot be read is told by whoever needs it.
             let Ok(Some(bytes)) = self.store.document(place).await else { continue };
             let Ok(text) = std::str::from_utf8(&bytes) else { continue };
-            let redacted = secrets::redact(text);
-            if redacted.hidden.is_empty() {
+            let mut found = Vec::new();
+            let mut fit = std::borrow::Cow::Borrowed(text);
+            if self.policy.capture.hide_secrets {
+                let redacted = secrets::redact(text, &self.marker_key);
+                (fit, found) = (redacted.text, redacted.hidden);
+            }
+            if let Some(rest) = stones.needles().redact(&fit) {
+                fit = rest.text.into();
+            }
+            if fit == text {
                 continue;
             }
-            match self.store.swap(place, redacted.text.as_bytes(), ContentVersion::of(Some(&bytes))).await {
+            match self.store.swap(place, fit.as_bytes(), ContentVersion::of(Some(&bytes))).await {
                 Err(StoreError::Moved { .. } | StoreError::Denied { .. } | StoreError::Link(_)) => continue,
                 other => other?,
             }
-            for found in redacted.hidden {
+            for found in found {
                 *hidden.entry(found.kind.to_owned()).or_default() += 1;
             }
             any = true;

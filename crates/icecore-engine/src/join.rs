@@ -180,6 +180,7 @@ impl Memory {
                 self.settle_merge(!fork.forward).await?;
             }
             self.store.remove_note(&path(MERGING)?).await?;
+            self.share_marker_key(&fork).await?;
             (fork, renumbered)
         };
         watch("forgetting what was forgotten there", 0, 0);
@@ -210,6 +211,17 @@ impl Memory {
         }
         self.reload_tombstones().await?;
         self.settle_merge(true).await?;
+        Ok(())
+    }
+
+    /// Where the other machine's key for the marks of hidden secrets can be seen, both use the smaller one from now on: each
+    /// machine comes to the same by itself.
+    async fn share_marker_key(&self, fork: &Fork) -> Result<()> {
+        if let Some(theirs) = self.history.other_marker_key(fork).await
+            && self.store.marker_key().await?.is_none_or(|ours| theirs < ours)
+        {
+            self.store.set_marker_key(&theirs, true).await?;
+        }
         Ok(())
     }
 

@@ -88,6 +88,7 @@ use icecore_domain::event::Unfit;
 use icecore_domain::forget::Tombstones;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::Refusal;
+use icecore_domain::secrets::MarkerKey;
 use icecore_store::{ContentVersion, History, Store};
 
 use crate::clock::Clock;
@@ -117,6 +118,9 @@ pub enum Error {
     /// A prompt cannot be used.
     #[error("{0}")]
     Prompt(String),
+    /// The system has no random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    NoRandom(String),
     /// The vault is not whole.
     #[error("{0}")]
     Damaged(String),
@@ -149,6 +153,8 @@ pub struct Memory {
     zone: Zone,
     /// What today has cost, as far as it is known.
     tally: Mutex<spend::Tally>,
+    /// Under which secrets are marked.
+    marker_key: MarkerKey,
     /// What must not come in again, and how long the file was that says so.
     stones: std::sync::RwLock<(ContentVersion, Arc<Tombstones>)>,
     /// Its own settings could not be read: what a session says waits in notes until they can be.
@@ -160,8 +166,9 @@ impl Memory {
     pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = config::load(store.as_ref()).await?;
         let zone = policy.zone()?;
-        let memory =
-            Self { store, history, clock, policy, zone, tally: Mutex::default(), stones: Default::default(), is_provisional: false };
+        let marker_key = gate::marker_key(store.as_ref()).await?;
+        let (tally, stones) = Default::default();
+        let memory = Self { store, history, clock, policy, zone, tally, marker_key, stones, is_provisional: false };
         memory.renew_tombstones().await?;
         Ok(memory)
     }
@@ -171,8 +178,9 @@ impl Memory {
     pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
+        let marker_key = gate::new_marker_key()?;
         let (tally, stones) = Default::default();
-        Ok(Self { store, history, clock, policy, zone, tally, stones, is_provisional: true })
+        Ok(Self { store, history, clock, policy, zone, tally, marker_key, stones, is_provisional: true })
     }
 
     /// The home.

@@ -213,7 +213,7 @@ impl Memory {
                     if passed == line || is_json(&passed) || !is_json(line) {
                         passed
                     } else {
-                        format!("{{\"hidden\":\"[secret:line:{}]\"}}\n", icecore_domain::hash::Hash::of(line.as_bytes()).short())
+                        format!("{{\"hidden\":\"{}\"}}\n", self.marker_key.mark("line", line.as_bytes()))
                     }
                 })
                 .collect()

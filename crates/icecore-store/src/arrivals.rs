@@ -49,14 +49,28 @@ pub(crate) fn lines<'a>(records: impl IntoIterator<Item = &'a Record>) -> String
     records.into_iter().map(Record::line).collect()
 }
 
-/// Other words for records of a file, at the time of the first ones: the file decides which day it is.
-pub(crate) fn revised(first: &[Record], records: &[&Record]) -> Vec<Record> {
-    let first: HashMap<Key, &Record> = first.iter().map(|record| (record.key(), record)).collect();
-    let settled = |record: &Record| match first.get(&record.key()) {
-        Some(first) => Record { ts: first.ts, session: first.session.clone(), kind: first.kind, ..record.clone() },
-        None => record.clone(),
-    };
-    records.iter().map(|record| settled(record)).collect()
+/// Other words for records of a file, at the time of the first ones: the file decides which day it is. Those that the file has
+/// already are left out and counted as such: the hash of a record that was kept long ago may count marks of hidden secrets that
+/// count no more.
+pub(crate) fn revised(first: &[Record], records: &[&Record], added: &mut Added) -> Vec<Record> {
+    let mut known: HashMap<Key, Record> = first.iter().map(|record| (record.key(), record.clone())).collect();
+    let mut others = Vec::with_capacity(records.len());
+    for record in records {
+        let settled = match known.get(&record.key()) {
+            Some(known) if known.wording() == record.wording() => {
+                added.same += 1;
+                if let Some(at) = added.revised.iter().position(|id| *id == record.id) {
+                    added.revised.remove(at);
+                }
+                continue;
+            }
+            Some(known) => Record { ts: known.ts, session: known.session.clone(), kind: known.kind, ..(*record).clone() },
+            None => (*record).clone(),
+        };
+        known.insert(settled.key(), settled.clone());
+        others.push(settled);
+    }
+    others
 }
 
 /// What a file has of one conversation; of the others' lines none is read that need not be.

@@ -32,6 +32,7 @@ use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, LineFault};
 use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
+use icecore_domain::secrets::MarkerKey;
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
@@ -68,6 +69,9 @@ pub enum Error {
         /// What was to be written.
         path: PathBuf,
     },
+    /// The file of the key for the marks of hidden secrets holds something else.
+    #[error("{0} is not a key of 64 hex digits; delete it, and the next command makes a new one")]
+    NotAKey(PathBuf),
     /// Something else than a file stands where a file should be.
     #[error("{0} is not a file; put it out of the way")]
     NotAFile(PathBuf),
@@ -239,6 +243,9 @@ impl Ground {
         }
     }
 }
+
+/// What the key for the marks of hidden secrets is called in a home: a file of a vault's private folder, a note of a space.
+pub(crate) const MARKER_KEY: &str = "secret.key";
 
 /// What went right or wrong.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -578,6 +585,13 @@ pub trait Store: passages::Passages {
     /// Takes a note away. One that is not there is no error.
     async fn remove_note(&self, name: &DocPath) -> Result<()>;
 
+    /// The key for the marks of hidden secrets; `None` if this home has none yet.
+    async fn marker_key(&self) -> Result<Option<MarkerKey>>;
+
+    /// Sets the key for the marks of hidden secrets, durably and without a trace in any snapshot; without `replace` only if
+    /// there is none. Returns the key that holds now: processes that set one at the same time all get the same.
+    async fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey>;
+
     /// Takes this home to bring a whole memory in, and says what is there. Where something is there, nothing is changed; else nobody
     /// uses it until it is whole, where a home can keep others out.
     async fn begin_filling(&self) -> Result<Ground>;
@@ -714,6 +728,13 @@ pub trait History: Send + Sync {
     /// Finishes putting a merge in place that was cut short while its files were written; whether there was one.
     async fn resume_join(&self) -> Result<Option<Joined>> {
         Ok(None)
+    }
+
+    /// The other machine's key for the marks of hidden secrets, if its vault is a folder of the same person on this machine.
+    /// No snapshot carries it.
+    async fn other_marker_key(&self, fork: &Fork) -> Option<MarkerKey> {
+        let _ = fork;
+        None
     }
 
     /// A merge that was begun and not ended.

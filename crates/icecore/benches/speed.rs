@@ -410,7 +410,9 @@ fn gates(_: &Path) {
     let numbers = "{\"ts\":\"2026-02-13T09:30:00.123456Z\",\"id\":1700000000000001,\"n\":[4111,1111,1111,1112]}\n".repeat(100_000);
     for (what, text) in [("prose", prose), ("telling words", telling), ("numbers", numbers)] {
         let copied = time(11, || drop(std::hint::black_box(text.clone())));
-        let took = time(11, || drop(std::hint::black_box(icecore_domain::secrets::redact(&text))));
+        let took = time(11, || {
+            drop(std::hint::black_box(icecore_domain::secrets::redact(&text, &icecore_domain::secrets::MarkerKey::new([7; 32]))))
+        });
         let speed = text.len() as f64 / 1e6 / took.as_secs_f64();
         row(
             &format!("{:.0} MB of {what} looked through for secrets", text.len() as f64 / 1e6),

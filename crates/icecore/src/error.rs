@@ -85,7 +85,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         Some(EngineError::Unfit(_) | EngineError::TooMuch(_) | EngineError::Unclear(_)) => Exit::Usage,
         Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
         Some(EngineError::Config(_)) => Exit::Damaged,
-        Some(EngineError::Embed(_)) => Exit::Failure,
+        Some(EngineError::Embed(_) | EngineError::NoRandom(_)) => Exit::Failure,
         None => error.downcast_ref::<StoreError>().map_or(Exit::Failure, of_store),
     }
 }
@@ -115,6 +115,7 @@ fn of_store(error: &StoreError) -> Exit {
         StoreError::Path(_)
         | StoreError::Link(_)
         | StoreError::NotAFile(_)
+        | StoreError::NotAKey(_)
         | StoreError::Denied { .. }
         | StoreError::Unwelcome { .. }
         | StoreError::Newer(_)

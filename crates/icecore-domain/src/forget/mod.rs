@@ -82,9 +82,10 @@ impl Needles {
         self.phrases.iter().map(String::as_str)
     }
 
-    /// Whether a look is worth its while: plain ASCII without the longest word of any phrase has none of them.
+    /// Whether a look is worth its while: plain ASCII without escapes, tags and the longest word of any phrase has none of them.
     fn may_be_in(&self, bytes: &[u8]) -> bool {
-        if !self.hashed.is_empty() || !bytes.is_ascii() || memmem::find(bytes, b"\\u").is_some() {
+        let escaped = || memmem::find(bytes, b"\\u").is_some() || memchr::memchr3(b'%', b'&', b'<', bytes).is_some();
+        if !self.hashed.is_empty() || !bytes.is_ascii() || escaped() {
             return !self.is_empty();
         }
         let lower = bytes.to_ascii_lowercase();

@@ -9,6 +9,7 @@ use memchr::memmem;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
+use crate::escapes;
 use crate::hash::Hash;
 
 /// So many bytes of a hash tell one run of words from another.
@@ -46,7 +47,7 @@ pub(super) fn fold(text: &str) -> Folded {
                     rest.next();
                     ' '
                 }
-                Some((from, 'u')) => match escaped(&text[from..]) {
+                Some((from, 'u')) => match escapes::unicode(&text[from..]) {
                     Some((c, length)) => {
                         end = from + length;
                         while rest.next_if(|(at, _)| *at < end).is_some() {}
@@ -56,6 +57,16 @@ pub(super) fn fold(text: &str) -> Folded {
                 },
                 _ => ' ',
             };
+        }
+        let stands_for = match c {
+            '%' => escapes::percent(&text[at..]),
+            '&' => escapes::entity(&text[at..]),
+            '<' => tag(&text[at..]).map(|length| ('\u{200b}', length)),
+            _ => None,
+        };
+        if let Some((meant, length)) = stands_for {
+            (c, end) = (meant, at + length);
+            while rest.next_if(|(at, _)| *at < end).is_some() {}
         }
         if is_silent(c) {
             continue;
@@ -92,25 +103,22 @@ pub(super) fn fold(text: &str) -> Folded {
     folded
 }
 
-/// The character that `uXXXX` stands for, a pair of surrogates included, and the length of that.
-fn escaped(text: &str) -> Option<(char, usize)> {
-    let unit = |text: &str| text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok());
-    let first = unit(text)?;
-    if let Some(c) = char::from_u32(u32::from(first)) {
-        return Some((c, 5));
-    }
-    let rest = text.get(5..)?;
-    let slashes = rest.bytes().take_while(|byte| *byte == b'\\').count();
-    let second = unit(rest.get(slashes..)?)?;
-    let c = char::decode_utf16([first, second]).next()?.ok()?;
-    Some((c, 5 + slashes + 5))
+/// The length of a tag of HTML that only changes how words look, or where a line may break within one.
+fn tag(text: &str) -> Option<usize> {
+    const LOOKS: [&str; 16] =
+        ["b", "i", "u", "s", "em", "strong", "span", "mark", "small", "big", "code", "font", "sub", "sup", "wbr", "a"];
+    const LONGEST: usize = 200;
+    let inner = text.strip_prefix('<')?;
+    let length = inner.bytes().take(LONGEST).position(|byte| byte == b'>')?;
+    let inner = inner.get(..length)?;
+    let name = inner.strip_prefix('/').unwrap_or(inner);
+    let name = name.split([' ', '/', '\t', '\n']).next().unwrap_or_default();
+    LOOKS.iter().any(|known| name.eq_ignore_ascii_case(known)).then_some(length + 2)
 }
 
 /// What neither is part of a word nor ends one: accents of their own, and what cannot be seen.
 fn is_silent(c: char) -> bool {
-    !c.is_ascii()
-        && (is_combining_mark(c)
-            || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e01ef}'))
+    !c.is_ascii() && (is_combining_mark(c) || escapes::is_invisible(c))
 }
 
 /// Scripts that put no blanks between words; there each character is one.
@@ -251,6 +259,10 @@ mod tests {
         check("snake_case kebab-case 12.50", "snake case kebab case 12 50");
         check("今日は hello日", "今 日 は hello 日");
         check("ＦＵＬＬ width", "full width");
+        check("purple&nbsp;walrus, purple&#160;walrus, purple&#xA0;walrus", "purple walrus purple walrus purple walrus");
+        check("<b>purple</b> walrus, pur<wbr>ple <span class=\"x\">walrus</span>", "purple walrus purple walrus");
+        check("purple%20walrus purple%2520 caf%C3%A9 100% sure", "purple walrus purple 20 cafe 100 sure");
+        check("Tom &amp; Jerry, a < b > c, AT&T; <br>next <p>one", "tom jerry a b c at t br next p one");
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Dice {
                 let hex = |dice: &mut Self, many: usize| dice.fill(&format!("h{many}"), "");
                 return [8, 4, 4, 4, 12].map(|many| hex(self, many)).join("-");
             }
+            'k' => return (0..many).map(|at| self.one(if at % 2 == 0 { "bdfgklmprtvz" } else { "aeiou" }).to_owned()).collect(),
             'w' => return (0..many).map(|_| self.word()).collect::<Vec<_>>().join(" "),
             _ => panic!("no class {kind}"),
         };

@@ -4,6 +4,7 @@ use std::io::{Cursor, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use icecore_domain::layout::{self, DocPath};
+use icecore_domain::secrets::MarkerKey;
 use icecore_engine::{Error, back_up, carry, check_backup, restore};
 use icecore_store::postgres::{Options, Postgres};
 use icecore_store::testing::cluster::{Cluster, Flush};
@@ -51,8 +52,13 @@ const QUIET: Progress<'static> = &|_, _| {};
 fn a_memory_moves_byte_for_byte_and_never_over_another() {
     let folder = TempDir::new().unwrap();
     let (from, to) = (furnished(&folder), vault(&folder, "to"));
+    // What marks secrets goes along, also over one that was made there already.
+    let key = MarkerKey::new([3; 32]);
+    block_on(from.set_marker_key(&key, true)).unwrap();
+    block_on(to.set_marker_key(&MarkerKey::new([4; 32]), true)).unwrap();
     let carried = block_on(carry(&from, &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
+    assert_eq!(block_on(to.marker_key()).unwrap(), Some(key));
     assert_eq!(carried.documents, everything(&to).len());
     assert!(matches!(block_on(carry(&from, &to, QUIET)), Err(Error::Occupied(_))));
     // One that was cut short is filled anew.
@@ -67,6 +73,8 @@ fn a_memory_moves_byte_for_byte_and_never_over_another() {
 fn a_backup_comes_back_whole_or_not_at_all() {
     let folder = TempDir::new().unwrap();
     let from = furnished(&folder);
+    let key = MarkerKey::new([5; 32]);
+    block_on(from.set_marker_key(&key, true)).unwrap();
     let mut file = Cursor::new(Vec::new());
     let made = block_on(back_up(&from, "test", "2026-02-13T09:00:00Z", &mut file, QUIET)).unwrap();
     let checked = check_backup(&mut file, QUIET).unwrap();
@@ -74,6 +82,7 @@ fn a_backup_comes_back_whole_or_not_at_all() {
     let to = vault(&folder, "to");
     assert_eq!(block_on(restore(&mut file, &to, QUIET)).unwrap(), checked.holds);
     assert_eq!(everything(&from), everything(&to));
+    assert_eq!(block_on(to.marker_key()).unwrap(), Some(key));
     // Any byte of it that is another is noticed, and then nothing is written.
     let sound = file.into_inner();
     let mut empty = vault(&folder, "empty-0");

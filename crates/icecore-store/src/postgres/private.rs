@@ -2,10 +2,11 @@
 
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
+use icecore_domain::secrets::MarkerKey;
 use tokio_postgres::types::ToSql;
 
 use super::Space;
-use crate::{Result, Stamp};
+use crate::{Error, MARKER_KEY, Result, Stamp};
 
 /// So many answers are kept.
 const ANSWERS: i64 = 512;
@@ -43,6 +44,17 @@ impl Space {
             ON CONFLICT (space_id, name) DO UPDATE SET bytes = excluded.bytes, changed = now()";
         tx.run(sql, &[&self.id, &name.as_str(), &bytes]).await?;
         tx.commit().await
+    }
+
+    /// Keeps the key for the marks of hidden secrets; without `replace` the first one that was set stays.
+    pub(super) async fn keep_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
+        let (tx, text) = (self.begin().await?, key.to_hex().into_bytes());
+        let sql = "INSERT INTO icecore.note AS kept (space_id, name, bytes) VALUES ($1, $2, $3) ON CONFLICT (space_id, name) \
+            DO UPDATE SET bytes = CASE WHEN $4 THEN excluded.bytes ELSE kept.bytes END RETURNING bytes";
+        let row = tx.one(sql, &[&self.id, &MARKER_KEY, &text, &replace]).await?;
+        let kept: Vec<u8> = row.get(0);
+        tx.commit().await?;
+        MarkerKey::from_hex(&kept).ok_or_else(|| Error::Database(format!("the note `{MARKER_KEY}` of this space is no key; delete it")))
     }
 
     /// Adds a line to a note; past `most` bytes the older half of its lines goes.

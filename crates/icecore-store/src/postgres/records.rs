@@ -275,7 +275,7 @@ impl Space {
                 Some(others) => {
                     let mut whole = self.read_from(&tx, path, 0).await?;
                     whole.extend_from_slice(text.as_bytes());
-                    let others = arrivals::revised(&record::read_file(&whole).0, others);
+                    let others = arrivals::revised(&record::read_file(&whole).0, others, &mut added);
                     let lines = arrivals::lines(&others);
                     whole.extend_from_slice(lines.as_bytes());
                     text.push_str(&lines);

@@ -12,13 +12,14 @@ use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity::Finding;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
+use icecore_domain::secrets::MarkerKey;
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
 use super::Space;
 use crate::{
-    Added, Claimed, ContentVersion, Count, Found, Ground, LedgerText, Looked, Position, Progress, Replacement, Result, Scrubbed, Stamp,
-    Store, Weight,
+    Added, Claimed, ContentVersion, Count, Found, Ground, LedgerText, Looked, MARKER_KEY, Position, Progress, Replacement, Result,
+    Scrubbed, Stamp, Store, Weight,
 };
 
 #[async_trait]
@@ -303,6 +304,15 @@ impl Store for Space {
 
     async fn remove_note(&self, name: &DocPath) -> Result<()> {
         self.drop_note(name).await
+    }
+
+    async fn marker_key(&self) -> Result<Option<MarkerKey>> {
+        let kept = self.kept_note(&MARKER_KEY.parse()?).await?;
+        Ok(kept.and_then(|text| MarkerKey::from_hex(&text)))
+    }
+
+    async fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
+        self.keep_marker_key(key, replace).await
     }
 
     async fn begin_filling(&self) -> Result<Ground> {

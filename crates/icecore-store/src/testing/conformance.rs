@@ -17,6 +17,7 @@ use icecore_domain::ledger::conflict;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
 use icecore_domain::record::{self, Captured, Record, Role};
+use icecore_domain::secrets::MarkerKey;
 use icecore_domain::summary::{Cost, Importance, Maker, Summary, SummaryQuery, Tier};
 
 use crate::{Became, ContentVersion, Error, Position, Replacement, Store};
@@ -687,6 +688,15 @@ async fn notes(store: &dyn Store) {
     store.remove_note(&one).await.unwrap();
     store.remove_note(&one).await.unwrap();
     assert_eq!((store.note(&one).await.unwrap(), store.notes(&path("hooks/sessions")).await.unwrap().len()), (None, 0));
+    // The key for marks of secrets: the first one stays, unless it is to be replaced; it is no document either.
+    let (first, second) = (MarkerKey::new([1; 32]), MarkerKey::new([2; 32]));
+    assert_eq!(store.marker_key().await.unwrap(), None);
+    assert_eq!(store.set_marker_key(&first, false).await.unwrap(), first);
+    assert_eq!(store.set_marker_key(&second, false).await.unwrap(), first);
+    assert_eq!(store.marker_key().await.unwrap(), Some(first));
+    assert_eq!(store.set_marker_key(&second, true).await.unwrap(), second);
+    assert_eq!(store.marker_key().await.unwrap(), Some(second));
+    assert!(store.looks("").await.unwrap().iter().all(|look| !look.path.as_str().contains("secret.key")));
     // Notes are no documents.
     assert_eq!(store.documents("").await.unwrap().iter().filter(|path| path.as_str().contains("hooks")).count(), 0);
     let record = said("m1", FRIDAY, "hello");

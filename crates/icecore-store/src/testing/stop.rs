@@ -18,6 +18,7 @@ use icecore_domain::rank::corpus::Corpus;
 use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::vector::{Packed, Signs};
 use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
+use icecore_domain::secrets::MarkerKey;
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
@@ -347,6 +348,15 @@ impl<S: Store> Store for StopAfter<S> {
     async fn remove_note(&self, name: &DocPath) -> Result<()> {
         self.write()?;
         self.inner.remove_note(name).await
+    }
+
+    async fn marker_key(&self) -> Result<Option<MarkerKey>> {
+        self.inner.marker_key().await
+    }
+
+    async fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
+        self.write()?;
+        self.inner.set_marker_key(key, replace).await
     }
 
     async fn begin_filling(&self) -> Result<Ground> {

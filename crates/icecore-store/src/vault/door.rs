@@ -23,10 +23,11 @@ use std::time::Duration;
 
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::{CONFIG, DocPath, PRIVATE};
+use icecore_domain::secrets::MarkerKey;
 use rustix::fs::{AtFlags, FileType, OFlags};
 
 use super::BYTES_PER_CALL;
-use crate::{ContentVersion, Error, Result, Weight};
+use crate::{ContentVersion, Error, MARKER_KEY, Result, Weight};
 
 /// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
@@ -174,7 +175,8 @@ impl Door {
 
     /// Makes sure that nothing private is a link: what is swept, made anew or written there must be the vault's own.
     pub fn guard_private(&self) -> Result<()> {
-        let names = ["tmp", "quarantine", ANSWERS, NOTES, "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
+        let names =
+            ["tmp", "quarantine", ANSWERS, NOTES, MARKER_KEY, "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
         let places = names.map(|name| self.private(name));
         std::iter::once(&self.root.join(PRIVATE)).chain(&places).try_for_each(|place| refuse_link(place))
     }
@@ -1062,6 +1064,35 @@ impl Door {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(fault("removing", &place, error)),
             _ => Ok(()),
         }
+    }
+
+    /// The key for the marks of hidden secrets.
+    pub fn read_marker_key(&self) -> Result<Option<MarkerKey>> {
+        let place = self.private(MARKER_KEY);
+        match self.note_options().read(true).open(&place) {
+            Ok(mut file) => {
+                let mut text = Vec::new();
+                file.read_to_end(&mut text).map_err(|error| fault("reading", &place, error))?;
+                MarkerKey::from_hex(&text).map(Some).ok_or(Error::NotAKey(place))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fault("reading", &place, error)),
+        }
+    }
+
+    /// Sets the key for the marks of hidden secrets; without `replace` the first one that was set stays. The file is readable
+    /// by its owner alone.
+    pub fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
+        // A lock of its own: whoever opens the vault must not wait for somebody who writes into it.
+        let held = self.lock_by("key.lock")?;
+        match self.read_marker_key() {
+            Ok(Some(known)) if !replace => return Ok(known),
+            Ok(_) => {}
+            Err(Error::NotAKey(_)) if replace => {}
+            Err(error) => return Err(error),
+        }
+        self.put_file(&held, &self.private(MARKER_KEY), format!("{}\n", key.to_hex()).as_bytes())?;
+        Ok(key.clone())
     }
 
     /// Takes a document away.

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use icecore_domain::forget::Scrub;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::plain;
+use icecore_domain::secrets::MarkerKey;
 use jiff::Timestamp;
 
 use super::Vault;
@@ -504,6 +505,10 @@ impl History for Vault {
 
     async fn resume_join(&self) -> Result<Option<Joined>> {
         join::resume(&self.door)
+    }
+
+    async fn other_marker_key(&self, fork: &Fork) -> Option<MarkerKey> {
+        join::other_marker_key(self.root(), fork)
     }
 
     async fn unfinished(&self) -> Result<Option<Unfinished>> {

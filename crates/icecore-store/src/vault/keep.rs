@@ -272,14 +272,18 @@ impl Vault {
         }
         drop(appending);
         for (path, records) in revisions {
-            self.revise(&held, &path, &records)?;
+            self.revise(&held, &path, &records, added)?;
         }
         Ok(())
     }
 
     /// Appends other words for records of a file, at the time of the first ones: the file decides which day it is.
-    fn revise(&self, held: &Held, path: &DocPath, records: &[&Record]) -> Result<()> {
-        let text = arrivals::lines(&arrivals::revised(&self.read_records(path)?.0, records));
+    fn revise(&self, held: &Held, path: &DocPath, records: &[&Record], added: &mut Added) -> Result<()> {
+        let others = arrivals::revised(&self.read_records(path)?.0, records, added);
+        if others.is_empty() {
+            return Ok(());
+        }
+        let text = arrivals::lines(&others);
         self.mend_file(held, path)?;
         self.door.append(held, path, text.as_bytes())?;
         self.refresh(std::slice::from_ref(path)).map(|_| ())

@@ -27,6 +27,7 @@ use icecore_domain::ledger::integrity::{self, Check, Finding};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Entry, Ledger, LineFault, torn_tail};
 use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
+use icecore_domain::secrets::MarkerKey;
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 
 pub use self::git::merge_lines;
@@ -732,6 +733,14 @@ impl Store for Vault {
 
     async fn remove_note(&self, name: &DocPath) -> Result<()> {
         self.door.remove_note(name)
+    }
+
+    async fn marker_key(&self) -> Result<Option<MarkerKey>> {
+        self.door.read_marker_key()
+    }
+
+    async fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
+        self.door.set_marker_key(key, replace)
     }
 
     async fn begin_filling(&self) -> Result<Ground> {

@@ -9,6 +9,7 @@ use icecore_domain::format::line;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::{Captured, Record, Role};
+use icecore_domain::secrets::MarkerKey;
 use icecore_store::passages::Passages;
 use icecore_store::testing::conformance;
 use icecore_store::vault::Vault;
@@ -96,6 +97,66 @@ fn opening_a_torn_vault_does_not_wait_for_its_lock() {
     block_on(vault.append(vec![draft("two")], None)).unwrap();
     assert_eq!(contents(&vault), ["one", "two"]);
     assert_eq!(Ledger::read(&fs::read(ledger_file(&vault)).unwrap(), None).faults(), []);
+}
+
+#[test]
+fn all_who_make_a_key_at_once_get_the_same_and_nobody_else_can_read_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_folder, vault) = new_vault();
+    let root = vault.root().to_owned();
+    let kept: Vec<MarkerKey> = std::thread::scope(|scope| {
+        let make = |n: u8| {
+            let root = root.clone();
+            scope.spawn(move || block_on(Vault::open(&root).unwrap().set_marker_key(&MarkerKey::new([n; 32]), false)).unwrap())
+        };
+        let threads: Vec<_> = (0..16).map(make).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(kept.iter().all(|key| *key == kept[0]));
+    assert_eq!(block_on(vault.marker_key()).unwrap().as_ref(), Some(&kept[0]));
+    let file = root.join(".icecore/secret.key");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::write(&file, "no key").unwrap();
+    assert!(matches!(block_on(vault.marker_key()), Err(Error::NotAKey(_))));
+    block_on(vault.set_marker_key(&kept[0], true)).unwrap();
+    assert_eq!(block_on(vault.marker_key()).unwrap().as_ref(), Some(&kept[0]));
+}
+
+/// A line of a record as the program wrote it when marks were plain hashes and counted for what a record is known by.
+#[test]
+fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
+    let (_folder, vault) = new_vault();
+    let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+    let record = |text: &str| Record {
+        ts,
+        conversation: "app".into(),
+        session: None,
+        id: "m1".into(),
+        role: Role::User,
+        name: None,
+        kind: Captured::Message,
+        title: None,
+        text: text.into(),
+        parts: None,
+        origin: Origin::User,
+        captured: ts,
+        extra: Vec::new(),
+    };
+    let add = |text: &str| {
+        let added = block_on(vault.add_records(vec![record(text)])).unwrap();
+        (added.new, added.same, added.revised.len())
+    };
+    assert_eq!(add("the PIN is [secret:pin:0f1e2d3c]"), (1, 0, 0));
+    let file = vault.root().join("memory/messages/2026-02-13.jsonl");
+    let before = fs::read(&file).unwrap();
+    assert_eq!(add("the PIN is [secret:pin:00000000]"), (0, 1, 0));
+    assert_eq!(fs::read(&file).unwrap(), before);
+    assert_eq!(add("the PIN is [secret:card:00000000]"), (0, 0, 1));
+    // An index that still has the hash of the whole words decides nothing against the file.
+    let index = rusqlite::Connection::open(vault.root().join(".icecore/index.db")).unwrap();
+    assert_eq!(index.execute("UPDATE record SET wording = zeroblob(16)", []).unwrap(), 1);
+    drop(index);
+    assert_eq!(add("the PIN is [secret:card:11111111]"), (0, 1, 0));
 }
 
 // L12: a real file, cut at every byte, opened, written to and read again

@@ -363,7 +363,7 @@ fn difference(change: &Change) -> String {
     let shown = |text: Option<&str>| text.unwrap_or_default().replace("\r\n", "\n");
     let diff = artifact::diff(&shown(old), &shown(new), &named(old, file), &named(new, file));
     // Settings hold other programs' keys, and what is shown ends up in logs.
-    secrets::redact(&diff).text.into_owned()
+    secrets::redact_for_display(&diff)
 }
 
 fn show(change: &Change, out: &mut Out) -> Result<()> {

@@ -370,6 +370,43 @@ fn fifty_canaries_are_forgotten_everywhere() {
 
 // C.1 row 17
 #[test]
+fn what_a_person_writes_again_is_taken_out_before_a_snapshot_has_it() {
+    let mut vault = Vault::new();
+    vault.at(TUESDAY);
+    let words = "The purple walrus sleeps in the attic";
+    vault.remember(&[words, "--entity", "walrus"]);
+    vault.remember(&["The port is 7431", "--entity", "api"]);
+    vault.ok(&["consolidate"]);
+    vault.ok(&["forget", "--matching", "purple walrus", "--history", "--yes"]);
+    let edit = |place: &str, more: &str| {
+        let file = vault.root.join(place);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, format!("{}{more}", fs::read_to_string(&file).unwrap_or_default())).unwrap();
+    };
+    // In a log of today and one of long ago, on the page of what was forgotten, and on another; in whatever spelling.
+    edit("memory/2024-02-13.md", &format!("\n- {words}\n- bread was bought\n"));
+    edit(
+        "memory/2023-06-01.md",
+        "\n- purple&nbsp;walrus\n- <b>purple</b> walrus\n- see https://example.com/purple%20walrus\n- milk was bought\n",
+    );
+    edit("knowledge/entities/walrus.md", &format!("# Walrus\n\n## Facts\n\n- {words}\n"));
+    edit("knowledge/entities/api.md", "\n- the PURPLE   walrus knows the port\n");
+    vault.ok(&["snapshot"]);
+    assert_eq!(places_of(&vault, "purple walrus"), Vec::<String>::new());
+    for spelling in ["purple&nbsp;walrus", "<b>purple</b>", "purple%20walrus", "PURPLE   walrus"] {
+        assert_eq!(places_of(&vault, spelling), Vec::<String>::new(), "{spelling}");
+    }
+    assert!(vault.read("memory/2024-02-13.md").contains("bread was bought") && vault.read("memory/2024-02-13.md").contains("[forgotten]"));
+    assert!(vault.read("memory/2023-06-01.md").contains("milk was bought"));
+    assert_eq!(vault.run(&["verify"]).code, Some(0));
+    // Other words that only share letters stay.
+    edit("memory/2024-02-13.md", "- purplewalrus is one word\n- p u r p l e  w a l r u s\n");
+    vault.ok(&["consolidate"]);
+    assert!(vault.read("memory/2024-02-13.md").contains("purplewalrus is one word"));
+}
+
+// C.1 row 17
+#[test]
 fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
     let mut vault = Vault::new();
     vault.at(TUESDAY);

@@ -90,6 +90,33 @@ fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
 }
 
 #[test]
+fn machines_that_see_each_other_as_folders_come_to_one_key_for_marks() {
+    let one = Vault::new();
+    one.remember(&["The port is 7431"]);
+    one.ok(&["snapshot"]);
+    let folder = TempDir::new().unwrap();
+    git(folder.path(), &["clone", "-q", one.root.to_str().unwrap(), "two"]);
+    let two = Vault::opened(folder.path().join("two"));
+    assert_eq!(said(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code, Some(0));
+    git(&one.root, &["remote", "add", "two", two.root.to_str().unwrap()]);
+    let key = |vault: &Vault| std::fs::read_to_string(vault.root.join(".icecore/secret.key")).unwrap();
+    two.remember(&["Bob drives the night bus"]);
+    two.ok(&["snapshot"]);
+    let (ours, theirs) = (key(&one), key(&two));
+    assert_ne!(ours, theirs);
+    for (vault, name) in [(&one, "two"), (&two, "origin")] {
+        git(&vault.root, &["fetch", "-q", name]);
+        let said = vault.run(&["merge", &format!("{name}/main")]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    assert_eq!((key(&one), key(&two)), (ours.clone().min(theirs.clone()), ours.min(theirs)));
+    for vault in [&one, &two] {
+        let kept = Command::new("git").arg("-C").arg(&vault.root).args(["cat-file", "--batch", "--batch-all-objects"]).output().unwrap();
+        assert!(!String::from_utf8_lossy(&kept.stdout).contains(key(vault).trim()));
+    }
+}
+
+#[test]
 fn two_machines_come_to_one_memory_round_after_round() {
     let mut machines = Machines::ready();
     let canary = "The harbour gate opens with heron four eleven";

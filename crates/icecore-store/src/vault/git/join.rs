@@ -10,16 +10,18 @@
 //! refuses instead.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use icecore_domain::forget::{Fate, Tombstones};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::merge::{self, Merged, Sides};
 use icecore_domain::plain;
+use icecore_domain::secrets::MarkerKey;
 
 use super::past::read_blobs;
 use super::{Door, Held, MADE_BY_US, change, head, output, run, succeed, vet, vet_settings};
-use crate::{Error, Fork, Joined, MERGED, Result, SETTLED, Unfinished};
+use crate::{Error, Fork, Joined, MARKER_KEY, MERGED, Result, SETTLED, Unfinished};
 
 /// What git calls the driver.
 const DRIVER: &str = "merge.icecore.driver";
@@ -252,6 +254,24 @@ fn upstream(root: &Path) -> Result<String> {
         ([remote], Some(branch)) => Ok(format!("{remote}/{branch}")),
         _ => Err(Error::NoHistory("name what to merge, such as `icecore merge origin/main`".into())),
     }
+}
+
+/// The key of the other side, if git reaches it as a folder of this machine. Only a file of the vault's own owner that nobody else
+/// can read counts: whoever knows the key can test guesses of what is hidden.
+pub(super) fn other_marker_key(root: &Path, fork: &Fork) -> Option<MarkerKey> {
+    let (remote, _) = fork.name.split_once('/')?;
+    let told =
+        run(root, &["config", "--local", "--get", &format!("remote.{remote}.url")], None).ok().filter(|told| told.status.success())?;
+    let address = String::from_utf8(told.stdout).ok()?;
+    let address = address.trim();
+    let address = address.strip_prefix("file://").unwrap_or(address);
+    if !address.starts_with(['/', '.']) {
+        return None;
+    }
+    let door = Door::new(root.join(address));
+    let (ours, theirs) = (std::fs::metadata(root).ok()?, std::fs::symlink_metadata(door.private(MARKER_KEY)).ok()?);
+    let alone = theirs.is_file() && theirs.uid() == ours.uid() && theirs.mode() & 0o077 == 0;
+    if alone { door.read_marker_key().ok().flatten() } else { None }
 }
 
 /// The two sides of a merge whose files are being put in place.

@@ -1,0 +1,123 @@
+//! How characters are written so that something else can carry them: `\u00e9` in JSON, `&nbsp;` in HTML, `%20` in an address.
+//! Whoever looks for words in what came from elsewhere reads them as what they stand for.
+
+/// The character that `uXXXX` at the start of `text` stands for, a pair of surrogates included, and the length of that.
+pub fn unicode(text: &str) -> Option<(char, usize)> {
+    let unit = |text: &str| text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok());
+    let first = unit(text)?;
+    if let Some(c) = char::from_u32(u32::from(first)) {
+        return Some((c, 5));
+    }
+    let rest = text.get(5..)?;
+    let slashes = rest.bytes().take_while(|byte| *byte == b'\\').count();
+    let second = unit(rest.get(slashes..)?)?;
+    let c = char::decode_utf16([first, second]).next()?.ok()?;
+    Some((c, 5 + slashes + 5))
+}
+
+/// The character that an entity of HTML at the start of `text` stands for, and the length of that.
+pub fn entity(text: &str) -> Option<(char, usize)> {
+    const NAMED: [(&str, char); 17] = [
+        ("nbsp", '\u{a0}'),
+        ("amp", '&'),
+        ("quot", '"'),
+        ("apos", '\''),
+        ("lt", '<'),
+        ("gt", '>'),
+        ("shy", '\u{ad}'),
+        ("colon", ':'),
+        ("equals", '='),
+        ("auml", 'ä'),
+        ("ouml", 'ö'),
+        ("uuml", 'ü'),
+        ("szlig", 'ß'),
+        ("eacute", 'é'),
+        ("egrave", 'è'),
+        ("ntilde", 'ñ'),
+        ("zwnj", '\u{200c}'),
+    ];
+    const LONGEST: usize = 10;
+    let rest = text.strip_prefix('&')?;
+    let length = rest.bytes().take(LONGEST).position(|byte| byte == b';')?;
+    let name = rest.get(..length)?;
+    let c = match name.strip_prefix('#') {
+        Some(number) => {
+            let code = match number.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16).ok()?,
+                None => number.parse().ok()?,
+            };
+            char::from_u32(code)?
+        }
+        None => NAMED.iter().find(|(known, _)| *known == name)?.1,
+    };
+    Some((c, length + 2))
+}
+
+/// The character that `%XX`, or several of them, at the start of `text` stand for, and the length of that.
+pub fn percent(text: &str) -> Option<(char, usize)> {
+    let bytes = text.as_bytes();
+    let unit = |at: usize| {
+        let [b'%', a, b] = bytes.get(at..at + 3)? else { return None };
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        u8::try_from(digit(a)? << 4 | digit(b)?).ok()
+    };
+    let first = unit(0)?;
+    let many = match first {
+        0..=0x7F => return Some((char::from(first), 3)),
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => return None,
+    };
+    let mut units = [first; 4];
+    for (at, slot) in units.iter_mut().enumerate().take(many).skip(1) {
+        *slot = unit(3 * at)?;
+    }
+    let c = std::str::from_utf8(&units[..many]).ok()?.chars().next()?;
+    Some((c, 3 * many))
+}
+
+/// What cannot be seen between two letters: soft hyphens, joiners, marks of direction, selectors of forms.
+pub fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e01ef}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escapes_stand_for_characters() {
+        for (read, text, expected) in [
+            (unicode as fn(&str) -> Option<(char, usize)>, "u00f1a", Some(('ñ', 5))),
+            (unicode, "ud83d\\ude00x", Some(('😀', 11))),
+            (unicode, "ud83d", None),
+            (unicode, "u00g1", None),
+            (entity, "&nbsp;x", Some(('\u{a0}', 6))),
+            (entity, "&#61;", Some(('=', 5))),
+            (entity, "&#x3A;", Some((':', 6))),
+            (entity, "& so on;", None),
+            (entity, "&#x110000;", None),
+            (percent, "%20", Some((' ', 3))),
+            (percent, "%C3%A9t", Some(('é', 6))),
+            (percent, "%e3%83%91", Some(('パ', 9))),
+            (percent, "%C3", None),
+            (percent, "%C3%28", None),
+            (percent, "%zz", None),
+        ] {
+            assert_eq!(read(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_them_fall(text in "[u&%#x;0-9a-fé\\\\]{0,12}") {
+            for read in [unicode, entity, percent] {
+                if let Some((_, length)) = read(&text) {
+                    prop_assert!(text.is_char_boundary(length));
+                }
+            }
+        }
+    }
+}

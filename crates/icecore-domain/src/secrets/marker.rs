@@ -1,0 +1,96 @@
+//! What stands in the place of a hidden secret, and the key under which it is computed.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use memchr::memmem;
+use sha2::Sha256;
+
+use super::{DASH, DIGIT, HEX, LOWER, run};
+
+/// How a mark begins.
+pub(super) const MARK: &str = "[secret:";
+/// How many bytes a key has.
+const KEY_BYTES: usize = 32;
+
+/// The key of a memory for the marks of hidden secrets. Without it nobody can try whether a guess gives a mark.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MarkerKey([u8; KEY_BYTES]);
+
+impl MarkerKey {
+    /// A key of these bytes, which must be random.
+    pub const fn new(bytes: [u8; KEY_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// A key as [`MarkerKey::to_hex`] writes it; white space around it does not count.
+    pub fn from_hex(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?.trim();
+        if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
+            return None;
+        }
+        let mut key = [0; KEY_BYTES];
+        for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(key))
+    }
+
+    /// The key as text, to be kept or carried.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The mark of a secret: its kind, and the first 32 bits of an HMAC-SHA256 of it.
+    pub fn mark(&self, kind: &str, secret: &[u8]) -> String {
+        let mut mac = match Hmac::<Sha256>::new_from_slice(&self.0) {
+            Ok(mac) => mac,
+            // HMAC takes keys of any length.
+            Err(_) => return format!("{MARK}{kind}:00000000]"),
+        };
+        mac.update(secret);
+        let code = mac.finalize().into_bytes();
+        format!("{MARK}{kind}:{:02x}{:02x}{:02x}{:02x}]", code[0], code[1], code[2], code[3])
+    }
+}
+
+impl fmt::Debug for MarkerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MarkerKey(…)")
+    }
+}
+
+/// The length of the mark that begins at the start of `bytes`, and that of its kind.
+fn mark_at(bytes: &[u8]) -> Option<(usize, usize)> {
+    let rest = bytes.strip_prefix(MARK.as_bytes())?;
+    let kind = run(rest, 0, LOWER | DIGIT | DASH, 40);
+    let code = run(rest, kind + 1, HEX, 9);
+    (kind > 0 && rest.get(kind) == Some(&b':') && code == 8 && rest.get(kind + 9) == Some(&b']')).then_some((MARK.len() + kind + 10, kind))
+}
+
+/// The end of the mark whose word `secret` begins at `start`.
+pub(super) fn mark_around(bytes: &[u8], start: usize) -> Option<usize> {
+    let open = start.checked_sub(1)?;
+    mark_at(bytes.get(open..)?).map(|(length, _)| open + length)
+}
+
+/// A text as its identity sees it: every mark says only its kind. The same words with a secret hidden under another key, or
+/// by the plain hash that marks once had, are the same words.
+pub fn without_codes(text: &str) -> Cow<'_, str> {
+    let bytes = text.as_bytes();
+    let mut out = String::new();
+    let mut copied = 0;
+    for open in memmem::find_iter(bytes, MARK.as_bytes()) {
+        if let Some((length, kind)) = mark_at(&bytes[open..]) {
+            out.push_str(&text[copied..open + MARK.len() + kind]);
+            out.push(']');
+            copied = open + length;
+        }
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[copied..]);
+    Cow::Owned(out)
+}

@@ -1,0 +1,393 @@
+//! The rules of the secret filter, read once from `formats.txt` and `words.txt`, and the table by which a text is scanned
+//! for them. What a rule means is in the parent module; here is only how it is written down and looked up.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use super::{CLASSES, DIGIT, HEX, LOWER, UPPER};
+
+/// What makes the scan stop, and what is looked for there.
+pub(super) struct Anchor {
+    pub text: String,
+    /// Which three bytes of `text` the scan knows it by: the ones that are rarest in prose.
+    pub at: usize,
+    pub sign: Sign,
+}
+
+#[derive(Clone)]
+pub(super) enum Sign {
+    /// A vendor's prefix, followed by at least `least` bytes of the classes `body`.
+    Vendor {
+        kind: &'static str,
+        body: u16,
+        least: usize,
+        /// The prefix is short enough to turn up by chance: it has to begin a word and the body has to look random.
+        wary: bool,
+    },
+    /// A prefix that is followed by parts of a fixed length each: classes and count, or a literal text.
+    Exact { kind: &'static str, parts: Vec<Part> },
+    /// A word after which a secret may stand.
+    Word {
+        kind: &'static str,
+        class: Class,
+        /// Counts inside a longer word as well (`authtoken`).
+        loose: bool,
+        /// Words of its own language that say that the value follows.
+        own_is: &'static [&'static str],
+    },
+    /// Something in the middle of a key that has no other mark: at least `before` bytes stand before it, `after` behind it.
+    Middle { kind: &'static str, body: u16, before: usize, after: usize },
+    /// A rule of the program.
+    Shape(Shape),
+}
+
+/// One part of a key of fixed length.
+#[derive(Clone)]
+pub(super) enum Part {
+    Literal(&'static str),
+    Run(u16, usize),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Shape {
+    /// A program whose options take a password.
+    Command,
+    /// `Cookie: name=value; …`
+    Cookie,
+    /// `seed phrase: …` and the words of a wallet.
+    Seed,
+    /// `host:5432:database:user:password`
+    Pgpass,
+    /// The lines of a PuTTY key.
+    Putty,
+    /// `log in as user / password`
+    Login,
+    Url,
+    Block,
+    Jwt,
+    Telegram,
+    Bearer,
+    Basic,
+}
+
+/// How much a telling word tells.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Class {
+    /// What follows may be as short as people's passwords are.
+    Password,
+    /// What follows must look random.
+    Token,
+    /// Keys open doors, but also sort tables and caches: the word before decides.
+    Key,
+    /// What follows is a short number.
+    Pin,
+    /// What follows is base64 of `user:password`.
+    Pair,
+}
+
+/// What is said around passwords, in all languages together.
+#[derive(Default)]
+pub(super) struct Phrases {
+    /// What says that the value follows, between blanks.
+    pub is: Vec<&'static str>,
+    /// The same in scripts that put no blanks around it.
+    pub is_glued: Vec<&'static str>,
+    pub now: Vec<&'static str>,
+    pub of: Vec<&'static str>,
+    pub set_to: Vec<&'static str>,
+    pub setting: HashSet<&'static str>,
+    pub and: HashSet<&'static str>,
+    /// What may follow a value without a blank, in scripts that have none.
+    pub and_glued: Vec<&'static str>,
+    pub before: HashSet<&'static str>,
+    pub not: HashSet<&'static str>,
+    pub endings: Vec<&'static str>,
+    /// How words of a sentence end that says something about a password.
+    pub endings_of_prose: Vec<&'static str>,
+    /// The words for a password themselves.
+    pub passwords: Vec<&'static str>,
+}
+
+pub(super) struct Rules {
+    pub anchors: Vec<Anchor>,
+    pub phrases: Phrases,
+    /// Vendors' keys and JWTs, by their first byte.
+    pub known: Vec<Vec<usize>>,
+    table: Table,
+}
+
+/// The rules of this program.
+pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| {
+    let (rules, faults) = Rules::read(include_str!("formats.txt"), include_str!("words.txt"));
+    debug_assert!(faults.is_empty(), "{faults:?}");
+    rules
+});
+
+impl Rules {
+    /// Reads the rules; lines that cannot be read are left out and named.
+    pub fn read(formats: &'static str, words: &'static str) -> (Self, Vec<String>) {
+        let mut faults = Vec::new();
+        let mut anchors = Vec::new();
+        for (at, line) in formats.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            match format(line) {
+                Some(anchor) => anchors.push(anchor),
+                None => faults.push(format!("formats.txt:{}: {line}", at + 1)),
+            }
+        }
+        let phrases = phrases(words, &mut anchors, &mut faults);
+        for anchor in &anchors {
+            if anchor.text.len() < anchor.at + 3 && !(anchor.text.len() == 2 && anchor.at == 0) {
+                faults.push(format!("`{}` has no three bytes at {}", anchor.text, anchor.at));
+            }
+        }
+        anchors.retain(|anchor| anchor.text.len() >= anchor.at + 3 || anchor.text.len() == 2 && anchor.at == 0);
+        let mut known = vec![Vec::new(); 256];
+        for (at, anchor) in anchors.iter().enumerate() {
+            if matches!(anchor.sign, Sign::Vendor { .. } | Sign::Exact { .. } | Sign::Shape(Shape::Jwt)) {
+                known[usize::from(anchor.text.as_bytes()[0])].push(at);
+            }
+        }
+        let table = Table::of(&anchors);
+        (Self { anchors, phrases, known, table }, faults)
+    }
+}
+
+/// A line of `formats.txt`.
+fn format(line: &'static str) -> Option<Anchor> {
+    let mut fields: Vec<&'static str> = line.split(" | ").collect();
+    let at = match fields.last()?.strip_prefix('@') {
+        Some(at) => {
+            fields.pop();
+            at.parse().ok()?
+        }
+        None => 0,
+    };
+    let anchor = |text: &str, sign| Some(Anchor { text: text.replace('␣', " "), at, sign });
+    match fields.as_slice() {
+        [rule @ ("key" | "wary"), text, kind, body, least] => {
+            anchor(text, Sign::Vendor { kind, body: classes(body)?, least: least.parse().ok()?, wary: *rule == "wary" })
+        }
+        ["exact", text, kind] => {
+            let (prefix, rest) = text.split_once('<')?;
+            anchor(prefix, Sign::Exact { kind, parts: parts(rest)? })
+        }
+        ["middle", text, kind, body, around] => {
+            let (before, after) = around.split_once(' ')?;
+            anchor(text, Sign::Middle { kind, body: classes(body)?, before: before.parse().ok()?, after: after.parse().ok()? })
+        }
+        ["shape", text, shape] => anchor(text, Sign::Shape(self::shape(shape)?)),
+        [rule @ ("part" | "word"), text, kind, class] => {
+            let class = match *class {
+                "password" => Class::Password,
+                "token" => Class::Token,
+                "key" => Class::Key,
+                "pair" => Class::Pair,
+                _ => return None,
+            };
+            anchor(text, Sign::Word { kind, class, loose: *rule == "part", own_is: &[] })
+        }
+        _ => None,
+    }
+}
+
+fn shape(name: &str) -> Option<Shape> {
+    Some(match name {
+        "command" => Shape::Command,
+        "cookie" => Shape::Cookie,
+        "seed" => Shape::Seed,
+        "pgpass" => Shape::Pgpass,
+        "putty" => Shape::Putty,
+        "login" => Shape::Login,
+        "url" => Shape::Url,
+        "block" => Shape::Block,
+        "jwt" => Shape::Jwt,
+        "telegram" => Shape::Telegram,
+        "bearer" => Shape::Bearer,
+        "basic" => Shape::Basic,
+        _ => return None,
+    })
+}
+
+fn classes(body: &str) -> Option<u16> {
+    body.bytes().try_fold(0, |all, byte| {
+        let class = match byte {
+            b'U' => UPPER,
+            b'L' => LOWER,
+            b'D' => DIGIT,
+            b'h' => HEX,
+            other => CLASSES[usize::from(other)],
+        };
+        (class != 0).then_some(all | class)
+    })
+}
+
+/// `a14>.<h64>`: runs and what stands between them.
+fn parts(text: &'static str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    for piece in text.split('<') {
+        let (run, literal) = piece.split_once('>')?;
+        let class = match run.as_bytes().first()? {
+            b'a' => UPPER | LOWER | DIGIT,
+            b'h' => HEX,
+            b'd' => DIGIT,
+            _ => return None,
+        };
+        parts.push(Part::Run(class, run[1..].parse().ok()?));
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+    }
+    Some(parts)
+}
+
+/// Whether a script puts no blanks between words.
+pub(super) fn is_unspaced(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}')
+}
+
+/// Reads `words.txt`; the words after which something may stand become anchors.
+fn phrases(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut Vec<String>) -> Phrases {
+    let mut phrases = Phrases::default();
+    let mut pending: Vec<(&'static str, usize, Class, bool)> = Vec::new();
+    let mut own_is: Vec<&'static str> = Vec::new();
+    let unspaced = |word: &&'static str| word.chars().next().is_some_and(is_unspaced);
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        if line.starts_with('[') {
+            settle(&mut pending, &mut own_is, anchors);
+            continue;
+        }
+        let Some((name, entries)) = line.split_once(": ") else {
+            faults.push(format!("words.txt:{}: {line}", at + 1));
+            continue;
+        };
+        let entries = entries.split(' ').filter(|entry| !entry.is_empty()).map(spaced);
+        match name {
+            "part" | "word" | "pin" => {
+                for entry in entries {
+                    let (word, at) = entry.split_once('@').map_or((entry, 0), |(word, at)| (word, at.parse().unwrap_or(usize::MAX / 2)));
+                    let class = if name == "pin" { Class::Pin } else { Class::Password };
+                    pending.push((word, at, class, name == "part"));
+                    if name != "pin" {
+                        phrases.passwords.push(word);
+                    }
+                }
+            }
+            "is" => {
+                for entry in entries {
+                    if unspaced(&entry) { phrases.is_glued.push(entry) } else { phrases.is.push(entry) }
+                }
+            }
+            "own-is" => own_is.extend(entries),
+            "now" => phrases.now.extend(entries),
+            "for" => phrases.of.extend(entries),
+            "set-to" => phrases.set_to.extend(entries),
+            "setting" => phrases.setting.extend(entries),
+            "and" => {
+                for entry in entries {
+                    if unspaced(&entry) {
+                        phrases.and_glued.push(entry);
+                    } else {
+                        phrases.and.insert(entry);
+                    }
+                }
+            }
+            "before" => phrases.before.extend(entries),
+            "not" => phrases.not.extend(entries),
+            "endings" => phrases.endings.extend(entries),
+            "endings-of-prose" => phrases.endings_of_prose.extend(entries),
+            _ => faults.push(format!("words.txt:{}: there is no list `{name}`", at + 1)),
+        }
+    }
+    settle(&mut pending, &mut own_is, anchors);
+    phrases
+}
+
+/// Makes anchors of the words of one language.
+fn settle(pending: &mut Vec<(&'static str, usize, Class, bool)>, own_is: &mut Vec<&'static str>, anchors: &mut Vec<Anchor>) {
+    let own_is: &'static [&'static str] = Vec::leak(std::mem::take(own_is));
+    for (word, at, class, loose) in pending.drain(..) {
+        let kind = if class == Class::Pin { "pin" } else { "password" };
+        let sign = Sign::Word { kind, class, loose, own_is };
+        // Beyond ASCII the scan tells capitals from small letters.
+        let mut forms = vec![word.to_owned()];
+        if !word.is_ascii() {
+            let mut letters = word.chars();
+            let title: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+            forms.extend([title, word.to_uppercase()]);
+            forms.dedup_by_key(|form| form.to_ascii_lowercase());
+        }
+        anchors.extend(forms.into_iter().map(|text| Anchor { text, at, sign: sign.clone() }));
+    }
+}
+
+/// An entry of several words, with its blanks.
+fn spaced(entry: &'static str) -> &'static str {
+    if entry.contains('_') { String::leak(entry.replace('_', " ")) } else { entry }
+}
+
+const SLOTS_LOG2: u32 = 12;
+const FILTER_LOG2: u32 = 15;
+
+/// From three folded bytes to the anchors known by them. Slots hold a chain of links; 0 ends it.
+struct Table {
+    /// One bit for each of many more slots: most of a text is passed over by asking here.
+    any: Box<[u64; 1 << (FILTER_LOG2 - 6)]>,
+    first: Box<[u16; 1 << SLOTS_LOG2]>,
+    links: Vec<(u16, u16)>,
+}
+
+impl Table {
+    fn of(anchors: &[Anchor]) -> Self {
+        let mut table = Self { any: Box::new([0; 1 << (FILTER_LOG2 - 6)]), first: Box::new([0; 1 << SLOTS_LOG2]), links: vec![(0, 0)] };
+        // From the last to the first, because each is put before the ones already there.
+        for (anchor, rule) in anchors.iter().enumerate().rev() {
+            let (text, at) = (rule.text.as_bytes(), rule.at);
+            // A prefix of two bytes is known by each hex digit that can follow it.
+            let thirds: &[u8] = text.get(at + 2..at + 3).unwrap_or(b"0123456789abcdef");
+            for third in thirds {
+                let trigram = fold(fold(fold(0, text[at]), text[at + 1]), *third);
+                let (bit, slot) = (bit(trigram), slot(trigram));
+                table.any[bit >> 6] |= 1 << (bit & 63);
+                table.links.push((anchor as u16, table.first[slot]));
+                table.first[slot] = (table.links.len() - 1) as u16;
+            }
+        }
+        table
+    }
+}
+
+/// The last three bytes, letters without their case.
+fn fold(trigram: u32, byte: u8) -> u32 {
+    (trigram << 8 | u32::from(byte | 0x20)) & 0x00FF_FFFF
+}
+
+fn slot(trigram: u32) -> usize {
+    (trigram.wrapping_mul(0x9E37_79B1) >> (32 - SLOTS_LOG2)) as usize
+}
+
+fn bit(trigram: u32) -> usize {
+    (trigram.wrapping_mul(0x9E37_79B1) >> (32 - FILTER_LOG2)) as usize
+}
+
+impl Rules {
+    /// The next place from `from` on that may belong to an anchor, and its chain.
+    pub fn next_anchor(&self, bytes: &[u8], from: usize) -> Option<(usize, u16)> {
+        let [first, second, rest @ ..] = bytes.get(from..)? else { return None };
+        let any = &*self.table.any;
+        let mut trigram = fold(fold(0, *first), *second);
+        for (at, byte) in rest.iter().enumerate() {
+            trigram = fold(trigram, *byte);
+            let bit = bit(trigram);
+            if any[bit >> 6] >> (bit & 63) & 1 != 0 {
+                return Some((from + at, self.table.first[slot(trigram)]));
+            }
+        }
+        None
+    }
+
+    /// The anchor of a link of a chain, and the next link.
+    pub fn link(&self, link: u16) -> (&Anchor, u16) {
+        let (anchor, next) = self.table.links[usize::from(link)];
+        (&self.anchors[usize::from(anchor)], next)
+    }
+}

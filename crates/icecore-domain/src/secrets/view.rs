@@ -1,0 +1,144 @@
+//! Texts as they were meant: escapes read, invisible characters left out. A secret that is written with them is found in
+//! such a view and hidden where it stands in the text itself.
+//!
+//! A view is made only of the lines that need one, and remembers for every byte where it comes from.
+
+use std::ops::Range;
+
+use crate::escapes;
+
+/// So far a view reaches back and forth from what has to be read, on its line.
+const REACH: usize = 1024;
+
+/// A stretch of a text as it was meant.
+pub(super) struct View {
+    pub text: String,
+    /// Where each byte of `text` begins in the text itself, and the end.
+    from: Vec<usize>,
+}
+
+impl View {
+    /// Where a span of the view stands in the text itself.
+    pub fn place(&self, span: &Range<usize>) -> Range<usize> {
+        self.from[span.start]..self.from[span.end]
+    }
+}
+
+/// The views of the stretches of `text` that are written with escapes or invisible characters.
+pub(super) fn views(text: &str) -> Vec<View> {
+    stretches(text).into_iter().map(|stretch| view(text, stretch)).collect()
+}
+
+/// What an escape at `at` stands for, and its length; `None` for the character if it stands for nothing that can be seen.
+fn escape(text: &str, at: usize) -> Option<(Option<char>, usize)> {
+    let rest = &text[at..];
+    match rest.as_bytes()[0] {
+        b'\\' => {
+            let slashes = rest.bytes().take_while(|byte| *byte == b'\\').count();
+            let (c, length) = escapes::unicode(&rest[slashes..])?;
+            Some((seen(c), slashes + length))
+        }
+        b'%' => escapes::percent(rest).map(|(c, length)| (seen(c), length)),
+        b'&' => escapes::entity(rest).map(|(c, length)| (seen(c), length)),
+        0xC2 | 0xE2 | 0xEF => {
+            let c = rest.chars().next()?;
+            escapes::is_invisible(c).then_some((None, c.len_utf8()))
+        }
+        _ => None,
+    }
+}
+
+fn seen(c: char) -> Option<char> {
+    if c.is_control() { Some('\n') } else { Some(c).filter(|c| !escapes::is_invisible(*c)) }
+}
+
+/// The bytes with which an escape may begin, one after the other. Each half of them is looked for once, however often the
+/// other is found.
+struct Triggers<'a> {
+    bytes: &'a [u8],
+    ascii: Option<usize>,
+    wide: Option<usize>,
+}
+
+impl<'a> Triggers<'a> {
+    fn from(bytes: &'a [u8], at: usize) -> Self {
+        let mut triggers = Self { bytes, ascii: Some(at), wide: Some(at) };
+        (triggers.ascii, triggers.wide) = (triggers.next_ascii(at), triggers.next_wide(at));
+        triggers
+    }
+
+    fn next_ascii(&self, at: usize) -> Option<usize> {
+        memchr::memchr3(b'\\', b'%', b'&', self.bytes.get(at..)?).map(|hit| at + hit)
+    }
+
+    fn next_wide(&self, at: usize) -> Option<usize> {
+        memchr::memchr3(0xC2, 0xE2, 0xEF, self.bytes.get(at..)?).map(|hit| at + hit)
+    }
+
+    /// The first one at or behind `at`.
+    fn at(&mut self, at: usize) -> Option<usize> {
+        if self.ascii.is_some_and(|hit| hit < at) {
+            self.ascii = self.next_ascii(at);
+        }
+        if self.wide.is_some_and(|hit| hit < at) {
+            self.wide = self.next_wide(at);
+        }
+        match (self.ascii, self.wide) {
+            (Some(ascii), Some(wide)) => Some(ascii.min(wide)),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+/// The lines around escapes, as far as a view reaches, in order and apart from each other.
+fn stretches(text: &str) -> Vec<Range<usize>> {
+    let bytes = text.as_bytes();
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let (mut at, mut triggers) = (0, Triggers::from(bytes, 0));
+    while let Some(hit) = triggers.at(at) {
+        let Some((_, length)) = escape(text, hit) else {
+            at = hit + text[hit..].chars().next().map_or(1, char::len_utf8);
+            continue;
+        };
+        at = hit + length;
+        let reach = text.floor_char_boundary(hit.saturating_sub(REACH));
+        let start = memchr::memrchr(b'\n', &bytes[reach..hit]).map_or(reach, |line| reach + line + 1);
+        let reach = text.ceil_char_boundary((at + REACH).min(text.len()));
+        // The next line as well: a value may stand there.
+        let mut lines = memchr::memchr_iter(b'\n', &bytes[at..reach]);
+        let end = lines.nth(1).map_or(reach, |line| at + line);
+        match found.last_mut().filter(|last| last.end >= start) {
+            Some(last) => last.end = last.end.max(end),
+            None => found.push(start..end),
+        }
+    }
+    found
+}
+
+fn view(text: &str, stretch: Range<usize>) -> View {
+    let mut view = View { text: String::with_capacity(stretch.len()), from: Vec::with_capacity(stretch.len() + 1) };
+    let (mut at, mut triggers) = (stretch.start, Triggers::from(&text.as_bytes()[..stretch.end], stretch.start));
+    while at < stretch.end {
+        let hit = triggers.at(at).unwrap_or(stretch.end);
+        view.text.push_str(&text[at..hit]);
+        view.from.extend(at..hit);
+        at = hit;
+        if at >= stretch.end {
+            break;
+        }
+        let (c, length) = match escape(text, at) {
+            Some((c, length)) if at + length <= stretch.end => (c, length),
+            _ => {
+                let c = text[at..].chars().next();
+                (c, c.map_or(1, char::len_utf8))
+            }
+        };
+        if let Some(c) = c {
+            view.text.push(c);
+            view.from.extend(std::iter::repeat_n(at, c.len_utf8()));
+        }
+        at += length;
+    }
+    view.from.push(stretch.end);
+    view
+}
