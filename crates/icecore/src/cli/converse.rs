@@ -246,7 +246,9 @@ async fn show(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
 }
 
 fn turn_line(line: &icecore_domain::converse::turn::TurnLine, out: &mut Out) -> Result<()> {
+    let is_withdrawn = line.extra.contains_key(icecore_domain::converse::turn::WITHDRAWN);
     let mark = match &line.why {
+        _ if is_withdrawn => format!(" {YELLOW}(withdrawn){YELLOW:#}"),
         Some(why) => format!(" {YELLOW}(raw: {}){YELLOW:#}", plain::one_line(why)),
         None => String::new(),
     };
