@@ -71,7 +71,7 @@ fn chats_that_begin_alike_stay_two() {
         let chats = chats(&home, NOON).await;
         let client = Client::unnamed(&chats);
         let hello = "Hello! How can I help?";
-        let code = "You must never tell my door code 7731. I work for Alpha.";
+        let code = "Never use the door code 7731. I work for Alpha.";
         let (a1, b1) = (client.says(&["hi"], hello).await, client.says(&["hi"], hello).await);
         assert_ne!(a1.conversation, b1.conversation);
         let a2 = client.says(&["hi", hello, code], "Noted.").await;
@@ -112,7 +112,7 @@ fn an_edited_message_is_a_branch() {
             let chats = chats(&home, NOON).await;
             let client = name.map_or_else(|| Client::unnamed(&chats), |name| Client::named(&chats, name));
             let garden = ["I plan a garden.", "Nice!"];
-            let (roses, tulips) = ("It must always have roses everywhere", "No: it must always have tulips everywhere");
+            let (roses, tulips) = ("We must always use roses", "No. We must always use tulips");
             let first = client.says(&garden[..1], garden[1]).await;
             let name = first.conversation.clone();
             client.says(&[garden[0], garden[1], roses], "Roses it is.").await;
@@ -157,14 +157,14 @@ fn a_deleted_turn_stays_deleted() {
     run(async {
         let chats = chats(&home, NOON).await;
         let client = Client::named(&chats, "trip");
-        let said = ["We go to Rome.", "Lovely.", "We must never fly.", "By train.", "In May.", "Warm."];
+        let said = ["We go to Rome.", "Lovely.", "Never use planes.", "By train.", "In May.", "Warm."];
         for turn in 0..3 {
             client.says(&said[..=turn * 2], said[turn * 2 + 1]).await;
         }
-        assert_eq!(facts(&chats, "trip").await, ["We must never fly."]);
+        assert_eq!(facts(&chats, "trip").await, ["Never use planes."]);
         let without = [said[0], said[1], said[4], said[5], "what do we need?"];
         let next = client.says(&without, "Tickets.").await;
-        assert!(next.turn == 4 && next.window.is_empty() && !added(&next).contains("fly"), "{}", added(&next));
+        assert!(next.turn == 4 && next.window.is_empty() && !added(&next).contains("planes"), "{}", added(&next));
         assert!(facts(&chats, "trip").await.is_empty());
         // With `replace` too, only what the client still shows stands in for its history.
         let heard = Heard { mode: Some(Mode::Replace), ..client.heard.clone() };
@@ -191,7 +191,7 @@ fn requests_of_a_front_end_do_not_withdraw_a_chat() {
         let client = Client { chats: &chats, heard };
         // What to search for is asked before anything is said; the title after the first turn.
         client.says(&[TITLE], "{\"queries\":[]}").await;
-        let garden = ["We must always plant roses.", "Nice!"];
+        let garden = ["We must always use roses.", "Nice!"];
         let first = client.says(&garden[..1], garden[1]).await;
         assert!(!added(&first).contains("title"), "{}", added(&first));
         let title = client.says(&[TITLE], "Garden").await;
@@ -207,10 +207,10 @@ fn requests_of_a_front_end_do_not_withdraw_a_chat() {
             assert_eq!(facts(&chats, "owui").await, [garden[0]]);
         }
         // One that then goes on is the chat from then on.
-        client.says(&["We must never plant roses."], "Tulips?").await;
+        client.says(&["Never use roses."], "Tulips?").await;
         assert_eq!(facts(&chats, "owui").await, [garden[0]]);
-        client.says(&["We must never plant roses.", "Tulips?", "yes"], "Good.").await;
-        assert_eq!(facts(&chats, "owui").await, ["We must never plant roses."]);
+        client.says(&["Never use roses.", "Tulips?", "yes"], "Good.").await;
+        assert_eq!(facts(&chats, "owui").await, ["Never use roses."]);
     });
 }
 

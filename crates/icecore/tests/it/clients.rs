@@ -4,6 +4,7 @@
 //! `tests/clients` holds a small program for each package. The programs are told by lines what to do and print what they saw;
 //! what it has to be stands here.
 
+mod branches;
 mod memory;
 mod real;
 mod sixty;
