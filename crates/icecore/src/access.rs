@@ -851,7 +851,8 @@ mod tests {
             assert_eq!(access.has(Some("ann"), takes).await, Err(NotAdmitted::UnknownQuota));
         }
         // What was last known holds, however old it is.
-        let standing = Standing { messages: 5, quota: Quota { messages_per_day: Some(Limit::Most(5)), ..Quota::default() }, ..Standing::default() };
+        let standing =
+            Standing { messages: 5, quota: Quota { messages_per_day: Some(Limit::Most(5)), ..Quota::default() }, ..Standing::default() };
         let bucket = Bucket { filled: f64::MAX, at: 0 };
         access.spaces.lock().unwrap().insert("h/ben".into(), Known { standing: Some(standing), at: 1, asking: false, bucket });
         assert_eq!(access.admit(Some("ben"), Takes::Time).await, Ok(()));

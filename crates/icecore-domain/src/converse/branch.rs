@@ -253,7 +253,8 @@ mod tests {
     }
 
     fn read(lines: &[(u64, &[u64], bool)]) -> Branches {
-        let text: String = lines.iter().map(|(turn, follows, background)| Branches::line(*turn, &turns(follows), *background, moment())).collect();
+        let text: String =
+            lines.iter().map(|(turn, follows, background)| Branches::line(*turn, &turns(follows), *background, moment())).collect();
         Branches::read(text.as_bytes())
     }
 

@@ -281,7 +281,9 @@ mod tests {
     #[test]
     fn tasks_of_front_ends_are_told_from_questions() {
         assert!(is_background_task("### Task:\nGenerate a concise title.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>"));
-        assert!(!is_background_task("### Task:\nRespond to the user query using the provided context.\n<context>x</context>\nhow tall is it?"));
+        assert!(!is_background_task(
+            "### Task:\nRespond to the user query using the provided context.\n<context>x</context>\nhow tall is it?"
+        ));
         assert!(!is_background_task("what does ### Task: <chat_history> mean?"));
     }
 

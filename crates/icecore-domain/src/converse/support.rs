@@ -74,7 +74,9 @@ pub fn unsupported_removal(fact: &str, is_rule: bool, asked: &str, replied: &str
     };
     let own: Vec<&Token> = tokens.iter().filter(telling).collect();
     let denies = tokens.iter().any(|token| token.class == Class::Not || AVERSE.contains(&token.lower.as_str()));
-    let speaks_of = |clause: &Clause| own.iter().any(|token| if token.class == Class::Number { clause.has_number(&token.word) } else { clause.has(token) });
+    let speaks_of = |clause: &Clause| {
+        own.iter().any(|token| if token.class == Class::Number { clause.has_number(&token.word) } else { clause.has(token) })
+    };
     let takes_back = |part: &str, clause: &Clause| {
         let words = flat(part);
         if says_changed(&words) || has(&words, ENDS) {

@@ -492,7 +492,8 @@ impl Chats {
         if begun.after == 0 {
             self.introduce(conversation).await?;
         }
-        let opening = |told: &Vec<SentExchange>| self.opening_of(told, &begun.new, &reply.text, begun.after == 0, begun.shared_key.as_deref());
+        let opening =
+            |told: &Vec<SentExchange>| self.opening_of(told, &begun.new, &reply.text, begun.after == 0, begun.shared_key.as_deref());
         if let Some(opening) = begun.told.as_ref().and_then(opening) {
             self.register_opening(conversation, &opening).await?;
         }

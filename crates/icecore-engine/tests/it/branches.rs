@@ -112,7 +112,7 @@ fn an_edited_message_is_a_branch() {
             let chats = chats(&home, NOON).await;
             let client = name.map_or_else(|| Client::unnamed(&chats), |name| Client::named(&chats, name));
             let garden = ["I plan a garden.", "Nice!"];
-            let (roses, tulips) = ("We must always use roses", "No. We must always use tulips");
+            let (roses, tulips) = ("We must always use roses", "We must always use tulips");
             let first = client.says(&garden[..1], garden[1]).await;
             let name = first.conversation.clone();
             client.says(&[garden[0], garden[1], roses], "Roses it is.").await;
@@ -132,8 +132,14 @@ fn an_edited_message_is_a_branch() {
             assert!(pack.contains("tulips") && pack.contains("Gravel") && !pack.contains("oses"), "{pack}");
             // The words stay readable, and say that they are withdrawn.
             assert_eq!(chats.said(&name, 2).await.unwrap().len(), 2);
-            let withdrawn: Vec<u64> =
-                chats.turns(&name).await.unwrap().iter().filter(|line| line.extra.contains_key("withdrawn")).map(|line| line.turn).collect();
+            let withdrawn: Vec<u64> = chats
+                .turns(&name)
+                .await
+                .unwrap()
+                .iter()
+                .filter(|line| line.extra.contains_key("withdrawn"))
+                .map(|line| line.turn)
+                .collect();
             assert_eq!(withdrawn, [2]);
             // Who has only just started sees the same.
             let started = self::chats(&home, LATER).await;
