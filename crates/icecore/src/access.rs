@@ -4,6 +4,7 @@
 //! has changed. Requests in a minute are counted by each process for itself, everything else by the database.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,6 +84,30 @@ impl Over {
     }
 }
 
+/// Why a space may not make a request now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// It has done as much as it may.
+    Over(Over),
+    /// How much it may do was never looked up here, and cannot be now.
+    UnknownQuota,
+}
+
+impl fmt::Display for NotAdmitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Over(over) => f.write_str(&over.said()),
+            Self::UnknownQuota => f.write_str("the quota of this space cannot be read from the database now; try again in a moment"),
+        }
+    }
+}
+
+impl From<Over> for NotAdmitted {
+    fn from(over: Over) -> Self {
+        Self::Over(over)
+    }
+}
+
 /// Requests in a minute: a bucket that fills by itself.
 struct Bucket {
     filled: f64,
@@ -111,7 +136,8 @@ impl Bucket {
 
 /// What is known of a space.
 struct Known {
-    standing: Standing,
+    /// None if it was never looked up.
+    standing: Option<Standing>,
     at: u64,
     asking: bool,
     bucket: Bucket,
@@ -333,8 +359,8 @@ impl Access {
     }
 
     /// Whether a space may do that now, besides being asked at all.
-    pub async fn has(&self, user: Option<&str>, takes: Takes) -> Result<(), Over> {
-        let standing = self.standing(user).await;
+    pub async fn has(&self, user: Option<&str>, takes: Takes) -> Result<(), NotAdmitted> {
+        let standing = self.standing(user).await?;
         let limited = |limit: Option<Limit>| match limit {
             Some(Limit::Most(most)) => Some(most),
             Some(Limit::None) | None => None,
@@ -342,20 +368,20 @@ impl Access {
         let Quota { messages_per_day, bytes, model_tokens_per_day, .. } = standing.quota;
         let tomorrow = Some(until_tomorrow(self.clock.now()));
         if let Some(most) = limited(bytes).filter(|most| takes != Takes::Time && standing.bytes >= *most) {
-            return Err(Over { limit: "bytes", most, seconds: None });
+            return Err(Over { limit: "bytes", most, seconds: None }.into());
         }
         if let Some(most) = limited(messages_per_day).filter(|most| takes != Takes::Time && standing.messages >= *most) {
-            return Err(Over { limit: "messages_per_day", most, seconds: tomorrow });
+            return Err(Over { limit: "messages_per_day", most, seconds: tomorrow }.into());
         }
         if let Some(most) = limited(model_tokens_per_day).filter(|most| takes == Takes::Model && standing.model_tokens >= *most) {
-            return Err(Over { limit: "model_tokens_per_day", most, seconds: tomorrow });
+            return Err(Over { limit: "model_tokens_per_day", most, seconds: tomorrow }.into());
         }
         Ok(())
     }
 
     /// Lets a request of a space in and counts it, if it is not one too many.
-    pub async fn admit(&self, user: Option<&str>, takes: Takes) -> Result<(), Over> {
-        let standing = self.standing(user).await;
+    pub async fn admit(&self, user: Option<&str>, takes: Takes) -> Result<(), NotAdmitted> {
+        let standing = self.standing(user).await?;
         let most = match standing.quota.requests_per_minute {
             Some(Limit::Most(most)) => Some(most),
             Some(Limit::None) => None,
@@ -367,22 +393,22 @@ impl Access {
             let now = self.clock.millis();
             let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(seconds) = spaces.get_mut(&self.home.space(user)).and_then(|known| known.bucket.take(now, most)) {
-                return Err(Over { limit: "requests_per_minute", most, seconds: Some(seconds) });
+                return Err(Over { limit: "requests_per_minute", most, seconds: Some(seconds) }.into());
             }
         }
         self.has(user, takes).await
     }
 
-    /// How a space stands, as of a few seconds ago. If that cannot be found out, as it stood before: whether the database answers at all
-    /// is found out by whoever needs it.
-    async fn standing(&self, user: Option<&str>) -> Standing {
+    /// How a space stands, as of a few seconds ago. If that cannot be found out, as it stood before; a space of which nothing was ever
+    /// found out is not let in, since its limits are not known.
+    async fn standing(&self, user: Option<&str>) -> Result<Standing, NotAdmitted> {
         let (name, now) = (self.home.space(user), self.clock.millis());
         {
             let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = spaces.get_mut(&name) {
                 // While one asks, the others go on with what is known.
-                if known.asking || (known.at > 0 && now < known.at + BELIEVED_MS) {
-                    return known.standing;
+                if let Some(standing) = known.standing.filter(|_| known.asking || (known.at > 0 && now < known.at + BELIEVED_MS)) {
+                    return Ok(standing);
                 }
                 known.asking = true;
             }
@@ -394,21 +420,23 @@ impl Access {
         if spaces.len() >= KNOWN {
             spaces.retain(|_, known| now < known.at + 60_000);
         }
-        let fresh = || Known { standing: Standing::default(), at: 0, asking: false, bucket: Bucket { filled: f64::MAX, at: now } };
+        let fresh = || Known { standing: None, at: 0, asking: false, bucket: Bucket { filled: f64::MAX, at: now } };
         let known = spaces.entry(name).or_insert_with(fresh);
         match asked {
-            Ok(standing) => (known.standing, known.at) = (standing, now.max(1)),
+            Ok(standing) => (known.standing, known.at) = (Some(standing), now.max(1)),
             Err(error) => (self.log)(&format!("how much a space may do could not be looked up: {error}")),
         }
-        known.standing
+        known.standing.ok_or(NotAdmitted::UnknownQuota)
     }
 
     /// Counts what a model has read and written for a space.
     pub fn spent(&self, user: Option<&str>, tokens: u64) {
         let name = self.home.space(user);
-        if let Some(known) = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&name) {
-            known.standing.model_tokens = known.standing.model_tokens.saturating_add(tokens);
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(standing) = spaces.get_mut(&name).and_then(|known| known.standing.as_mut()) {
+            standing.model_tokens = standing.model_tokens.saturating_add(tokens);
         }
+        drop(spaces);
         self.tell(Told::Spent(name, tokens));
     }
 
@@ -793,7 +821,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn who_hangs_up_while_it_is_asked_how_a_space_stands_leaves_it_to_the_next() {
         let (access, _, _) = silent().await;
-        let known = Known { standing: Standing::default(), at: 1, asking: false, bucket: Bucket { filled: 0.0, at: 0 } };
+        let known = Known { standing: Some(Standing::default()), at: 1, asking: false, bucket: Bucket { filled: 0.0, at: 0 } };
         access.spaces.lock().unwrap().insert("h/ann".into(), known);
         let patience = Duration::from_millis(200);
         for _ in 0..3 {
@@ -804,8 +832,33 @@ mod tests {
         let asking = access.clone();
         let one = tokio::spawn(async move { asking.standing(Some("ann")).await });
         tokio::time::sleep(patience).await;
-        assert_eq!(tokio::time::timeout(patience, access.standing(Some("ann"))).await, Ok(Standing::default()));
+        assert_eq!(tokio::time::timeout(patience, access.standing(Some("ann"))).await, Ok(Ok(Standing::default())));
         one.abort();
+    }
+
+    #[tokio::test]
+    async fn a_space_whose_quota_was_never_looked_up_is_not_let_in_while_it_cannot_be() {
+        // A database that is not there.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://icecore@{}/icecore", listener.local_addr().unwrap());
+        drop(listener);
+        let home = Home { database: Postgres::at(&url, Options::default()).unwrap(), name: "h".into() };
+        let clock = Arc::new(Hand::default());
+        clock.0.store(100_000, Ordering::Relaxed);
+        let access = Access::new(home, 60, clock.clone(), Arc::new(|_: &str| {}));
+        for takes in [Takes::Time, Takes::Room, Takes::Model] {
+            assert_eq!(access.admit(Some("ann"), takes).await, Err(NotAdmitted::UnknownQuota));
+            assert_eq!(access.has(Some("ann"), takes).await, Err(NotAdmitted::UnknownQuota));
+        }
+        // What was last known holds, however old it is.
+        let standing =
+            Standing { messages: 5, quota: Quota { messages_per_day: Some(Limit::Most(5)), ..Quota::default() }, ..Standing::default() };
+        let bucket = Bucket { filled: f64::MAX, at: 0 };
+        access.spaces.lock().unwrap().insert("h/ben".into(), Known { standing: Some(standing), at: 1, asking: false, bucket });
+        assert_eq!(access.admit(Some("ben"), Takes::Time).await, Ok(()));
+        assert!(matches!(access.admit(Some("ben"), Takes::Room).await, Err(NotAdmitted::Over(over)) if over.limit == "messages_per_day"));
+        access.look_again();
+        assert_eq!(access.admit(Some("ben"), Takes::Time).await, Ok(()));
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -409,7 +409,13 @@ impl Mind for Chatting {
                     raw: told.raw,
                     has_tools: told.has_tools,
                 });
-                let heard = converse::Heard { conversation: heard.conversation, mode: heard.mode, messages: messages.collect() };
+                let heard = converse::Heard {
+                    conversation: heard.conversation,
+                    history: heard.history,
+                    shared_key: heard.shared_key,
+                    mode: heard.mode,
+                    messages: messages.collect(),
+                };
                 let begun = known.chats.begin(heard).await?;
                 anyhow::Ok(Begun {
                     conversation: begun.conversation.clone(),
@@ -523,6 +529,8 @@ mod tests {
         Heard {
             user: Some(user.into()),
             conversation: Some("app".into()),
+            history: converse::ClientHistory::Unknown,
+            shared_key: None,
             dialect: Dialect::OpenAi,
             model: String::new(),
             mode: None,

@@ -97,26 +97,78 @@ pub fn name(text: &str) -> Option<String> {
     (!cut.is_empty()).then(|| cut.to_owned())
 }
 
-/// What a conversation without a name goes by: what the person said first. Several may have begun with the same words.
-pub fn opening(messages: &[Sent<'_>]) -> String {
-    let first = messages.iter().find(|sent| sent.asks()).map_or_else(String::new, |sent| words(sent.text));
-    Hash::of(b"opening").then(first.as_bytes()).short()
+/// An exchange of a sent history: what was asked and what was replied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentExchange {
+    /// How many messages that are not instructions stand before it.
+    pub before: usize,
+    /// What the person said in it.
+    pub asked: String,
+    /// The reply that ended it.
+    pub replied: String,
 }
 
-/// What the assistant first said in a request, be it a call of a tool, as a hash.
-pub fn first_reply(messages: &[Sent<'_>]) -> Option<String> {
-    told(messages).iter().find(|sent| sent.role == "assistant").map(|sent| reply_hash(sent.text))
+/// The exchanges of a history, oldest first: everything before what is new.
+pub fn history(messages: &[Sent<'_>]) -> Vec<SentExchange> {
+    let mut found = Vec::new();
+    let (mut at, mut before, mut asked) = (0, 0, Vec::new());
+    for sent in messages.iter().filter(|sent| !sent.instructs()) {
+        at += 1;
+        if sent.asks() {
+            asked.extend(Some(words(sent.text)).filter(|text| !text.is_empty()));
+        } else if sent.replies() {
+            found.push(SentExchange { before, asked: std::mem::take(&mut asked).join("\n\n"), replied: words(sent.text) });
+            before = at;
+        }
+    }
+    found
+}
+
+/// The hash by which words are compared. White space does not count, nor what a model thought aloud: many clients do
+/// not send that back.
+pub fn said_hash(text: &str) -> Hash {
+    let stripped = gate::strip(text).text;
+    let spoken = without_thoughts(&stripped);
+    Hash::of(b"said").then(spoken.split_whitespace().collect::<Vec<_>>().join(" ").as_bytes())
+}
+
+/// A text without the thoughts in front of it, where they are marked as such.
+fn without_thoughts(text: &str) -> &str {
+    let start = text.trim_start();
+    let marks = [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<details type=\"reasoning\"", "</details>")];
+    let rest = marks.iter().find_map(|(open, close)| start.strip_prefix(open)?.split_once(close));
+    rest.map_or(text, |(_, spoken)| spoken)
+}
+
+/// Whether a front end asks on its own behalf: for a title, for tags, for what to search. Open WebUI's prompts begin so.
+/// A document that it puts before a person's question comes with the same words, and is the person's question.
+pub fn is_background_task(asked: &str) -> bool {
+    asked.starts_with("### Task:") && (asked.contains("<chat_history>") || asked.contains("### Chat History:"))
+}
+
+/// What a conversation without an id is found by: its first exchanges, and a key of the client's that many conversations
+/// may share. Other conversations may have begun alike.
+pub fn opening(first: &[SentExchange], key: Option<&str>) -> String {
+    let mut hash = Hash::of(b"opening");
+    if let Some(key) = key {
+        hash = hash.then(b"key").then(key.as_bytes());
+    }
+    for exchange in first {
+        hash = hash.then(said_hash(&exchange.asked).bytes()).then(said_hash(&exchange.replied).bytes());
+    }
+    hash.to_string()[..16].to_owned()
+}
+
+/// The first exchange of a request whose first turn is not over: the assistant has called a tool in it.
+pub fn first_call(messages: &[Sent<'_>]) -> Option<SentExchange> {
+    let call = told(messages).iter().find(|sent| sent.role == "assistant")?;
+    let first = messages.iter().find(|sent| sent.asks()).map_or_else(String::new, |sent| words(sent.text));
+    Some(SentExchange { before: 0, asked: first, replied: words(call.text) })
 }
 
 /// The hash of a reply, by which a conversation is known again.
 pub fn reply_hash(text: &str) -> String {
     Hash::of(b"reply").then(words(text).as_bytes()).short()
-}
-
-/// Those of these raw turns that the client did not send itself, by what was asked in them.
-pub fn unsent(asked: &[&str], messages: &[Sent<'_>]) -> Vec<bool> {
-    let sent: std::collections::HashSet<String> = messages.iter().filter(|sent| sent.asks()).map(|sent| words(sent.text)).collect();
-    asked.iter().map(|asked| !sent.contains(asked.trim())).collect()
 }
 
 #[cfg(test)]
@@ -184,12 +236,55 @@ mod tests {
         let text = format!("hi\n\n{block}");
         let messages = [Sent { role: "user", text: &text, has_tools: false }];
         assert_eq!(new(&messages).asked, "hi");
-        assert_eq!(opening(&messages), opening(&sent(&["u hi"])));
-        assert_ne!(opening(&messages), opening(&sent(&["u ho"])));
-        assert_eq!(unsent(&["hi", "ho"], &messages), [false, true]);
-        assert_eq!(first_reply(&sent(&["u a", "a b", "u c", "a d", "u e"])), Some(reply_hash("b ")));
-        assert_eq!(first_reply(&sent(&["u a", "c", "r y", "a b", "u c"])), Some(reply_hash("")));
-        assert_eq!(first_reply(&sent(&["u a", "a {"])), None);
+        assert_eq!(said_hash(&text), said_hash("hi"));
+    }
+
+    // C1, C3
+    #[test]
+    fn a_history_is_read_exchange_by_exchange() {
+        let exchanges = |lines: &[&str]| -> Vec<(usize, String, String)> {
+            let all = sent(lines);
+            let found = history(&all[..new(&all).from]);
+            found.into_iter().map(|one| (one.before, one.asked, one.replied)).collect()
+        };
+        let one = |before, asked: &str, replied: &str| (before, asked.to_owned(), replied.to_owned());
+        for (lines, expected) in [
+            (&["u hi"][..], vec![]),
+            (&["s be kind", "u hi", "a hello", "u go"], vec![one(0, "hi", "hello")]),
+            (&["u a", "u b", "a c", "s now rhyme", "u d", "c call", "r 12", "a e", "u f"], vec![one(0, "a\n\nb", "c"), one(3, "d", "e")]),
+            // A reply that nobody asked for.
+            (&["a welcome", "u hi", "a hello", "u go"], vec![one(0, "", "welcome"), one(1, "hi", "hello")]),
+            (&["u weather?", "c call", "r 12"], vec![]),
+        ] {
+            assert_eq!(exchanges(lines), expected, "{lines:?}");
+        }
+        let call = first_call(&sent(&["u weather?", "c looking", "r 12"])).unwrap();
+        assert_eq!((call.asked.as_str(), call.replied.as_str()), ("weather?", "looking"));
+        assert_eq!(first_call(&sent(&["u a", "a {"])), None);
+    }
+
+    // C1
+    #[test]
+    fn words_are_compared_without_thoughts_and_white_space() {
+        assert_eq!(said_hash("<think>\nhm\n</think>\n\nIt is  12."), said_hash("It is 12.\n"));
+        assert_eq!(said_hash("<details type=\"reasoning\" done=\"true\">hm</details>Yes"), said_hash("Yes"));
+        assert_ne!(said_hash("<think>hm"), said_hash("hm"));
+        let exchange = |asked: &str, replied: &str| SentExchange { before: 0, asked: asked.into(), replied: replied.into() };
+        let alike = [exchange("hi", "Hello!")];
+        assert_eq!(opening(&alike, None), opening(&[exchange("hi ", " Hello!")], None));
+        assert_ne!(opening(&alike, None), opening(&[exchange("hi", "Hello.")], None));
+        assert_ne!(opening(&alike, None), opening(&alike, Some("key")));
+        assert_ne!(opening(&alike, None), opening(&[alike[0].clone(), alike[0].clone()], None));
+    }
+
+    // C1
+    #[test]
+    fn tasks_of_front_ends_are_told_from_questions() {
+        assert!(is_background_task("### Task:\nGenerate a concise title.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>"));
+        assert!(!is_background_task(
+            "### Task:\nRespond to the user query using the provided context.\n<context>x</context>\nhow tall is it?"
+        ));
+        assert!(!is_background_task("what does ### Task: <chat_history> mean?"));
     }
 
     #[test]

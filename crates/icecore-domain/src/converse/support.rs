@@ -6,6 +6,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::distil::same::says_changed;
+use crate::distil::speech::{flat, has};
+
 use super::reading::{self, Class, Head, Reading, Token};
 
 /// How many of its telling words an entry must have from the exchange, in percent.
@@ -38,6 +41,86 @@ const AVERSE: &[&str] = &[
 /// What says that something was settled.
 const SETTLED: &[&str] =
     &["decided", "decision", "chose", "agreed", "settled", "confirmed", "entschieden", "beschlossen", "décidé", "decidió"];
+
+/// Words that take something back or end it, beside those that say that something changed.
+#[rustfmt::skip]
+const ENDS: &[&str] = &[
+    "forget", "forgot", "drop", "dropped", "dropping", "remove", "removed", "delete", "deleted", "cancel", "cancelled", "canceled", "scrap",
+    "scrapped", "ignore", "stop", "stopped", "ended", "is over", "obsolete", "outdated", "deprecated", "retired", "expired", "wrong",
+    "mistake", "gone", "abandoned", "abandon", "moved", "changed", "switched", "switch", "migrated", "left", "quit", "sold", "cut to",
+    "raised", "lowered", "increased", "reduced", "becomes", "became", "done", "finished", "solved", "fixed", "resolved", "used to",
+    "previously", "formerly", "no need", "unnecessary", "skip", "instead", "used to be", "postponed", "rescheduled",
+    "vergiss", "vergesst", "vergessen", "streiche", "streich", "streichen", "gestrichen", "entfällt", "entfallen", "abgesagt", "aufgehoben",
+    "hinfällig", "veraltet", "erledigt", "falsch", "lösche", "löschen", "gelöscht", "entferne", "entfernt", "ignoriere", "umgezogen",
+    "gewechselt", "geändert", "verschoben", "umgestellt", "abgelöst", "ersetzt", "beendet", "verkauft", "gekündigt", "früher", "vorbei",
+    "wechseln", "steigen um", "umsteigen", "weg",
+];
+/// Words that allow what was not allowed.
+#[rustfmt::skip]
+const ALLOWS: &[&str] = &[
+    "again", "allowed", "may", "okay", "ok", "fine", "permitted", "can", "lifted", "allow", "wieder", "erlaubt", "darfst", "dürfen", "darf",
+    "in ordnung", "kannst", "können",
+];
+
+/// Why the exchange does not say that a fact holds no longer, or nothing if it does: a clause that is no question must
+/// speak of the fact and say that something changed or ended, or deny what the fact affirms. A rule is the person's own:
+/// only what the person said counts against it.
+pub fn unsupported_removal(fact: &str, is_rule: bool, asked: &str, replied: &str) -> Option<String> {
+    let tokens = reading::tokens(fact);
+    let telling = |token: &&Token| match token.class {
+        Class::Telling => !REPORTER.contains(&token.lower.as_str()),
+        Class::Number | Class::Day => true,
+        _ => false,
+    };
+    let own: Vec<&Token> = tokens.iter().filter(telling).collect();
+    let denies = tokens.iter().any(|token| token.class == Class::Not || AVERSE.contains(&token.lower.as_str()));
+    let speaks_of = |clause: &Clause| {
+        own.iter().any(|token| if token.class == Class::Number { clause.has_number(&token.word) } else { clause.has(token) })
+    };
+    let takes_back = |part: &str, clause: &Clause| {
+        let words = flat(part);
+        if says_changed(&words) || has(&words, ENDS) {
+            return true;
+        }
+        // To deny again what a rule denies confirms it.
+        if denies { has(&words, ALLOWS) && !clause.denies } else { clause.denies }
+    };
+    let texts: &[&str] = if is_rule { &[asked] } else { &[asked, replied] };
+    let mut is_named = false;
+    let sentences: Vec<String> = texts.iter().flat_map(|text| sentences(text)).collect();
+    for part in sentences.iter().flat_map(|sentence| parts(sentence)) {
+        let clause = Clause::of([part]);
+        if clause.asks || !speaks_of(&clause) {
+            continue;
+        }
+        is_named = true;
+        if takes_back(part, &clause) {
+            return None;
+        }
+    }
+    let who = if is_rule { "the person does" } else { "the exchange does" };
+    Some(if is_named { format!("{who} not say that it no longer holds") } else { format!("{who} not speak of it") })
+}
+
+/// A text in pieces that can be read whole; the point of `2. April` ends none.
+fn sentences(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in lines(text) {
+        let is_ordinal = |last: &&mut String| last.strip_suffix(". ").is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()));
+        match found.last_mut().filter(is_ordinal) {
+            Some(last) => last.push_str(line),
+            None => found.push(line.to_owned()),
+        }
+    }
+    found
+}
+
+/// The parts of a sentence that say something of their own.
+fn parts(line: &str) -> Vec<&str> {
+    let marks = line.split([',', ':', '(', ')', '–', '—']);
+    let joined = marks.flat_map(|part| part.split(" but ")).flat_map(|part| part.split(" aber ")).flat_map(|part| part.split(" sondern "));
+    joined.filter(|part| !part.trim().is_empty()).collect()
+}
 
 /// Why the exchange does not say this, or nothing if it does.
 pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
@@ -329,7 +412,94 @@ mod tests {
         ]);
     }
 
+    /// Facts, whether they bind, what the person said and what the model replied.
+    fn check_removals(supported: bool, rows: &[(&str, &str, &str)]) {
+        let wrong: Vec<String> = rows
+            .iter()
+            .filter_map(|(fact, asked, replied)| {
+                let why = unsupported_removal(fact, crate::converse::truth::is_hard(fact), asked, replied);
+                (why.is_none() != supported).then(|| format!("{fact} / {asked} / {replied}: {why:?}"))
+            })
+            .collect();
+        assert!(wrong.is_empty(), "should be supported: {supported}\n{}", wrong.join("\n"));
+    }
+
+    // C5, C8, C10
+    #[test]
+    fn what_the_exchange_takes_back_may_go() {
+        #[rustfmt::skip]
+        check_removals(true, &[
+            ("Python version: 3.11", "We moved from Python 3.11 to 3.12", "ok"),
+            ("Python version: 3.11", "we no longer use Python 3.11", "ok"),
+            ("Postgres version: 15", "We dropped Postgres, MySQL it is", "ok"),
+            ("Postgres version: 15", "make it run", "I removed Postgres, since SQLite is enough."),
+            ("Deadline: 12 March 2027", "The deadline moved to 2 April", "Noted."),
+            ("Deadline: 12 March 2027", "the deadline was postponed", "ok"),
+            ("Budget: 1000 EUR", "The budget was cut to 500", "ok"),
+            ("User lives in Rome", "I don't live in Rome any more", "Where to?"),
+            ("User has a dog named Rex", "Rex was not my dog, I only walked him", "I see."),
+            ("Meeting on Tuesday", "The Tuesday meeting is cancelled", "ok"),
+            ("Framework: React 17", "we switched from React to Svelte", "ok"),
+            ("Split the worker by carrier", "Forget about splitting the worker", "Fine."),
+            ("Never use recursion", "You may use recursion again", "Good."),
+            ("Never use recursion in any code you write for me", "Recursion is fine in tests", "ok"),
+            ("Never use recursion", "the rule about recursion no longer holds", "ok"),
+            ("Always include a rollback step", "you need not include a rollback step", "ok"),
+            ("You must always use tabs", "Forget the tabs rule", "ok"),
+            ("Never deploy on Fridays", "From now on deploys on Fridays are allowed", "ok"),
+            ("Nutzer wohnt in Rom", "Ich wohne nicht mehr in Rom", "Oh!"),
+            ("Frist: 12. März", "Die Frist ist auf den 2. April verschoben", "ok"),
+            ("Datenbank: Postgres", "Postgres haben wir durch MySQL ersetzt", "ok"),
+            ("Nie freitags ausliefern", "Freitags darfst du wieder ausliefern", "Gut."),
+            ("Niemals Rekursion verwenden", "Rekursion ist jetzt erlaubt", "ok"),
+            ("Termin am Dienstag", "Der Termin am Dienstag ist abgesagt", "ok"),
+        ]);
+    }
+
+    // C5, C8, C10
+    #[test]
+    fn what_the_exchange_does_not_take_back_stays() {
+        #[rustfmt::skip]
+        check_removals(false, &[
+            // Nothing of it was spoken of.
+            ("Never use recursion", "The deadline for the Kestrel beta is 12 March 2027", "Noted."),
+            ("Python version: 3.11", "The deadline for the Kestrel beta is 12 March 2027", "Noted."),
+            ("Postgres version: 15", "The deadline for the Kestrel beta is 12 March 2027", "Noted."),
+            ("Python version: 3.12", "My colleague Jonas takes over the carrier adapters", "Welcome, Jonas."),
+            ("dependencies: wheels for Python 3.12", "The deadline moved to 16 April 2027", "Noted."),
+            ("Never use recursion", "Thanks for everything today. See you tomorrow.", "Bye!"),
+            ("Never use recursion in any code you write for me", "lol ok", ":)"),
+            ("User lives in Rome", "I no longer like coffee", "ok"),
+            // It was spoken of, and nothing changed.
+            ("Python version: 3.12", "Which wheels are there for Python 3.12?", "Most of them."),
+            ("Postgres version: 15", "Write a query for Postgres 15", "Here it is."),
+            ("Deadline: 12 March 2027", "The deadline is 12 March 2027", "Noted."),
+            ("Database: Postgres", "Should we drop Postgres?", "It depends."),
+            ("User likes tea", "I like tea, but I no longer drink coffee", "ok"),
+            ("User dislikes cilantro", "I don't like cilantro", "Noted."),
+            ("Framework: React 17", "We use React for the front end (not for the admin pages)", "ok"),
+            // A rule that is said again is confirmed; the model's words take no rule away.
+            ("Never use recursion", "Remember: never use recursion!", "Understood."),
+            ("Never deploy on Fridays", "Do not deploy on Fridays", "Never."),
+            ("Never use recursion", "write a tree walk", "I use recursion here, since it is fine now."),
+            ("You must always include a rollback step", "write the migration", "I dropped the rollback step, it is no longer needed."),
+            ("Always answer in German", "What is the capital of Spain?", "Madrid. From now on I no longer answer in German."),
+            ("Never use recursion", "Can you use recursion?", "No."),
+            ("Nutzer wohnt in Rom", "Ich mag keinen Kaffee mehr", "Alles klar."),
+            ("Nutzer wohnt in Rom", "In Rom ist es heute warm", "Schön!"),
+            ("Nie freitags ausliefern", "Danke für alles, bis morgen", "Bis dann!"),
+            ("Nie freitags ausliefern", "Denk daran: nie freitags ausliefern", "Klar."),
+            ("Datenbank: Postgres", "Sollen wir Postgres ersetzen?", "Kommt darauf an."),
+            ("Frist: 12. März", "Was ist bis zur Frist zu tun?", "Viel."),
+        ]);
+    }
+
     proptest::proptest! {
+        #[test]
+        fn any_removal_can_be_held_against_anything(fact in "\\PC{0,80}", asked in "\\PC{0,200}") {
+            let _ = unsupported_removal(&fact, true, &asked, "");
+        }
+
         // C8
         #[test]
         fn what_was_said_verbatim_is_supported(words in "[a-z]{4,8}( [a-z]{4,8}){1,6}", number in 1_u32..99_999) {

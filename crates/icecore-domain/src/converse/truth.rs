@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::branch::Turns;
 use super::key::{self, Meant, Sure, Way, alike, meant, meant_surely};
 use super::reading::{Class, Reading, continued};
 use super::support;
@@ -17,7 +18,7 @@ use crate::calendar::Moment;
 use crate::distil::markers;
 use crate::distil::same::{Sameness, same};
 use crate::distil::speech::{flat, has};
-use crate::event::{Act, Draft, Kind, Origin, Priority, Scope, guess_kind};
+use crate::event::{Act, Draft, Event, Kind, Origin, Priority, Scope, guess_kind};
 use crate::id::EventId;
 use crate::ledger::Ledger;
 use crate::plain;
@@ -78,6 +79,19 @@ pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
     }
     found.sort_by_key(|(place, fact)| (!fact.hard, *place, fact.id));
     found.into_iter().map(|(_, fact)| fact).collect()
+}
+
+/// The field with the turns whose facts were merged into one.
+pub const MERGED: &str = "merged_turns";
+
+/// The facts of a conversation as these turns have them: what other turns added, changed or removed does not count.
+pub fn facts_of(ledger: &Ledger, conversation: &str, path: &Turns) -> Vec<Fact> {
+    let is_shown = |event: &Event| {
+        let merged: Vec<u64> = event.field(MERGED).unwrap_or_default();
+        event.field(TURN).is_none_or(|turn| path.contains(turn)) && merged.into_iter().all(|turn| path.contains(turn))
+    };
+    let shown = ledger.entries().iter().map(|entry| &entry.event).filter(|event| is_shown(event));
+    facts(&Ledger::of(shown.cloned()), conversation)
 }
 
 /// Hard words of the languages that the distillation's rules do not read.
@@ -228,6 +242,21 @@ impl Applied {
         }
         self.changes.retain(|change| later(change).is_none());
         self
+    }
+}
+
+impl Applied {
+    /// Takes out the removals that the exchange does not support, and says which and why.
+    pub fn refuse_removals(&mut self, facts: &[Fact], asked: &str, replied: &str) -> Vec<String> {
+        let mut refused = Vec::new();
+        self.changes.retain(|change| {
+            let Change::Remove { id } = change else { return true };
+            let Some(fact) = facts.iter().find(|fact| fact.id == *id) else { return true };
+            let Some(why) = support::unsupported_removal(&fact.text, fact.hard, asked, replied) else { return true };
+            refused.push(format!("remove \"{}\": {why}", budget::shortened(&plain::one_line(&fact.text), 120)));
+            false
+        });
+        refused
     }
 }
 

@@ -20,6 +20,8 @@ pub const USER_WORDS: usize = 25;
 pub const ASSISTANT_WORDS: usize = 30;
 /// The most entries of each list that the summariser is asked for.
 pub const ASKED_ENTRIES: usize = 12;
+/// The field of a turn that the conversation went on without; it is never written to the log.
+pub const WITHDRAWN: &str = "withdrawn";
 /// The longest summary in bytes, whatever its words are.
 const MAX_SUMMARY_BYTES: usize = 600;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::converse::artifact::{self, Index};
-use icecore_domain::converse::hear::{self, Sent};
+use icecore_domain::converse::branch::{Branches, Turns};
+use icecore_domain::converse::hear;
 use icecore_domain::converse::truth::{self, Compared, Fact};
 use icecore_domain::converse::turn::{self, TurnLine};
 use icecore_domain::event::{Act, Draft, Event, Scope};
@@ -19,7 +20,8 @@ use icecore_domain::{page, plain};
 use icecore_store::{ContentVersion, Error as StoreError};
 use serde::{Deserialize, Serialize};
 
-use super::{Begun, Chats, PROMOTED, Reply, last_turn};
+use super::branching::MAX_CANDIDATES;
+use super::{Chats, PROMOTED, last_turn};
 use crate::{ATTEMPTS, Error, Result, Secrets};
 
 /// Where conversations are.
@@ -28,27 +30,6 @@ pub const CONVERSATIONS: &str = "conversations";
 const OPENINGS: &str = "openings";
 /// So many bytes of artifacts are told word for word when somebody asks for one.
 const MOST_RECALLED_BYTES: usize = 48 * 1024;
-
-/// How a conversation without a name began.
-#[derive(Debug, Clone)]
-pub(super) struct Opening {
-    /// A hash of the first words.
-    asked: String,
-    /// A hash of the first reply, if the request tells it.
-    reply: Option<String>,
-}
-
-impl Opening {
-    pub(super) fn of(sent: &[Sent<'_>]) -> Self {
-        Self { asked: hear::opening(sent), reply: hear::first_reply(sent) }
-    }
-
-    /// The words and the reply, which may have come only now, as one.
-    fn how(&self, reply: Option<&str>) -> Option<String> {
-        let reply = self.reply.clone().or_else(|| reply.map(hear::reply_hash))?;
-        Some(format!("{}-{reply}", self.asked))
-    }
-}
 
 /// Where the files of a conversation are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +58,10 @@ impl Folder {
         self.file("turn-log.jsonl")
     }
 
+    pub(super) fn branches(&self) -> String {
+        self.file("branches.jsonl")
+    }
+
     pub(super) fn artifacts(&self) -> String {
         self.file("artifacts/index.jsonl")
     }
@@ -96,9 +81,9 @@ impl Folder {
 }
 
 /// The files of a conversation that change as it goes on.
-pub(crate) fn files_of(conversation: &str) -> [String; 3] {
+pub(crate) fn files_of(conversation: &str) -> [String; 4] {
     let folder = Folder::of(conversation);
-    [folder.events(), folder.turns(), folder.artifacts()]
+    [folder.events(), folder.turns(), folder.artifacts(), folder.branches()]
 }
 
 /// The folder of a conversation.
@@ -113,12 +98,12 @@ pub(super) struct About {
     pub(super) id: String,
     /// When it began.
     begun: String,
-    /// How it began, by which one without a name is known again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    opening: Option<String>,
+    /// What it is found by if the client sends no id: hashes of its first exchanges.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    openings: Vec<String>,
 }
 
-/// Where the name of the conversation stands that began like this.
+/// Where the names of the conversations stand that began like this, the newest last.
 fn opening_place(opening: &str) -> Result<DocPath> {
     path(&format!("{CONVERSATIONS}/{OPENINGS}/{opening}.txt"))
 }
@@ -182,8 +167,7 @@ pub(super) fn path(text: &str) -> Result<DocPath> {
 }
 
 /// What a chat model is told of the artifacts: each with its versions.
-pub(super) fn artifact_lines(index: &[u8]) -> Vec<Line> {
-    let (index, _) = Index::read(index);
+pub(super) fn artifact_lines(index: &Index) -> Vec<Line> {
     let mut latest: Vec<&artifact::Entry> = index.names().filter_map(|name| index.latest(name)).collect();
     latest.sort_by_key(|entry| entry.turn);
     let told = |entry: &&artifact::Entry| {
@@ -236,28 +220,37 @@ impl Chats {
         Ok(serde_json::from_slice(&self.read(&self.folder(conversation).about()).await?).ok())
     }
 
-    /// The conversation that a request without a name belongs to: the last that began with these words and this reply. One that
-    /// begins, or that nobody has heard of, gets a name of its own.
-    pub(super) async fn by_opening(&self, opening: &Opening) -> Result<String> {
-        if let Some(how) = opening.how(None) {
-            let known = self.memory.store.document(&opening_place(&how)?).await?;
-            if let Some(name) = known.and_then(|name| hear::name(&String::from_utf8_lossy(&name))) {
-                return Ok(name);
-            }
-        }
-        Ok(format!("chat-{}-{}", opening.asked, self.unique()))
+    /// The conversations that began like this, the newest first.
+    pub(super) async fn opened_by(&self, opening: &str) -> Result<Vec<String>> {
+        let names = self.memory.store.document(&opening_place(opening)?).await?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&names).lines().rev().filter_map(hear::name).take(MAX_CANDIDATES).collect())
     }
 
     /// Writes down that there is a conversation now.
-    pub(super) async fn introduce(&self, conversation: &str, begun: &Begun, reply: &Reply) -> Result<()> {
-        let opening = begun.opening.as_ref().and_then(|opening| opening.how(Some(&self.memory.gate_text(&reply.text))));
-        let about = About { id: conversation.to_owned(), begun: self.memory.now().to_string(), opening };
-        let text = serde_json::to_string_pretty(&about).unwrap_or_default() + "\n";
-        self.memory.store.put(&path(&self.folder(conversation).about())?, text.as_bytes()).await?;
-        match &about.opening {
-            Some(opening) => Ok(self.memory.store.put(&opening_place(opening)?, format!("{conversation}\n").as_bytes()).await?),
-            None => Ok(()),
+    pub(super) async fn introduce(&self, conversation: &str) -> Result<()> {
+        let about = About { id: conversation.to_owned(), begun: self.memory.now().to_string(), openings: Vec::new() };
+        self.write_about(&about).await
+    }
+
+    async fn write_about(&self, about: &About) -> Result<()> {
+        let text = serde_json::to_string_pretty(about).unwrap_or_default() + "\n";
+        Ok(self.memory.store.put(&path(&self.folder(&about.id).about())?, text.as_bytes()).await?)
+    }
+
+    /// Writes down by what a conversation is found whose client sends no id.
+    pub(super) async fn register_opening(&self, conversation: &str, opening: &str) -> Result<()> {
+        let Some(mut about) = self.about(conversation).await? else { return Ok(()) };
+        if about.openings.iter().any(|known| known == opening) {
+            return Ok(());
         }
+        let mut names = self.opened_by(opening).await?;
+        names.retain(|name| name != conversation);
+        names.truncate(MAX_CANDIDATES - 1);
+        names.insert(0, conversation.to_owned());
+        let text: String = names.iter().rev().flat_map(|name| [name.as_str(), "\n"]).collect();
+        self.memory.store.put(&opening_place(opening)?, text.as_bytes()).await?;
+        about.openings.push(opening.to_owned());
+        self.write_about(&about).await
     }
 
     /// Appends lines to a file of a conversation, whatever stands there.
@@ -330,25 +323,45 @@ impl Chats {
             let log = turn::read(&self.read(&self.folder(&entry.conversation).turns()).await?);
             entry.turns = entry.turns.max(last_turn(&log));
             entry.unsummarized = turn::pending(&log, entry.turns).len();
-            entry.facts = self.facts_now(&entry.conversation).await?.len();
+            entry.facts = self.facts_now(&entry.conversation, entry.turns).await?.len();
         }
         let mut found: Vec<Conversation> = found.into_values().collect();
         found.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.conversation.cmp(&b.conversation)));
         Ok(found)
     }
 
-    pub(super) async fn facts_now(&self, conversation: &str) -> Result<Vec<Fact>> {
-        Ok(truth::facts(&Ledger::read(&self.read(&self.folder(conversation).events()).await?, None), conversation))
+    /// Which turns follow which.
+    pub(super) async fn branches(&self, conversation: &str) -> Result<Branches> {
+        Ok(Branches::read(&self.read(&self.folder(conversation).branches()).await?))
+    }
+
+    /// The facts of a conversation as it stands; `last` is its last turn.
+    pub(super) async fn facts_now(&self, conversation: &str, last: u64) -> Result<Vec<Fact>> {
+        let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
+        let branches = self.branches(conversation).await?;
+        if branches.is_empty() {
+            return Ok(truth::facts(&ledger, conversation));
+        }
+        Ok(truth::facts_of(&ledger, conversation, &branches.active(last)))
+    }
+
+    /// The last turn of a conversation.
+    async fn last_turn_of(&self, conversation: &str) -> Result<u64> {
+        let room = self.room(conversation);
+        let mut state = room.state.lock().await;
+        Ok(self.fresh(conversation, &mut state).await?.last())
     }
 
     /// What was established in a conversation, now or at the end of a turn.
     pub async fn facts(&self, conversation: &str, turn: Option<u64>) -> Result<Vec<Fact>> {
         self.known(conversation).await?;
-        let text = self.read(&self.folder(conversation).events()).await?;
-        let Some(turn) = turn else { return Ok(truth::facts(&Ledger::read(&text, None), conversation)) };
-        let ledger = Ledger::read(&text, None);
-        let until = ledger.entries().iter().filter(|entry| entry.event.field::<u64>(truth::TURN).is_none_or(|of| of <= turn));
-        Ok(truth::facts(&Ledger::of(until.map(|entry| entry.event.clone())), conversation))
+        let Some(turn) = turn else {
+            let last = self.last_turn_of(conversation).await?;
+            return self.facts_now(conversation, last).await;
+        };
+        let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
+        let path = self.branches(conversation).await?.before(turn).with(turn);
+        Ok(truth::facts_of(&ledger, conversation, &path))
     }
 
     /// What changed between the ends of two turns.
@@ -357,10 +370,18 @@ impl Chats {
         Ok(truth::compare(&older, &newer))
     }
 
-    /// The turns of a conversation, as the log has them; the last line of each counts.
+    /// The turns of a conversation, as the log has them; the last line of each counts. Those that are not part of the
+    /// conversation as it stands are marked as withdrawn.
     pub async fn turns(&self, conversation: &str) -> Result<Vec<TurnLine>> {
         self.known(conversation).await?;
-        let log = turn::read(&self.read(&self.folder(conversation).turns()).await?);
+        let mut log = turn::read(&self.read(&self.folder(conversation).turns()).await?);
+        let branches = self.branches(conversation).await?;
+        if !branches.is_empty() {
+            let active = branches.active(self.last_turn_of(conversation).await?);
+            for line in log.turns.values_mut().filter(|line| !active.contains(line.turn)) {
+                line.extra.insert(turn::WITHDRAWN.into(), true.into());
+            }
+        }
         Ok(log.turns.into_values().collect())
     }
 
@@ -412,14 +433,20 @@ impl Chats {
     }
 
     /// Artifacts that these words refer to, and those that the last reply marked: name, version and text.
-    pub(super) async fn recalled(&self, conversation: &str, asked: &str, marked: &str) -> Result<Vec<(String, String, String)>> {
+    pub(super) async fn recalled(
+        &self,
+        conversation: &str,
+        asked: &str,
+        marked: &str,
+        turns: &Turns,
+    ) -> Result<Vec<(String, String, String)>> {
         let mut references = artifact::Reference::read(asked);
         references.extend(artifact::markers(marked).into_iter().map(|(_, reference)| reference));
         if references.is_empty() {
             return Ok(Vec::new());
         }
         let folder = self.folder(conversation);
-        let (index, _) = Index::read(&self.read(&folder.artifacts()).await?);
+        let index = Index::read(&self.read(&folder.artifacts()).await?).0.of_turns(turns);
         let mut found: Vec<(String, String, String)> = Vec::new();
         let mut room = MOST_RECALLED_BYTES;
         for reference in &references {
@@ -507,11 +534,16 @@ impl Chats {
         }
         self.memory.empty_summaries(conversation, &days).await?;
         let mut files = self.memory.store.documents(&self.folder(conversation).0).await?;
-        if let Some(opening) = self.about(conversation).await?.and_then(|about| about.opening) {
-            // Another may have begun the same way since.
+        for opening in self.about(conversation).await?.map(|about| about.openings).unwrap_or_default() {
             let place = opening_place(&opening)?;
-            let named = self.memory.store.document(&place).await?.unwrap_or_default();
-            files.extend((named.trim_ascii() == conversation.as_bytes()).then_some(place));
+            let mut others = self.opened_by(&opening).await?;
+            others.retain(|name| name != conversation);
+            if others.is_empty() {
+                files.push(place);
+            } else {
+                let text: String = others.iter().rev().flat_map(|name| [name.as_str(), "\n"]).collect();
+                self.memory.store.put(&place, text.as_bytes()).await?;
+            }
         }
         for place in &files {
             self.memory.store.remove(place).await?;

@@ -4,16 +4,18 @@
 //! remembered: summarised into the turn log, its facts into the conversation's own ledger. What waits to be remembered is
 //! found by comparing the records with the turn log, so a process that died in between loses nothing.
 
+mod branching;
 mod folder;
 mod order;
 mod reflect;
 
+pub use branching::ClientHistory;
 pub use folder::{Conversation, Forgotten, Kept};
 pub(crate) use folder::{files_of, folder_of};
 pub use order::LEASE;
 pub use reflect::Reflected;
 
-use folder::Opening;
+use branching::{History, RecordedExchange};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -24,7 +26,9 @@ use std::time::Duration;
 
 use icecore_domain::budget::{self, LeftOut};
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::converse::hear::{self, New, Sent};
+use icecore_domain::converse::artifact::Index;
+use icecore_domain::converse::branch::{Branches, Turns};
+use icecore_domain::converse::hear::{self, New, Sent, SentExchange};
 use icecore_domain::converse::truth::{self, Fact};
 use icecore_domain::converse::turn::{self, TurnLine, TurnLog};
 use icecore_domain::event::{Kind, Priority, Scope};
@@ -36,7 +40,7 @@ use icecore_domain::packs::Pack;
 use icecore_domain::packs::chat::{self, Line, Material, Told};
 use icecore_domain::plain;
 use icecore_domain::record::{Digest, MAX_TEXT_BYTES, Record, Role, Said};
-use icecore_domain::summary::{SummaryQuery, Tier};
+use icecore_domain::summary::{Summary, SummaryQuery, Tier};
 use icecore_store::Position;
 use tokio::sync::{Mutex, oneshot, watch};
 
@@ -77,6 +81,10 @@ pub struct Message {
 pub struct Heard {
     /// The conversation, if the client names one.
     pub conversation: Option<String>,
+    /// What the client is known to send with every request.
+    pub history: ClientHistory,
+    /// A key of the client's that several conversations may share. Without a name it narrows down which one is meant.
+    pub shared_key: Option<String>,
     /// What becomes of the client's history, if the client says so.
     pub mode: Option<Mode>,
     /// Everything that was sent.
@@ -116,8 +124,11 @@ pub struct Begun {
     mark: String,
     /// The exchange that is gone on with or asked for again.
     again: Option<String>,
-    /// How the conversation began, if it has no name of its own.
-    opening: Option<Opening>,
+    /// The turns that this one follows, if the client's history says so.
+    follows: Option<Turns>,
+    /// The history that the client sent, if its conversation is found by that.
+    told: Option<Vec<SentExchange>>,
+    shared_key: Option<String>,
     /// Its number, unless it is that of an earlier exchange.
     number: Option<Arc<Number>>,
 }
@@ -156,13 +167,19 @@ struct State {
     said: Option<(Days, Digest)>,
     /// The conversation's ledger, folded into facts, and how many bytes it had.
     facts: Vec<Fact>,
+    ledger: Ledger,
     ledger_bytes: u64,
+    /// Which turns follow which.
+    branches: Branches,
+    branch_bytes: u64,
+    /// Every exchange, for comparing histories with; none if no client has sent a history yet.
+    recorded: Option<Vec<RecordedExchange>>,
     log: Arc<TurnLog>,
     log_bytes: u64,
-    artifacts: Vec<Line>,
+    artifacts: Index,
     artifact_bytes: u64,
-    /// What older stretches came to, looked up as of so many turns.
-    older: Vec<Line>,
+    /// What the sessions of older days came to, looked up as of so many turns.
+    older: Vec<(jiff::civil::Date, Line)>,
     older_turns: usize,
 }
 
@@ -322,12 +339,13 @@ impl Chats {
             .map(|(message, text)| Sent { role: &message.role, text, has_tools: message.has_tools })
             .collect();
         let named = heard.conversation.as_deref().and_then(hear::name).map(|name| self.memory.gate_text(&name));
-        let (conversation, opening) = match named {
-            Some(name) => (name, None),
-            None => {
-                let opening = Opening::of(&sent);
-                (self.by_opening(&opening).await?, Some(opening))
-            }
+        let new = hear::new(&sent);
+        let told = hear::history(&sent[..new.from]);
+        let is_named = named.is_some();
+        let shared_key = heard.shared_key.as_deref().and_then(hear::name);
+        let conversation = match named {
+            Some(name) => name,
+            None => self.by_history(&sent, &told, &new, shared_key.as_deref()).await?,
         };
         let room = self.room(&conversation);
         let mut waiting = room.waiting.subscribe();
@@ -341,10 +359,17 @@ impl Chats {
         let _ = tokio::time::timeout(Duration::from_millis(policy.wait_ms), remembered).await;
         let mut state = room.state.lock().await;
         let state = self.fresh(&conversation, &mut state).await?;
-        let new = hear::new(&sent);
+        if !told.is_empty() || !state.branches.is_empty() {
+            self.read_recorded(&conversation, state).await?;
+        }
+        let shown = if heard.messages.is_empty() {
+            state.shown(&History::of(&[]), &new, ClientHistory::Newest)
+        } else {
+            state.shown(&History::of(&told), &new, heard.history)
+        };
         let mark = self.mark(&new, &sent);
-        let again = asked_again(&new, &state.recent).cloned();
-        let known = state.recent.last().map_or(0, |last| last.turn).max(last_turn(&state.log));
+        let again = asked_again(&new, &state.recent).filter(|exchange| state.is_at(exchange, shown.follows.as_ref())).cloned();
+        let known = state.last();
         let (turn, again, number) = match again {
             Some(exchange) => (exchange.turn, Some(exchange.id), None),
             None => {
@@ -352,29 +377,27 @@ impl Chats {
                 (number.turn, None, Some(Arc::new(number)))
             }
         };
+        // A history that is not recorded has nothing to take its place.
         let mode = heard.mode.unwrap_or_else(|| policy.mode());
+        let mode = if shown.is_recorded { mode } else { Mode::Augment };
 
-        // Raw turns are those before this one in which both sides said something.
-        let before: Vec<&Exchange> =
-            state.recent.iter().filter(|exchange| exchange.turn <= turn && Some(&exchange.id) != again.as_ref()).collect();
-        let raw = self.raw_window(&before);
-        let asked: Vec<&str> = raw.iter().map(|exchange| exchange.asked.as_str()).collect();
-        let shown = match mode {
-            Mode::Replace => vec![true; raw.len()],
-            Mode::Augment => hear::unsent(&asked, &sent),
-        };
-        let window: Vec<(&'static str, String)> = raw
-            .iter()
-            .zip(shown)
-            .filter(|(_, shown)| *shown)
-            .flat_map(|(exchange, _)| [("user", exchange.asked.clone()), ("assistant", exchange.replied.clone())])
-            .collect();
+        // Raw turns are those of the path in which both sides said something.
+        let is_before = |exchange: &&Exchange| shown.path.contains(exchange.turn) && Some(&exchange.id) != again.as_ref();
+        let before: Vec<&Exchange> = state.recent.iter().filter(is_before).collect();
+        let mut raw = self.raw_window(&before);
+        let mut window = Vec::new();
+        if mode == Mode::Augment && !told.is_empty() {
+            // Recorded turns are never put before or between what the client sent; those it sent are told by itself.
+            raw.retain(|exchange| shown.sent.contains(exchange.turn));
+        } else {
+            window.extend(raw.iter().flat_map(|exchange| [("user", exchange.asked.clone()), ("assistant", exchange.replied.clone())]));
+        }
 
-        let material = self.material(state, &before, &raw, turn).await?;
+        let material = self.material(&conversation, state, &before, &raw, &shown.path, turn).await?;
         let chosen = chat::choose(&material, policy.memory_tokens);
         // What the person asks for, and what the model marked in its last reply.
         let marked = before.last().map_or("", |last| last.replied.as_str());
-        let recalled = self.recalled(&conversation, &new.asked, marked).await?;
+        let recalled = self.recalled(&conversation, &new.asked, marked, &shown.path).await?;
         let mut injected = chosen.ids();
         injected.extend(recalled.iter().map(|(name, version, _)| format!("{name}@{version}")));
         let memory = if injected.is_empty() {
@@ -400,7 +423,9 @@ impl Chats {
             after: known,
             mark,
             again,
-            opening,
+            follows: shown.follows,
+            told: (!is_named).then_some(told),
+            shared_key,
             number,
             new,
             said,
@@ -423,7 +448,11 @@ impl Chats {
         let room = self.room(conversation);
         let mut state = room.state.lock().await;
         let state = self.recent(conversation, &mut state).await?;
-        let (turn, id) = place(begun, &state.recent, &room);
+        self.read_branches(conversation, state).await?;
+        if begun.follows.is_some() {
+            self.read_recorded(conversation, state).await?;
+        }
+        let (turn, id) = place(begun, state, &room);
         let known = state.recent.iter().find(|exchange| exchange.id == id).cloned();
         let field = |name: &str, value: String| (name.to_owned(), value);
         let mut said: Vec<Said> = Vec::new();
@@ -462,7 +491,18 @@ impl Chats {
             }
         }
         if begun.after == 0 {
-            self.introduce(conversation, begun, reply).await?;
+            self.introduce(conversation).await?;
+        }
+        let opening =
+            |told: &Vec<SentExchange>| self.opening_of(told, &begun.new, &reply.text, begun.after == 0, begun.shared_key.as_deref());
+        if let Some(opening) = begun.told.as_ref().and_then(opening) {
+            self.register_opening(conversation, &opening).await?;
+        }
+        // Before the records: a turn that is recorded has its place.
+        let line = known.is_none().then(|| self.branch_line(state, turn, begun.follows.as_ref(), &begun.new.asked)).flatten();
+        if let Some(line) = line {
+            self.extend(&self.folder(conversation).branches(), &line).await?;
+            self.read_branches(conversation, state).await?;
         }
         let records = said.len();
         cut.extend(self.keep(said).await?);
@@ -479,6 +519,7 @@ impl Chats {
             replied: if replied.is_empty() { known.as_ref().map_or(replied, |known| known.replied.clone()) } else { replied },
         });
         state.recent.sort_by_key(|exchange| exchange.turn);
+        state.record(turn);
         let most = self.memory.policy.chat.window_turns + self.memory.policy.chat.long_extra_turns;
         let surplus = state.recent.len().saturating_sub(most + 1);
         state.recent.drain(..surplus);
@@ -542,13 +583,22 @@ impl Chats {
     }
 
     /// All that could be told of a conversation before a turn, but for what stands word for word.
-    async fn material(&self, state: &State, before: &[&Exchange], raw: &[&Exchange], turn: u64) -> Result<Material> {
+    async fn material(
+        &self,
+        conversation: &str,
+        state: &State,
+        before: &[&Exchange],
+        raw: &[&Exchange],
+        path: &Turns,
+        turn: u64,
+    ) -> Result<Material> {
         let line = |fact: &Fact| Line { id: fact.id.to_string(), text: plain::one_line(&fact.text) };
-        let (hard, facts): (Vec<&Fact>, Vec<&Fact>) = state.facts.iter().partition(|fact| fact.hard);
+        let facts = state.facts_of(conversation, path);
+        let (hard, facts): (Vec<&Fact>, Vec<&Fact>) = facts.iter().partition(|fact| fact.hard);
         let mut material = Material {
             hard: hard.into_iter().map(line).collect(),
             facts: facts.into_iter().map(line).collect(),
-            artifacts: state.artifacts.clone(),
+            artifacts: folder::artifact_lines(&state.artifacts.clone().of_turns(path)),
             ..Material::default()
         };
         let everywhere = self.everywhere().await?;
@@ -558,7 +608,8 @@ impl Chats {
         let (shown, hidden): (Vec<&Exchange>, Vec<&Exchange>) = before.iter().partition(is_raw);
         let stands = |turn: u64| shown.iter().any(|exchange| exchange.turn == turn) && !hidden.iter().any(|other| other.turn == turn);
         let mut told: BTreeMap<u64, Told> = BTreeMap::new();
-        for line in state.log.turns.values().filter(|line| line.turn < turn && !stands(line.turn) && !line.is_empty()) {
+        let is_told = |line: &&TurnLine| line.turn < turn && path.contains(line.turn) && !stands(line.turn) && !line.is_empty();
+        for line in state.log.turns.values().filter(is_told) {
             told.insert(line.turn, Told { turn: line.turn, user: line.user_summary.clone(), assistant: line.assistant_summary.clone() });
         }
         // A turn that is not in the log yet is told by its first words.
@@ -567,7 +618,9 @@ impl Chats {
             told.insert(line.turn, Told { turn: line.turn, user: line.user_summary, assistant: line.assistant_summary });
         }
         material.turns = told.into_values().collect();
-        material.older.clone_from(&state.older);
+        // What a day came to also tells of turns of that day that are not shown.
+        let days = state.days_outside(path);
+        material.older = state.older.iter().filter(|(day, _)| !days.contains(day)).map(|(_, line)| line.clone()).collect();
         Ok(material)
     }
 
@@ -601,14 +654,18 @@ impl Chats {
     }
 
     /// What the sessions of a conversation came to, oldest first.
-    async fn stretches(&self, conversation: &str) -> Result<Vec<Line>> {
+    async fn stretches(&self, conversation: &str) -> Result<Vec<(jiff::civil::Date, Line)>> {
         let (heads, _) = self.memory.store.heads(&SummaryQuery::tier(Tier::Session)).await?;
         let own = heads.iter().filter(|head| head.session.as_ref().is_some_and(|key| key.conversation == conversation));
         let days: Vec<jiff::civil::Date> = own.filter_map(|head| head.session.as_ref().map(|key| key.day)).collect();
         let (Some(&first), Some(&last)) = (days.first(), days.last()) else { return Ok(Vec::new()) };
         let summaries = self.memory.store.summaries(&SummaryQuery::within(Tier::Session, Days { first, last })).await?;
         let own = summaries.iter().filter(|summary| summary.session.as_ref().is_some_and(|key| key.conversation == conversation));
-        Ok(own.map(|summary| Line { id: summary.period.to_string(), text: plain::one_line(&summary.headline) }).collect())
+        let line = |summary: &Summary| {
+            let day = summary.session.as_ref()?.day;
+            Some((day, Line { id: summary.period.to_string(), text: plain::one_line(&summary.headline) }))
+        };
+        Ok(own.filter_map(line).collect())
     }
 
     /// What the records of a conversation come to on the days on which somebody may be speaking in it now.
@@ -627,6 +684,7 @@ impl Chats {
         if state.said != Some(said) {
             state.recent = exchanges(&self.memory.store.last_said(conversation, RECENT_RECORDS).await?);
             state.said = Some(said);
+            state.recorded = None;
         }
         Ok(state)
     }
@@ -636,14 +694,16 @@ impl Chats {
         let state = self.recent(conversation, state).await?;
         let folder = self.folder(conversation);
         if let Some(ledger) = self.read_if_grown(&folder.events(), &mut state.ledger_bytes).await? {
-            state.facts = truth::facts(&Ledger::read(&ledger, None), conversation);
+            state.ledger = Ledger::read(&ledger, None);
+            state.facts = truth::facts(&state.ledger, conversation);
         }
         if let Some(log) = self.read_if_grown(&folder.turns(), &mut state.log_bytes).await? {
             state.log = Arc::new(turn::read(&log));
         }
         if let Some(index) = self.read_if_grown(&folder.artifacts(), &mut state.artifact_bytes).await? {
-            state.artifacts = folder::artifact_lines(&index);
+            state.artifacts = Index::read(&index).0;
         }
+        self.read_branches(conversation, state).await?;
         if state.log.turns.len() >= state.older_turns + LOOK_AT_OLDER {
             state.older = self.stretches(conversation).await?;
             state.older_turns = state.log.turns.len();
@@ -658,13 +718,15 @@ fn last_turn(log: &TurnLog) -> u64 {
 }
 
 /// The number under which an exchange is kept, and what the ids of its records begin with.
-fn place(begun: &Begun, recent: &[Exchange], room: &Room) -> (u64, String) {
+fn place(begun: &Begun, state: &State, room: &Room) -> (u64, String) {
+    let recent = &state.recent;
     let id = |turn: u64| format!("turn-{turn}-{}", begun.mark);
     if let Some(id) = &begun.again {
         return (begun.turn, id.clone());
     }
     // Somebody may have asked for the same meanwhile, or this very exchange was kept, and only saying so failed.
-    let known = asked_again(&begun.new, recent).or_else(|| recent.iter().rev().find(|exchange| exchange.id == id(exchange.turn)));
+    let again = asked_again(&begun.new, recent).filter(|exchange| state.is_at(exchange, begun.follows.as_ref()));
+    let known = again.or_else(|| recent.iter().rev().find(|exchange| exchange.id == id(exchange.turn)));
     if let Some(known) = known {
         return (known.turn, known.id.clone());
     }

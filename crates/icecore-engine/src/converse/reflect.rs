@@ -10,6 +10,7 @@ use std::time::Duration;
 use icecore_domain::budget;
 use icecore_domain::calendar::Days;
 use icecore_domain::converse::artifact::{self, Index};
+use icecore_domain::converse::branch::Turns;
 use icecore_domain::converse::depth::{self, Depth, Sizes};
 use icecore_domain::converse::document;
 use icecore_domain::converse::hear;
@@ -18,6 +19,7 @@ use icecore_domain::converse::truth::{self, Diff, Fact, Whence};
 use icecore_domain::converse::turn::{self, State, TurnLine, TurnLog, TurnSummary};
 use icecore_domain::distil::{Piece, rules};
 use icecore_domain::event::{Origin, Scope};
+use icecore_domain::ledger::Ledger;
 use icecore_domain::plain;
 use icecore_domain::record::{Digest, Record};
 use icecore_domain::summary::Cost;
@@ -103,13 +105,14 @@ impl Chats {
         let (reach, has_model) = (self.reach(REACH_DAYS), asking.is_some());
         // Asked before it is read: with what comes in between it is not settled.
         let digest = self.memory.store.said_in(conversation, reach).await?;
-        let (log, mut said) = {
+        let (log, mut said, branches) = {
             let room = self.room(conversation);
             let mut state = room.state.lock().await;
             let state = self.fresh(conversation, &mut state).await?;
-            (state.log.clone(), by_turn(state.recent.clone()))
+            (state.log.clone(), by_turn(state.recent.clone()), state.branches.clone())
         };
         let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
+        let active = branches.active(last);
         let mut pending = turn::pending(&log, last);
         // Of the oldest that is at hand a part may be missing, if there is more than one.
         let whole = said.get(usize::from(said.len() > 1)..).unwrap_or_default();
@@ -130,7 +133,9 @@ impl Chats {
                 is_settled &= self.close_gap(conversation, turn, &log).await?;
                 continue;
             };
-            self.reflect_turn(conversation, exchange, log.turns.get(&turn), asking, &mut reflected).await?;
+            // A turn changes the facts of the branch that it is on.
+            let path = if active.contains(turn) { active.clone() } else { branches.before(turn).with(turn) };
+            self.reflect_turn(conversation, exchange, &path, log.turns.get(&turn), asking, &mut reflected).await?;
         }
         self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
         self.write_truth(conversation, last, &reflected).await?;
@@ -169,6 +174,7 @@ impl Chats {
         &self,
         conversation: &str,
         exchange: &Exchange,
+        path: &Turns,
         before: Option<&TurnLine>,
         asking: Option<&Asking<'_>>,
         reflected: &mut Reflected,
@@ -179,7 +185,8 @@ impl Chats {
             depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
         let asked = match asking {
             Some(asking) => {
-                let facts = self.facts_now(conversation).await?;
+                let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
+                let facts = truth::facts_of(&ledger, conversation, path);
                 self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?
             }
             None => Asked::Answered(extracted(exchange), Cost::default()),
@@ -224,20 +231,22 @@ impl Chats {
             session: None,
             source: format!("turn-{}", exchange.turn),
         };
-        let mut notes = Vec::new();
+        let (mut notes, mut refused_removals) = (Vec::new(), Vec::new());
         // Most turns change nothing; then the ledger need not be read.
         let changes = if diff.is_empty() && diff.notes.is_empty() {
             0
         } else {
             self.append(conversation, |ledger| {
-                let known = truth::facts(ledger, conversation);
-                let applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
+                let known = truth::facts_of(ledger, conversation, path);
+                let mut applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
+                refused_removals = applied.refuse_removals(&known, &exchange.asked, &exchange.replied);
                 notes.clone_from(&applied.notes);
                 truth::drafts(&applied, ledger, &whence)
             })
             .await?
         };
         reflected.changes += changes;
+        refused.append(&mut refused_removals);
         line.refused.clone_from(&refused);
         reflected.notes.extend(refused.into_iter().chain(notes));
         if line.state == State::Raw {
@@ -334,7 +343,7 @@ impl Chats {
         if !reflected.summarized.iter().any(|turn| turn % every == 0) {
             return Ok(());
         }
-        let facts = self.facts_now(conversation).await?;
+        let facts = self.facts_now(conversation, last).await?;
         if facts.len() < WORTH_CONSOLIDATING {
             return Ok(());
         }
@@ -362,17 +371,22 @@ impl Chats {
             };
             match truth::consolidated(&facts, &proposed) {
                 Ok(applied) => {
-                    let (ts, source) = (self.memory.now(), format!("turn-{last}"));
-                    let whence = Whence { ts, conversation: conversation.to_owned(), turn: last, session: None, source };
+                    let branches = self.branches(conversation).await?;
+                    let (active, head) = (branches.active(last), branches.head(last));
+                    let (ts, source) = (self.memory.now(), format!("turn-{head}"));
+                    let whence = Whence { ts, conversation: conversation.to_owned(), turn: head, session: None, source };
                     let before: Vec<_> = facts.iter().map(|fact| fact.id).collect();
+                    let merged: BTreeSet<u64> = facts.iter().filter_map(|fact| fact.turn).collect();
                     reflected.changes += self
                         .append(conversation, |ledger| {
                             // What somebody else changed meanwhile is not overruled.
-                            let current = truth::facts(ledger, conversation);
+                            let current = truth::facts_of(ledger, conversation, &active);
                             if !current.iter().map(|fact| fact.id).eq(before.iter().copied()) {
                                 return Vec::new();
                             }
-                            truth::drafts(&applied, ledger, &whence)
+                            // If one of these turns is withdrawn later, the facts stand as they were before they were merged.
+                            let drafts = truth::drafts(&applied, ledger, &whence).into_iter();
+                            drafts.map(|draft| draft.with_field(truth::MERGED, &merged)).collect()
                         })
                         .await?;
                     reflected.consolidated = true;
@@ -399,7 +413,7 @@ impl Chats {
         if reflected.changes == 0 && !is_due {
             return Ok(());
         }
-        let facts = self.facts_now(conversation).await?;
+        let facts = self.facts_now(conversation, last).await?;
         if reflected.changes > 0 {
             let text = truth::snapshot(&facts, last, self.memory.now());
             self.memory.store.put(&path(&self.folder(conversation).base_truth())?, text.as_bytes()).await?;

@@ -78,7 +78,7 @@ fn with_tools(role: &str, text: &str) -> Message {
 }
 
 fn heard(conversation: &str, messages: Vec<Message>) -> Heard {
-    Heard { conversation: Some(conversation.into()), mode: None, messages }
+    Heard { conversation: Some(conversation.into()), messages, ..Heard::default() }
 }
 
 fn reply(text: &str) -> Reply {

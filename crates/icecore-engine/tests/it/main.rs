@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 mod across;
+mod branches;
 mod carry;
 mod cascade;
 mod converse;

@@ -193,7 +193,7 @@ async fn chat(place: &Place, attempts: &[String]) -> Pack {
             message("tool", attempt, true),
             message("ipython", attempt, false),
         ];
-        let begun = chats.begin(Heard { conversation: Some("chat".into()), mode: None, messages }).await.unwrap();
+        let begun = chats.begin(Heard { conversation: Some("chat".into()), messages, ..Heard::default() }).await.unwrap();
         chats.end(&begun, &Reply { text: "It is done.".into(), parts: None, complete: true }).await.unwrap();
         chats.reflect("chat", None, true).await.unwrap();
     }

@@ -8,7 +8,7 @@ use icecore_domain::rank::mark;
 use icecore_domain::rank::passage::PassageKind;
 use icecore_domain::rank::terms::Reader;
 use icecore_domain::summary::{SummaryQuery, Tier};
-use icecore_engine::converse::{Heard, Message};
+use icecore_engine::converse::{ClientHistory, Heard, Message};
 use icecore_engine::embed::Embed;
 use icecore_engine::{Before, Looking, SessionKind};
 
@@ -182,7 +182,8 @@ fn chat(call: Call) -> Doing {
         let chats = call.chats().await?;
         let asked = |text: &str| Message { role: "user".into(), text: text.to_owned(), raw: String::new(), has_tools: false };
         let messages = call.query.one("prompt").map(asked).into_iter().collect();
-        let begun = chats.begin(Heard { conversation: call.query.text("conversation"), mode: None, messages }).await?;
+        let conversation = call.query.text("conversation");
+        let begun = chats.begin(Heard { conversation, history: ClientHistory::Newest, messages, ..Heard::default() }).await?;
         let text = begun.memory.unwrap_or_default();
         Answer::of(&Pack {
             kind: "chat",

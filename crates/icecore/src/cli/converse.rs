@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use icecore_domain::converse::truth::Fact;
+use icecore_domain::converse::turn::{self, TurnLine};
 use icecore_domain::id::EventId;
 use icecore_domain::plain;
 use icecore_engine::PARTS_CUT;
@@ -245,8 +246,13 @@ async fn show(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-fn turn_line(line: &icecore_domain::converse::turn::TurnLine, out: &mut Out) -> Result<()> {
+fn is_withdrawn(line: &TurnLine) -> bool {
+    line.extra.contains_key(turn::WITHDRAWN)
+}
+
+fn turn_line(line: &TurnLine, out: &mut Out) -> Result<()> {
     let mark = match &line.why {
+        _ if is_withdrawn(line) => format!(" {YELLOW}(withdrawn){YELLOW:#}"),
         Some(why) => format!(" {YELLOW}(raw: {}){YELLOW:#}", plain::one_line(why)),
         None => String::new(),
     };
@@ -262,6 +268,9 @@ async fn said(chats: &Chats, name: &str, turn: u64, out: &mut Out) -> Result<()>
     let records = chats.said(name, turn).await?;
     if out.is_json() {
         return out.json_named("messages", &told::messages(&records));
+    }
+    if chats.turns(name).await?.iter().any(|line| line.turn == turn && is_withdrawn(line)) {
+        out.say(format!("Turn {turn} is withdrawn: the conversation went on without it"));
     }
     for record in records {
         out.line(format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", record.role, record.ts))?;
@@ -279,7 +288,7 @@ async fn said(chats: &Chats, name: &str, turn: u64, out: &mut Out) -> Result<()>
 async fn turns(chats: &Chats, turns: &Turns, out: &mut Out) -> Result<()> {
     let mut lines = chats.turns(&turns.one.name).await?;
     if turns.unsummarized {
-        lines.retain(|line| line.state == icecore_domain::converse::turn::State::Raw);
+        lines.retain(|line| line.state == turn::State::Raw);
     }
     if out.is_json() {
         return out.json_named("turns", &told::turns(&lines));

@@ -326,7 +326,12 @@ impl Door {
             let said = "X-Icecore-User was sent more than once; send it once, or leave it out";
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said).into());
         }
-        let asked = headers.get(USER).filter(|value| !value.is_empty()).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        if headers.get(USER).is_some_and(|value| value.as_bytes().trim_ascii().is_empty()) {
+            // A front end that sends nothing for a guest would show the operator's memory.
+            let said = "X-Icecore-User is empty; name the end user, or leave the header out for the memory of the server itself";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said).into());
+        }
+        let asked = headers.get(USER).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let grant = held.as_ref().map(|held| &*held.grant);
         let allowed = match rights::authorise(grant, now, wanted, asked.as_deref()) {
             // Where the router and the rules do not mean the same route, what is declared for the one says nothing of the other.
@@ -529,6 +534,7 @@ async fn enter(house: &House, method: &Method, path: &str, request: &mut Request
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
     let mut caller = house.door.check(house.clock.now(), method, request.uri(), route, request.headers()).await?;
+    check_announced(request.headers(), &house.limits)?;
     let grant = &caller.held.grant;
     if let Some(own) = grant.space.as_deref().filter(|_| Operation::Request(method, path).about() == Some(About::Asked)) {
         let own = HeaderValue::from_bytes(own.as_bytes()).map_err(|_| unsure())?;
@@ -538,14 +544,30 @@ async fn enter(house: &House, method: &Method, path: &str, request: &mut Request
         let (takes, is_asked) = (takes(method, path), Operation::Request(method, path).about() == Some(About::Asked));
         let may_be_named_later = takes == Takes::Model && caller.user.is_none();
         if (is_asked && !may_be_named_later) || caller.user.is_some() {
-            if let Err(over) = access.admit(caller.user.as_deref(), takes).await {
-                return Err(Turned { refusal: Refusal::over(&over), by: Some(caller.held.clone()) });
+            if let Err(refused) = access.admit(caller.user.as_deref(), takes).await {
+                return Err(Turned { refusal: Refusal::not_admitted(&refused), by: Some(caller.held.clone()) });
             }
             caller.admitted = true;
         }
         request.extensions_mut().insert(access.clone());
     }
     Ok(caller)
+}
+
+/// How many bytes a body has, if the request says so.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+}
+
+fn too_large(limits: &Limits) -> Refusal {
+    let said = format!("the body is larger than {} bytes; send less", limits.body_bytes);
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", said)
+}
+
+/// Refuses a body at once that is announced as larger than what would be read and dropped of it.
+fn check_announced(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
+    let most = u64::try_from(limits.body_bytes.saturating_mul(MOST_DROPPED_FACTOR)).unwrap_or(u64::MAX);
+    if announced(headers).is_some_and(|bytes| bytes > most) { Err(too_large(limits)) } else { Ok(()) }
 }
 
 /// A body that ends when the token that asked for it is not good any more.
@@ -599,13 +621,10 @@ impl HttpBody for HeldOpen {
 
 /// Reads a request's body within its limits.
 pub(super) async fn read(body: Body, headers: &HeaderMap, limits: &Limits) -> Result<Bytes, Refusal> {
-    let too_large = || {
-        let said = format!("the body is larger than {} bytes; send less", limits.body_bytes);
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", said)
-    };
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let too_large = || too_large(limits);
+    let announced = announced(headers);
     // Whoever waits to be asked for the body is told before sending it.
-    if announced.is_some_and(|bytes| bytes > limits.body_bytes) && headers.contains_key(EXPECT) {
+    if announced.is_some_and(|bytes| bytes > limits.body_bytes as u64) && headers.contains_key(EXPECT) {
         return Err(too_large());
     }
     let slow = || {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use icecore_engine::config::{Mode, Placement};
+use icecore_engine::converse::ClientHistory;
 use icecore_store::postgres::Figures;
 use icecore_store::postgres::jobs::Backlog;
 
@@ -95,6 +96,10 @@ pub struct Heard {
     pub user: Option<String>,
     /// Which conversation, if anything says so.
     pub conversation: Option<String>,
+    /// What the client is known to send with every request.
+    pub history: ClientHistory,
+    /// A key that several conversations may share.
+    pub shared_key: Option<String>,
     /// How the request is written.
     pub dialect: Dialect,
     /// The model that is asked.
@@ -134,7 +139,7 @@ pub struct Begun {
     /// Raw turns, as role and text, to put in after the leading system messages. Whatever is not the assistant's is the user's.
     pub window: Vec<(String, String)>,
     /// Where the new turn begins in [`Heard::messages`]. When replacing, the messages before it, but for system ones, give way
-    /// to the window; when augmenting they stay, and the window goes before them.
+    /// to the window; when augmenting they stay, and there is a window only if nothing stands before the new turn.
     pub new_from: usize,
     /// The ids of what the block says.
     pub injected: Vec<String>,

@@ -1,11 +1,12 @@
 //! The server: memory behind the interfaces that chat clients know.
 //!
 //! `mind` is the border to memory. `guard` decides who comes in, `proxy` carries requests and replies, `upstream` is the way to the
-//! model's server, `body`, `messages`, `openai` and `anthropic` read and change what is said, `tap` reads a stream along.
+//! model's server, `ids` says whose a request is, `body`, `messages`, `openai` and `anthropic` read and change what is said, `tap` reads a stream along.
 
 mod anthropic;
 mod body;
 mod guard;
+mod ids;
 pub mod logins;
 mod messages;
 mod metrics;
@@ -55,9 +56,9 @@ pub fn denied(denied: &crate::rights::Denied) -> Response {
     Refusal::of(denied).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
 }
 
-/// The answer to somebody whose space has done as much as it may.
-pub fn over(over: &crate::access::Over) -> Response {
-    Refusal::over(over).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
+/// The answer to a request that its space may not make now.
+pub fn not_admitted(refused: &crate::access::NotAdmitted) -> Response {
+    Refusal::not_admitted(refused).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
 }
 
 /// What a server is told.

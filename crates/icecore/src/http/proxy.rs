@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::House;
 use super::body::{self, Unfit};
 use super::guard::{self, Caller, Named};
+use super::ids::{self, Ids};
 use super::messages::{self, Messages};
 use super::mind::{Begun, Dialect, Heard, Reply, Told, Unkept};
 use super::refuse::{self, Refusal};
@@ -46,6 +47,8 @@ const LEAST_UNKEPT_BYTES: u32 = 64 << 10;
 const NOT_KEPT: &[u8] = b": icecore: this exchange is not kept yet\n";
 /// The longest reply that is held as a whole.
 const MOST_WHOLE_BYTES: usize = 64 << 20;
+/// The header that says what is wanted of memory.
+const MEMORY: &str = "x-icecore-memory";
 /// The longest list of ids in a header.
 const MOST_IDS_BYTES: usize = 2_000;
 
@@ -102,7 +105,7 @@ enum Wish {
 
 impl Wish {
     fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        match named(headers, "x-icecore-memory")?.map(|word| word.to_ascii_lowercase()).as_deref() {
+        match named(headers, MEMORY)?.map(|word| word.to_ascii_lowercase()).as_deref() {
             None | Some("on") => Ok(Self::On(None)),
             Some("off") => Ok(Self::Off),
             Some(word) => match Mode::of(word) {
@@ -127,8 +130,8 @@ fn named(headers: &HeaderMap, header: &str) -> Result<Option<String>, Refusal> {
     }
     let name = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
     match name {
-        // Who the user is has to be said or not; an empty name would be everybody's.
-        "" if value.is_empty() && header != USER => Ok(None),
+        // Whose memory is meant has to be said or not: an empty user would be everybody, an empty conversation any.
+        "" if value.is_empty() && header == MEMORY => Ok(None),
         name if messages::is_name(name) => Ok(Some(name.to_owned())),
         _ => Err(bad(format!("{header} is no name; send up to 512 bytes of UTF-8 without control characters, or leave it out"))),
     }
@@ -174,7 +177,7 @@ impl Call<'_> {
     /// Asks whether that user's space may speak to the model now, if nobody has yet.
     async fn admit(&self, user: Option<&str>) -> Result<(), Refusal> {
         let Some(access) = self.access().filter(|_| self.caller().is_some_and(|caller| !caller.admitted)) else { return Ok(()) };
-        access.admit(user, Takes::Model).await.map_err(|over| Refusal::over(&over))
+        access.admit(user, Takes::Model).await.map_err(|refused| Refusal::not_admitted(&refused))
     }
 
     async fn chat(&self, bytes: Bytes, mode: Option<Mode>) -> Result<Response, Refusal> {
@@ -311,34 +314,21 @@ impl Call<'_> {
     /// What memory is told; the name of a field instead, if it should say who the user is and cannot be understood.
     fn heard(&self, body: &body::Body<'_>, told: Vec<Told>, mode: Option<Mode>) -> Result<Result<Heard, &'static str>, Refusal> {
         let headers = &self.head.headers;
-        let metadata = body.object.get("metadata").and_then(|metadata| body::object(metadata.get(), "metadata").ok());
-        let tagged = |key: &str| metadata.as_ref().and_then(|metadata| messages::name(metadata, key));
-        let session = || {
-            let session = headers.get("x-claude-code-session-id")?.to_str().ok()?.trim();
-            messages::is_name(session).then(|| session.to_owned())
-        };
-        let conversation = named(headers, "x-icecore-conversation")?
-            .or_else(|| ["conversation", "conversation_id", "session_id"].into_iter().find_map(tagged))
-            .or_else(session);
-        let own: &[&'static str] = match self.dialect {
-            Dialect::OpenAi => &["user", "safety_identifier"],
-            Dialect::Anthropic => &[],
-        };
-        let in_metadata = |metadata: &body::Object<'_>| messages::only_name(metadata, &["user_id"]);
-        let user = match named(headers, USER)? {
-            Some(user) => Ok(Some(user)),
-            None => match messages::only_name(&body.object, own) {
-                Ok(None) => metadata.as_ref().map_or(Ok(None), in_metadata),
-                said => said,
-            },
-        };
-        let user = match user {
+        // Our own headers are refused if they are wrong; what others send is read as far as it can be.
+        for own in [USER, ids::CONVERSATION] {
+            named(headers, own)?;
+        }
+        let ids = Ids::of(headers, body);
+        let (conversation, history) = ids.conversation().unzip();
+        let user = match ids.user(self.dialect) {
             Ok(user) => user,
             Err(key) => return Ok(Err(key)),
         };
         Ok(Ok(Heard {
             user,
             conversation,
+            history: history.unwrap_or_default(),
+            shared_key: ids.shared_key(),
             dialect: self.dialect,
             model: body.object.text("model").unwrap_or_default().into_owned(),
             mode,

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 
 use super::mind::Dialect;
-use crate::access::Over;
+use crate::access::NotAdmitted;
 use crate::dashboard;
 use crate::rights::{Denied, Right, Rights};
 use crate::spaces::MAX_USER_BYTES;
@@ -67,9 +67,14 @@ impl Refusal {
         }
     }
 
-    /// A space has done as much as it may.
-    pub fn over(over: &Over) -> Self {
-        Self { again: over.seconds, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "over_limit", over.said()) }
+    /// A space may not make a request now.
+    pub fn not_admitted(refused: &NotAdmitted) -> Self {
+        match refused {
+            NotAdmitted::Over(over) => {
+                Self { again: over.seconds, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "over_limit", refused.to_string()) }
+            }
+            NotAdmitted::UnknownQuota => Self::new(StatusCode::SERVICE_UNAVAILABLE, "try_later", refused.to_string()),
+        }
     }
 
     /// Its status.

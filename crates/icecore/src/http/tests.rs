@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use icecore_engine::config::{Mode, Placement};
 
+use super::ids::Place;
 use super::mind::{Begun, Dialect, Heard, Reply, Unkept};
 use super::*;
 
@@ -839,6 +840,9 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
     assert_eq!(twice.send().await.unwrap().status(), 400);
     for (name, value) in [
         ("x-icecore-user", String::new()),
+        ("x-icecore-user", "  ".into()),
+        ("x-icecore-conversation", String::new()),
+        ("x-icecore-conversation", " ".into()),
         ("x-icecore-memory", "maybe".to_owned()),
         ("x-icecore-conversation", "x".repeat(600)),
         ("x-icecore-user", "a\tb".into()),
@@ -846,6 +850,74 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
         let response = scene.post("/v1/chat/completions", CHAT).header(name, value).send().await.unwrap();
         assert_eq!(response.status(), 400, "{name}");
         assert!(response.text().await.unwrap().to_lowercase().contains(name));
+    }
+    scene.running.stop().await.unwrap();
+}
+
+/// A request with an id at a place: its headers, and the fields of its body.
+fn with_id(place: Place, id: &str) -> (Vec<(&'static str, String)>, serde_json::Map<String, serde_json::Value>) {
+    let mut fields = serde_json::Map::new();
+    match place {
+        Place::Header(header) => return (vec![(header, id.to_owned())], fields),
+        Place::Body(key) => fields.insert(key.into(), id.into()),
+        Place::Metadata(key) => fields.insert("metadata".into(), serde_json::json!({ key: id })),
+    };
+    (Vec::new(), fields)
+}
+
+async fn heard_by(scene: &Scene, path: &str, headers: &[(&str, String)], fields: &serde_json::Map<String, serde_json::Value>) -> Heard {
+    let mut body = serde_json::json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }] });
+    body.as_object_mut().unwrap().extend(fields.clone());
+    let mut request = scene.post(path, body.to_string());
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    let response = request.send().await.unwrap();
+    assert_eq!((response.status().as_u16(), header(&response, "x-icecore-memory")), (200, "on"), "{headers:?} {fields:?}");
+    scene.mind.heard.lock().unwrap().pop().unwrap()
+}
+
+// C1, C3
+#[tokio::test]
+async fn every_id_that_front_ends_send_is_read() {
+    install();
+    let fake = Fake::new(stream(&STREAM)).await;
+    let scene = Scene::over(&fake, Script::default()).await;
+    for (place, history) in ids::CONVERSATIONS {
+        let (headers, fields) = with_id(*place, "c 1");
+        let heard = heard_by(&scene, "/v1/chat/completions", &headers, &fields).await;
+        assert_eq!((heard.conversation.as_deref(), heard.history, heard.user), (Some("c 1"), *history, None), "{place:?}");
+        // Ours comes first; an empty one of another says nothing.
+        let ours = [headers, vec![("x-icecore-conversation", "ours".to_owned())]].concat();
+        if *place != Place::Header("x-icecore-conversation") {
+            assert_eq!(heard_by(&scene, "/v1/messages", &ours, &fields).await.conversation.as_deref(), Some("ours"), "{place:?}");
+            let (headers, fields) = with_id(*place, "");
+            assert_eq!(heard_by(&scene, "/v1/messages", &headers, &fields).await.conversation, None, "{place:?}");
+        }
+    }
+    for (place, dialects) in ids::USERS {
+        for (path, dialect) in [("/v1/chat/completions", Dialect::OpenAi), ("/v1/messages", Dialect::Anthropic)] {
+            let (headers, fields) = with_id(*place, "ada");
+            let expected = dialects.contains(&dialect).then_some("ada");
+            assert_eq!(heard_by(&scene, path, &headers, &fields).await.user.as_deref(), expected, "{place:?}");
+            // Whoever holds a token that is bound to a space has this header set by the server.
+            let ours = [headers, vec![("x-icecore-user", "ours".to_owned())]].concat();
+            if *place != Place::Header("x-icecore-user") {
+                assert_eq!(heard_by(&scene, path, &ours, &fields).await.user.as_deref(), Some("ours"), "{place:?}");
+            }
+        }
+    }
+    let (headers, fields) = with_id(ids::SHARED_KEY, "k");
+    let heard = heard_by(&scene, "/v1/chat/completions", &headers, &fields).await;
+    assert_eq!((heard.shared_key.as_deref(), heard.conversation), (Some("k"), None));
+    // The conversation of an object, as the Responses API has it.
+    let fields = serde_json::json!({ "conversation": { "id": "conv_1" } });
+    let heard = heard_by(&scene, "/v1/chat/completions", &[], fields.as_object().unwrap()).await;
+    assert_eq!(heard.conversation.as_deref(), Some("conv_1"));
+    // A front end that names its user in a way that cannot be understood gets no memory.
+    for header in ["x-openwebui-user-id", "x-litellm-end-user-id"] {
+        let response = scene.post("/v1/chat/completions", CHAT).header(header, "").send().await.unwrap();
+        assert_eq!((response.status().as_u16(), self::header(&response, "x-icecore-memory")), (200, "failed"), "{header}");
     }
     scene.running.stop().await.unwrap();
 }
@@ -992,6 +1064,12 @@ async fn what_is_too_large_too_slow_or_too_much_is_turned_away() {
         let pieces = futures_util::stream::iter((0..20).map(|_| Ok::<_, std::io::Error>("x".repeat(100))));
         let response = scene.post(path, reqwest::Body::wrap_stream(pieces)).send().await.unwrap();
         assert_eq!(response.status(), 413);
+    }
+    // What is announced as far too large is refused before any of it came.
+    for path in ["/v1/messages", "/api/events"] {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 1000000000000\r\n\r\n");
+        let answer = raw(addr, head.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{path}: {answer}");
     }
     // A body that stops, a head that stops, and bytes that are no request.
     let slow = format!("POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 10\r\n\r\n{{");

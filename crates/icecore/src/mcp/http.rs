@@ -99,7 +99,7 @@ async fn answer(service: Service, request: Request) -> Response {
     let mut response = match called.refused() {
         None => answered,
         Some(Refused::Denied(denied)) => house::denied(denied),
-        Some(Refused::Over(over)) => house::over(over),
+        Some(Refused::NotAdmitted(refused)) => house::not_admitted(refused),
     };
     response.extensions_mut().insert(house::Named { what: about(&body, called.tool()), user: None });
     response

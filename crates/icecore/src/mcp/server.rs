@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use super::resources::Listed;
 use super::tools::{self, Call};
 use super::{prompts, resources, told};
-use crate::access::{Access, Over, Takes};
+use crate::access::{Access, NotAdmitted, Takes};
 use crate::api::call::{self, Given, shown};
 use crate::error;
 use crate::http::{self, Log};
@@ -118,8 +118,8 @@ pub struct Called {
 pub enum Refused {
     /// Whoever asks may not do that.
     Denied(Denied),
-    /// The space has done as much as it may.
-    Over(Over),
+    /// The space may not do that now.
+    NotAdmitted(NotAdmitted),
 }
 
 impl Called {
@@ -311,10 +311,10 @@ impl ServerHandler for Server {
         }
         let access = parts.and_then(|parts| parts.extensions.get::<Arc<Access>>()).filter(|_| tool.takes_room());
         if let Some(access) = access
-            && let Err(over) = access.has(caller.user.as_deref(), Takes::Room).await
+            && let Err(not_admitted) = access.has(caller.user.as_deref(), Takes::Room).await
         {
-            let said = over.said();
-            tell(Refused::Over(over));
+            let said = not_admitted.to_string();
+            tell(Refused::NotAdmitted(not_admitted));
             return Ok(refused(said).into());
         }
         let given = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();

@@ -5,6 +5,7 @@
 //! what it has to be stands here.
 
 mod assistants;
+mod branches;
 mod memory;
 mod real;
 mod sixty;

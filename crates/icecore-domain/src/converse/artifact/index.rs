@@ -10,6 +10,7 @@ use crate::hash::Hash;
 use crate::layout::DocPath;
 use crate::record::{BadLine, Role};
 
+use super::super::branch::Turns;
 use super::name;
 use super::refer::{At, Reference};
 use super::{Extent, Kind, Sketch};
@@ -191,6 +192,14 @@ impl Index {
     /// Takes in one more version.
     pub fn add(&mut self, entry: Entry) {
         self.versions.entry(entry.name.clone()).or_default().insert(entry.version, entry);
+    }
+
+    /// Only the versions of these turns.
+    #[must_use]
+    pub fn of_turns(mut self, turns: &Turns) -> Self {
+        self.versions.values_mut().for_each(|versions| versions.retain(|_, entry| turns.contains(entry.turn)));
+        self.versions.retain(|_, versions| !versions.is_empty());
+        self
     }
 
     /// What there is, by name.

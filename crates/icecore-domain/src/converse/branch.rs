@@ -1,0 +1,357 @@
+//! Branches of a conversation: which earlier turns a turn follows.
+//!
+//! A person edits a message, deletes a turn or switches back to an older version, and the client sends a history that
+//! contradicts the recorded turns. The new turn then starts a branch. Every turn has a path: the turns before it that
+//! its client still shows. Whatever a model is given comes from turns of the path alone. Records are never changed: a
+//! branch is one line in the conversation's folder, and a turn without a line follows the turn before it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::calendar::Moment;
+
+/// A set of turns in ascending order, as inclusive ranges.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turns(Vec<(u64, u64)>);
+
+impl Turns {
+    /// All turns from 1 to `last`.
+    pub fn up_to(last: u64) -> Self {
+        let mut turns = Self::default();
+        turns.extend_to(1, last);
+        turns
+    }
+
+    /// Appends `first..=last`, which must come after all others.
+    fn extend_to(&mut self, first: u64, last: u64) {
+        if first > last {
+            return;
+        }
+        match self.0.last_mut() {
+            Some((_, end)) if end.checked_add(1) == Some(first) => *end = last,
+            _ => self.0.push((first, last)),
+        }
+    }
+
+    /// Whether a turn is among them.
+    pub fn contains(&self, turn: u64) -> bool {
+        self.0.iter().any(|(first, last)| (*first..=*last).contains(&turn))
+    }
+
+    /// Whether there is no turn.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// These turns and a later one.
+    #[must_use]
+    pub fn with(mut self, turn: u64) -> Self {
+        self.extend_to(turn, turn);
+        self
+    }
+
+    /// Ranges that are in order, whatever a file says.
+    fn in_order(&self) -> bool {
+        self.0.iter().all(|(first, last)| first <= last) && self.0.windows(2).all(|pair| pair[0].1 < pair[1].0)
+    }
+}
+
+impl FromIterator<u64> for Turns {
+    fn from_iter<I: IntoIterator<Item = u64>>(turns: I) -> Self {
+        let mut all: Vec<u64> = turns.into_iter().collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut set = Self::default();
+        for turn in all {
+            set.extend_to(turn, turn);
+        }
+        set
+    }
+}
+
+/// A line of `branches.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct BranchLine {
+    turn: u64,
+    follows: Turns,
+    /// A request of the front end itself, such as one for a title; it is never the head of the conversation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    background: bool,
+    #[serde(default)]
+    ts: String,
+}
+
+/// The branches of a conversation, by the turns that start them. The last line of a turn counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Branches(BTreeMap<u64, BranchLine>);
+
+impl Branches {
+    /// Reads `branches.jsonl`. A line that cannot be read is skipped: its turn then follows the turn before it.
+    pub fn read(text: &[u8]) -> Self {
+        let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<BranchLine>(line).ok());
+        Self(lines.filter(|line| line.follows.in_order()).map(|line| (line.turn, line)).collect())
+    }
+
+    /// The line that says what a turn follows.
+    pub fn line(turn: u64, follows: &Turns, background: bool, ts: Moment) -> String {
+        let line = BranchLine { turn, follows: follows.clone(), background, ts: ts.to_string() };
+        serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
+    }
+
+    /// Whether there are no branches.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a turn was a request of the front end itself.
+    pub fn is_background(&self, turn: u64) -> bool {
+        self.0.get(&turn).is_some_and(|line| line.background)
+    }
+
+    /// The turns that a turn follows.
+    pub fn before(&self, turn: u64) -> Turns {
+        match self.0.range(..=turn).next_back() {
+            None => Turns::up_to(turn.saturating_sub(1)),
+            Some((start, line)) => {
+                let mut turns = line.follows.clone();
+                turns.extend_to(*start, turn.saturating_sub(1));
+                turns
+            }
+        }
+    }
+
+    /// The turn that the conversation stands at, of those up to `last`.
+    ///
+    /// A branch that shares no turn with the rest is not the head before something follows it: front ends send requests
+    /// of their own under the id of a chat.
+    pub fn head(&self, last: u64) -> u64 {
+        let mut alone = None;
+        for turn in (1..=last).rev() {
+            match self.0.get(&turn) {
+                None => return turn,
+                Some(line) if line.background => {}
+                Some(line) if !line.follows.is_empty() => return turn,
+                Some(_) => alone = Some(turn),
+            }
+        }
+        alone.unwrap_or(last)
+    }
+
+    /// The turns of the conversation as it stands: its head and what that follows.
+    pub fn active(&self, last: u64) -> Turns {
+        match self.head(last) {
+            0 => Turns::default(),
+            head => self.before(head).with(head),
+        }
+    }
+
+    /// The last turn of every branch up to `last`, newest first.
+    pub fn heads(&self, last: u64) -> Vec<u64> {
+        // A branch ends before the next line; what it was continued with by a later line is in that line's path.
+        let mut ends: Vec<u64> = self.0.range(1..=last.max(1)).map(|(turn, _)| turn - 1).chain([last]).collect();
+        ends.retain(|turn| *turn > 0);
+        ends.dedup();
+        ends.reverse();
+        ends
+    }
+}
+
+/// How well a sent exchange fits a recorded one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    /// They differ.
+    No,
+    /// The same exchange, with one side in other words.
+    Partly,
+    /// Both sides are the same.
+    Whole,
+}
+
+/// What a sent history and the recorded turns of a path have in common.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Alignment {
+    /// Pairs of places: in the sent history, in the path.
+    pub pairs: Vec<(usize, usize)>,
+    /// The higher, the better they fit.
+    pub score: usize,
+}
+
+/// The most comparisons for the part of a history that does not fit in order.
+const MAX_COMPARISONS: usize = 1_000_000;
+
+/// Aligns `sent` exchanges with the `recorded` ones of a path, in order.
+pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) -> Alignment {
+    // How many fit at least so well from the front, and from the back of the rest.
+    let ends = |least: Fit| {
+        let front = (0..sent.min(recorded)).take_while(|at| fit(*at, *at) >= least).count();
+        let room = (sent - front).min(recorded - front);
+        (front, (1..=room).take_while(|at| fit(sent - at, recorded - at) >= least).count())
+    };
+    let is_much = |(front, back): (usize, usize)| (sent - front - back).saturating_mul(recorded - front - back) > MAX_COMPARISONS;
+    let (front, back) = Some(ends(Fit::Whole)).filter(|ends| !is_much(*ends)).unwrap_or_else(|| ends(Fit::Partly));
+    let mut pairs: Vec<(usize, usize)> = (0..front).map(|at| (at, at)).collect();
+    let (rows, columns) = (sent - front - back, recorded - front - back);
+    if rows > 0 && columns > 0 && !is_much((front, back)) {
+        // The longest common subsequence; what fits whole counts more.
+        let weight = |row: usize, column: usize| match fit(front + row, front + column) {
+            Fit::No => 0,
+            Fit::Partly => 2,
+            Fit::Whole => 3_u32,
+        };
+        let mut best = vec![0_u32; (rows + 1) * (columns + 1)];
+        let at = |row: usize, column: usize| row * (columns + 1) + column;
+        for row in (0..rows).rev() {
+            for column in (0..columns).rev() {
+                let together = match weight(row, column) {
+                    0 => 0,
+                    weight => weight + best[at(row + 1, column + 1)],
+                };
+                best[at(row, column)] = together.max(best[at(row + 1, column)]).max(best[at(row, column + 1)]);
+            }
+        }
+        let (mut row, mut column) = (0, 0);
+        while row < rows && column < columns {
+            let here = best[at(row, column)];
+            if here == best[at(row + 1, column)] {
+                row += 1;
+            } else if here == best[at(row, column + 1)] {
+                column += 1;
+            } else {
+                pairs.push((front + row, front + column));
+                (row, column) = (row + 1, column + 1);
+            }
+        }
+    }
+    pairs.extend((1..=back).rev().map(|at| (sent - at, recorded - at)));
+    let score = pairs.iter().map(|(sent, recorded)| if fit(*sent, *recorded) == Fit::Whole { 3 } else { 2 }).sum();
+    Alignment { pairs, score }
+}
+
+impl Alignment {
+    /// The places of the path that the client still shows: those that fit, and the oldest ones if the client cut its
+    /// history at the front. A place between two that fit was deleted; one after the last was withdrawn.
+    pub fn shown(&self) -> Vec<usize> {
+        let Some(&(sent, recorded)) = self.pairs.first() else { return Vec::new() };
+        // As many unknown exchanges in front as recorded ones: they were edited, not cut off.
+        let cut = if sent < recorded { recorded } else { 0 };
+        (0..cut).chain(self.pairs.iter().map(|(_, recorded)| *recorded)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn moment() -> Moment {
+        Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
+    }
+
+    fn turns(all: &[u64]) -> Turns {
+        all.iter().copied().collect()
+    }
+
+    fn read(lines: &[(u64, &[u64], bool)]) -> Branches {
+        let text: String =
+            lines.iter().map(|(turn, follows, background)| Branches::line(*turn, &turns(follows), *background, moment())).collect();
+        Branches::read(text.as_bytes())
+    }
+
+    // C1, C3
+    #[test]
+    fn a_turn_follows_the_one_before_it_unless_a_line_says_otherwise() {
+        let none = Branches::default();
+        assert_eq!((none.before(1), none.before(4), none.active(3)), (turns(&[]), turns(&[1, 2, 3]), turns(&[1, 2, 3])));
+        assert_eq!(none.active(0), turns(&[]));
+        // Turn 3 was edited, the edit went on to 5; then the person switched back and went on with 6 after 3.
+        let edited = read(&[(4, &[1, 2], false), (6, &[1, 2, 3], false)]);
+        for (turn, path) in [(3, &[1, 2][..]), (4, &[1, 2]), (5, &[1, 2, 4]), (6, &[1, 2, 3]), (7, &[1, 2, 3, 6])] {
+            assert_eq!(edited.before(turn), turns(path), "{turn}");
+        }
+        assert_eq!((edited.active(5), edited.active(7)), (turns(&[1, 2, 4, 5]), turns(&[1, 2, 3, 6, 7])));
+        assert_eq!(edited.heads(7), [7, 5, 3]);
+        // A line that is torn or wrong does no harm.
+        assert_eq!(Branches::read(b"{\"turn\":4,\"foll\n{\"turn\":5,\"follows\":[[3,1]]}\n\n"), none);
+    }
+
+    // C1, C3
+    #[test]
+    fn a_request_that_shares_nothing_is_no_head_before_it_goes_on() {
+        // A title is asked for after turn 2; the chat goes on with 4.
+        let title = read(&[(3, &[], false)]);
+        assert_eq!((title.head(3), title.active(3)), (2, turns(&[1, 2])));
+        let went_on = read(&[(3, &[], false), (4, &[1, 2], false)]);
+        assert_eq!((went_on.head(4), went_on.active(5)), (4, turns(&[1, 2, 4, 5])));
+        // The first message was edited, and that went on.
+        let edited = read(&[(3, &[], false)]);
+        assert_eq!((edited.head(4), edited.active(4)), (4, turns(&[3, 4])));
+        // A task of the front end came before anything was said.
+        let before = read(&[(1, &[], true), (2, &[], false)]);
+        assert_eq!((before.head(1), before.head(2)), (1, 2));
+    }
+
+    /// Exchanges as letters: the asked word, then the reply; `.` stands for another reply.
+    fn shown(sent: &str, recorded: &str) -> Vec<usize> {
+        let (sent, recorded): (Vec<&str>, Vec<&str>) = (sent.split_whitespace().collect(), recorded.split_whitespace().collect());
+        let fit = |one: usize, other: usize| match (sent[one], recorded[other]) {
+            (one, other) if one == other => Fit::Whole,
+            (one, other) if one[..1] == other[..1] => Fit::Partly,
+            _ => Fit::No,
+        };
+        align(sent.len(), recorded.len(), fit).shown()
+    }
+
+    // C1, C3
+    #[test]
+    fn what_a_client_shows_of_the_recorded_turns() {
+        for (sent, recorded, expected) in [
+            ("", "aA bB", &[][..]),
+            ("aA bB cC", "aA bB cC", &[0, 1, 2]),
+            // Edited or asked again: what came after is withdrawn.
+            ("aA", "aA bB cC", &[0]),
+            // Deleted in the middle.
+            ("aA cC", "aA bB cC", &[0, 2]),
+            ("aA dD", "aA bB cC dD eE", &[0, 3]),
+            // Edited in the middle and left so.
+            ("aA xX cC", "aA bB cC", &[0, 2]),
+            // Cut at the front, or summarized there.
+            ("cC dD", "aA bB cC dD", &[0, 1, 2, 3]),
+            ("sS cC", "aA bB cC", &[0, 1, 2]),
+            // The first was edited and the rest left.
+            ("xX bB", "aA bB", &[1]),
+            // Begun elsewhere; a turn that was not recorded.
+            ("xX yY aA", "aA", &[0]),
+            ("aA xX bB", "aA bB", &[0, 1]),
+            // A reply in other words is the same exchange; the right one of two is found.
+            ("aA b. cC", "aA bB cC", &[0, 1, 2]),
+            ("aA oP", "aA oO oP", &[0, 2]),
+            // Nothing in common.
+            ("xX yY", "aA bB", &[]),
+        ] {
+            assert_eq!(shown(sent, recorded), expected, "{sent} / {recorded}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sets_of_turns_hold_what_was_put_in(all in prop::collection::btree_set(1_u64..60, 0..40), other in 1_u64..60) {
+            let set: Turns = all.iter().copied().collect();
+            prop_assert!(set.in_order());
+            prop_assert_eq!(set.contains(other), all.contains(&other));
+            prop_assert_eq!(set.is_empty(), all.is_empty());
+        }
+
+        #[test]
+        fn a_history_that_extends_the_path_shows_all_of_it(recorded in 0_usize..40, more in 0_usize..5) {
+            let aligned = align(recorded + more, recorded, |one, other| if one == other { Fit::Whole } else { Fit::No });
+            prop_assert_eq!(aligned.shown(), (0..recorded).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), last in 0_u64..20) {
+            let branches = Branches::read(&bytes);
+            let _ = (branches.active(last), branches.heads(last));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Branches of conversations: chats that begin alike, messages that were edited or deleted, requests of front ends.
+
+use std::sync::Arc;
+
+use icecore_engine::config::Mode;
+use icecore_engine::converse::{Begun, Chats, ClientHistory, Heard, Message, Reply};
+use serde_json::json;
+
+use crate::Home;
+
+const NOON: &str = "2026-02-13T12:00:00+01:00";
+const LATER: &str = "2026-02-13T13:00:00+01:00";
+const TITLE: &str = "### Task:\nGenerate a concise title.\n### Chat History:\n<chat_history>\nUSER: I plan a garden.\n</chat_history>";
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+async fn chats(home: &Home, now: &str) -> Chats {
+    Chats::open(Arc::new(home.at(now))).await.unwrap()
+}
+
+/// A client that sends its whole history: what it shows, alternating between the person and the model.
+struct Client<'a> {
+    chats: &'a Chats,
+    heard: Heard,
+}
+
+impl<'a> Client<'a> {
+    fn unnamed(chats: &'a Chats) -> Self {
+        Self { chats, heard: Heard::default() }
+    }
+
+    fn named(chats: &'a Chats, name: &str) -> Self {
+        Self { chats, heard: Heard { conversation: Some(name.into()), ..Heard::default() } }
+    }
+
+    async fn begin(&self, said: &[&str]) -> Begun {
+        let message = |(at, text): (usize, &&str)| {
+            let role = if at % 2 == 0 { "user" } else { "assistant" };
+            Message { role: role.into(), text: (*text).into(), raw: json!({ "role": role, "content": text }).to_string(), has_tools: false }
+        };
+        let messages = said.iter().enumerate().map(message).collect();
+        self.chats.begin(Heard { messages, ..self.heard.clone() }).await.unwrap()
+    }
+
+    /// Says something, hears the reply, and has it remembered.
+    async fn says(&self, said: &[&str], reply: &str) -> Begun {
+        let begun = self.begin(said).await;
+        self.chats.end(&begun, &Reply { text: reply.into(), parts: None, complete: true }).await.unwrap();
+        self.chats.reflect(&begun.conversation, None, false).await.unwrap();
+        begun
+    }
+}
+
+/// All that memory adds to a request.
+fn added(begun: &Begun) -> String {
+    let window: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
+    format!("{}\n{}", begun.memory.clone().unwrap_or_default(), window.join("\n"))
+}
+
+async fn facts(chats: &Chats, name: &str) -> Vec<String> {
+    chats.facts(name, None).await.unwrap().into_iter().map(|fact| fact.text).collect()
+}
+
+// C1, C3
+#[test]
+fn chats_that_begin_alike_stay_two() {
+    let home = Home::new();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let client = Client::unnamed(&chats);
+        let hello = "Hello! How can I help?";
+        let code = "Never use the door code 7731. I work for Alpha.";
+        let (a1, b1) = (client.says(&["hi"], hello).await, client.says(&["hi"], hello).await);
+        assert_ne!(a1.conversation, b1.conversation);
+        let a2 = client.says(&["hi", hello, code], "Noted.").await;
+        let b2 = client.says(&["hi", hello, "I work for Beta"], "Good.").await;
+        assert_ne!(a2.conversation, b2.conversation);
+        assert_eq!((a2.turn, b2.turn), (2, 2));
+        assert!(!added(&b2).contains("7731") && b2.window.is_empty(), "{}", added(&b2));
+        // A third one that begins alike, and whose first turn was recorded by no one.
+        let c2 = client.says(&["hi", hello, "I work for Gamma"], "Fine.").await;
+        assert!(!added(&c2).contains("7731") && !added(&c2).contains("Beta"), "{}", added(&c2));
+        // Each goes on where it stands, also after a new start, whichever speaks first.
+        let again = self::chats(&home, LATER).await;
+        for client in [client, Client::unnamed(&again)] {
+            let c = client.begin(&["hi", hello, "I work for Gamma", "Fine.", "and?"]).await;
+            let b = client.begin(&["hi", hello, "I work for Beta", "Good.", "and?"]).await;
+            let a = client.begin(&["hi", hello, code, "Noted.", "and?"]).await;
+            assert_eq!((&a.conversation, &b.conversation, &c.conversation), (&a2.conversation, &b2.conversation, &c2.conversation));
+            assert!(added(&a).contains("7731"), "{}", added(&a));
+            for other in [&b, &c] {
+                assert!(!added(other).contains("7731") && other.window.is_empty(), "{}", added(other));
+            }
+        }
+        // A client's key keeps apart what begins alike, and does not join what begins differently.
+        let keyed = |key: &str| Client { chats: &again, heard: Heard { shared_key: Some(key.into()), ..Heard::default() } };
+        let (x, y) = (keyed("x").says(&["hi"], hello).await, keyed("y").says(&["hi"], hello).await);
+        assert_eq!(keyed("x").begin(&["hi", hello, "go on"]).await.conversation, x.conversation);
+        assert_eq!(keyed("y").begin(&["hi", hello, "go on"]).await.conversation, y.conversation);
+        assert_ne!(keyed("x").begin(&["ho", "Ho ho", "go on"]).await.conversation, x.conversation);
+    });
+}
+
+// C1, C3
+#[test]
+fn an_edited_message_is_a_branch() {
+    for name in [None, Some("garden")] {
+        let home = Home::new();
+        run(async {
+            let chats = chats(&home, NOON).await;
+            let client = name.map_or_else(|| Client::unnamed(&chats), |name| Client::named(&chats, name));
+            let garden = ["I plan a garden.", "Nice!"];
+            let (roses, tulips) = ("We must always use roses", "We must always use tulips");
+            let first = client.says(&garden[..1], garden[1]).await;
+            let name = first.conversation.clone();
+            client.says(&[garden[0], garden[1], roses], "Roses it is.").await;
+            assert!(facts(&chats, &name).await.iter().any(|fact| fact.contains("roses")));
+            // Asking for the same once more is the same turn.
+            assert_eq!(client.says(&[garden[0], garden[1], roses], "Roses, then.").await.turn, 2);
+            let edited = client.says(&[garden[0], garden[1], tulips], "Tulips it is.").await;
+            assert_eq!((&edited.conversation, edited.turn), (&name, 3));
+            assert!(!added(&edited).contains("roses") && edited.window.is_empty(), "{}", added(&edited));
+            // Nor does it come back: not in the facts, not in the log, not in later requests.
+            assert!(facts(&chats, &name).await.iter().all(|fact| !fact.contains("roses")), "{:?}", facts(&chats, &name).await);
+            let shown = [garden[0], garden[1], tulips, "Tulips it is.", "and the path?"];
+            let next = client.says(&shown, "Gravel.").await;
+            assert_eq!((&next.conversation, next.turn), (&name, 4));
+            assert!(added(&next).contains("tulips") && !added(&next).contains("roses"), "{}", added(&next));
+            let pack = chats.pack(&name).await.unwrap().text;
+            assert!(pack.contains("tulips") && pack.contains("Gravel") && !pack.contains("oses"), "{pack}");
+            // The words stay readable, and say that they are withdrawn.
+            assert_eq!(chats.said(&name, 2).await.unwrap().len(), 2);
+            let withdrawn: Vec<u64> = chats
+                .turns(&name)
+                .await
+                .unwrap()
+                .iter()
+                .filter(|line| line.extra.contains_key("withdrawn"))
+                .map(|line| line.turn)
+                .collect();
+            assert_eq!(withdrawn, [2]);
+            // Who has only just started sees the same.
+            let started = self::chats(&home, LATER).await;
+            assert!(facts(&started, &name).await.iter().all(|fact| !fact.contains("roses")));
+            let client = Client { chats: &started, heard: client.heard };
+            let next = client.begin(&[&shown[..], &["Gravel.", "thanks"]].concat()).await;
+            assert!(next.turn == 5 && !added(&next).contains("roses"), "{}", added(&next));
+            // The person switches back to the first version: it is what counts again.
+            let back = client.says(&[garden[0], garden[1], roses, "Roses, then.", "red ones"], "Red.").await;
+            assert_eq!(back.conversation, name);
+            assert!(added(&back).contains("roses") && !added(&back).contains("ulips"), "{}", added(&back));
+            assert!(facts(&started, &name).await.iter().all(|fact| !fact.contains("tulips")));
+        });
+    }
+}
+
+// C1, C3
+#[test]
+fn a_deleted_turn_stays_deleted() {
+    let home = Home::new();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let client = Client::named(&chats, "trip");
+        let said = ["We go to Rome.", "Lovely.", "Never use planes.", "By train.", "In May.", "Warm."];
+        for turn in 0..3 {
+            client.says(&said[..=turn * 2], said[turn * 2 + 1]).await;
+        }
+        assert_eq!(facts(&chats, "trip").await, ["Never use planes."]);
+        let without = [said[0], said[1], said[4], said[5], "what do we need?"];
+        let next = client.says(&without, "Tickets.").await;
+        assert!(next.turn == 4 && next.window.is_empty() && !added(&next).contains("planes"), "{}", added(&next));
+        assert!(facts(&chats, "trip").await.is_empty());
+        // With `replace` too, only what the client still shows stands in for its history.
+        let heard = Heard { mode: Some(Mode::Replace), ..client.heard.clone() };
+        let replaced = Client { chats: &chats, heard }.begin(&[&without[..], &["Tickets.", "and?"]].concat()).await;
+        let told: Vec<&str> = replaced.window.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(told, [&without[..], &["Tickets."]].concat());
+        // A client that cut its history at the front has deleted nothing.
+        let cut = client.begin(&[said[4], said[5], "what do we need?", "Tickets.", "and?"]).await;
+        assert!(added(&cut).contains("Rome") && cut.window.is_empty(), "{}", added(&cut));
+        // A history that nobody has recorded is left as it is.
+        let heard = Heard { mode: Some(Mode::Replace), ..Heard::default() };
+        let unknown = Client { chats: &chats, heard }.begin(&["from elsewhere", "yes?", "go on"]).await;
+        assert!(unknown.mode == Mode::Augment && unknown.window.is_empty());
+    });
+}
+
+// C1
+#[test]
+fn requests_of_a_front_end_do_not_withdraw_a_chat() {
+    let home = Home::new();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let heard = Heard { conversation: Some("owui".into()), history: ClientHistory::Whole, ..Heard::default() };
+        let client = Client { chats: &chats, heard };
+        // What to search for is asked before anything is said; the title after the first turn.
+        client.says(&[TITLE], "{\"queries\":[]}").await;
+        let garden = ["We must always use roses.", "Nice!"];
+        let first = client.says(&garden[..1], garden[1]).await;
+        assert!(!added(&first).contains("title"), "{}", added(&first));
+        let title = client.says(&[TITLE], "Garden").await;
+        assert!(!added(&title).contains("roses"), "{}", added(&title));
+        assert_eq!(facts(&chats, "owui").await, [garden[0]]);
+        let pack = chats.pack("owui").await.unwrap().text;
+        assert!(pack.contains("Nice!") && !pack.contains("title"), "{pack}");
+        let next = client.says(&[garden[0], garden[1], "and now?"], "Water them.").await;
+        assert!(added(&next).contains("roses") && !added(&next).contains("title"), "{}", added(&next));
+        // The same from a client of which nothing is known, and any request that shares nothing with the chat.
+        for (odd, reply) in [(&[TITLE][..], "Garden"), (&["Summarize: x", "ok", "shorter"], "x")] {
+            client.says(odd, reply).await;
+            assert_eq!(facts(&chats, "owui").await, [garden[0]]);
+        }
+        // One that then goes on is the chat from then on.
+        client.says(&["Never use roses."], "Tulips?").await;
+        assert_eq!(facts(&chats, "owui").await, [garden[0]]);
+        client.says(&["Never use roses.", "Tulips?", "yes"], "Good.").await;
+        assert_eq!(facts(&chats, "owui").await, ["Never use roses."]);
+    });
+}
+
+// C1, C3
+#[test]
+fn clients_that_send_only_the_newest_words_go_on_at_the_head() {
+    let home = Home::new();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let client = Client::named(&chats, "app");
+        for n in 1..=3 {
+            let begun = client.says(&[&format!("number {n}")], &format!("answer {n}")).await;
+            assert_eq!((begun.turn, begun.window.len()), (n, 2 * (n as usize - 1)));
+        }
+        client.says(&[TITLE], "Numbers").await;
+        let begun = client.begin(&["number 4"]).await;
+        let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(told, ["number 1", "answer 1", "number 2", "answer 2", "number 3", "answer 3"]);
+    });
+}
+
+// C1, C3
+#[test]
+fn what_a_front_end_puts_around_a_question_does_not_make_a_branch() {
+    let home = Home::new();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let client = Client::named(&chats, "docs");
+        let around = "Use the context.\n<context>The tower is 330 m high and must never be climbed.</context>\nhow high is it?";
+        client.says(&[around], "It is 330 m high.").await;
+        client.says(&["how high is it?", "It is 330 m high.", "and in feet?"], "1083 ft.").await;
+        // A model's thoughts are not sent back.
+        client.says(&["how high is it?", "It is 330 m high.", "and in feet?", "1083 ft.", "why?"], "<think>hm</think>To see far.").await;
+        let shown = ["how high is it?", "It is 330 m high.", "and in feet?", "1083 ft.", "why?", "To see far.", "thanks"];
+        client.says(&shown, "You are welcome.").await;
+        let withdrawn = chats.turns("docs").await.unwrap().into_iter().filter(|line| line.extra.contains_key("withdrawn")).count();
+        assert_eq!((withdrawn, home.files().iter().filter(|(path, _)| path.ends_with("branches.jsonl")).count()), (0, 0));
+    });
+}
