@@ -62,6 +62,9 @@ static TEMPORARY_FILES: AtomicU32 = AtomicU32::new(0);
 /// The ending of a repository that another one is replacing.
 const REPLACED: &str = "old";
 
+/// Where appended bytes start, and the file's metadata if no other program wrote to it meanwhile.
+type PlacedBytes = (u64, Option<Look>);
+
 /// The door of one vault.
 #[derive(Debug, Clone)]
 pub(super) struct Door {
@@ -444,7 +447,7 @@ impl Door {
     /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets one first.
     /// Returns where `bytes` starts and the file's metadata, or `None` for the metadata if another program, which does not know
     /// our lock, appended at the same time: the index then reads the file again instead of trusting this write.
-    pub fn append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<(u64, Option<Look>)> {
+    pub fn append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<PlacedBytes> {
         for _ in 0..ATTEMPTS {
             if let Some(placed) = self.try_append(held, path, bytes)? {
                 return Ok(placed);
@@ -454,21 +457,21 @@ impl Door {
     }
 
     /// One attempt at it; `None`, and nothing of it is left, if another program's write came in its way.
-    pub fn try_append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<Option<(u64, Option<Look>)>> {
+    pub fn try_append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<Option<PlacedBytes>> {
         Ok(self.append_all(held, &[(path, bytes)], true)?.pop().flatten())
     }
 
     /// Appends to many documents and flushes them together: all of it is there when this returns, or none of it if it fails. That
     /// does not hold after a crash in the middle, nor if a text has to be written again because of another program's write and that
     /// fails: then some of the documents have their text and others do not. Returns the same as [`Self::append`] for each text.
-    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<(u64, Option<Look>)>> {
+    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<PlacedBytes>> {
         let borrowed: Vec<(&DocPath, &[u8])> = texts.iter().map(|(path, text)| (path, text.as_slice())).collect();
         let placed = self.append_all(held, &borrowed, texts.len() <= FEW)?;
         let again = |((path, text), placed): (&(DocPath, Vec<u8>), Option<_>)| placed.map_or_else(|| self.append(held, path, text), Ok);
         texts.iter().zip(placed).map(again).collect()
     }
 
-    fn append_all(&self, _held: &Held, texts: &[(&DocPath, &[u8])], one_by_one: bool) -> Result<Vec<Option<(u64, Option<Look>)>>> {
+    fn append_all(&self, _held: &Held, texts: &[(&DocPath, &[u8])], one_by_one: bool) -> Result<Vec<Option<PlacedBytes>>> {
         let mut appends: Vec<Append<'_>> = Vec::with_capacity(texts.len());
         let mut placed = Vec::with_capacity(texts.len());
         let mut write_all = || -> Result<()> {
@@ -1442,7 +1445,7 @@ impl Door {
     /// Takes it away, with its folder if nothing is left there; folders at the top stay.
     pub fn remove_place(&self, _held: &Held, place: &Path) -> Result<()> {
         match fs::remove_file(place) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault("removing", place, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault("removing", place, error)),
             _ => self.remove_empty_folders_above(place),
         }
     }
@@ -1799,7 +1802,7 @@ impl Append<'_> {
     /// expected is not a failed write: another program appended too, before or behind our bytes. `None` if the write has to be
     /// taken back and tried again: another program's line got into the middle of it or has no end before it, or the file was
     /// replaced since it was opened.
-    fn locate(&self, file: &File) -> io::Result<Option<(u64, Option<Look>)>> {
+    fn locate(&self, file: &File) -> io::Result<Option<PlacedBytes>> {
         let after = file.metadata()?;
         if after.nlink() == 0 {
             return Ok(None);
