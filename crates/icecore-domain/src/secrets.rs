@@ -1874,6 +1874,16 @@ mod tests {
         assert_ne!(marks[0], marks[2]);
     }
 
+    #[test]
+    fn a_mark_stays_whole_wherever_a_view_begins_or_ends() {
+        let mark = "[secret:password:48291234]";
+        for length in 950..1100 {
+            let between = "x ".repeat(length / 2) + &"x".repeat(length % 2);
+            check_kept(&format!("{mark} {between}\\u00e9"));
+            check_kept(&format!("\\u00e9{between} {mark}"));
+        }
+    }
+
     /// Text that is full of beginnings: random characters alone would hardly ever reach the rules.
     fn telling_text() -> impl Strategy<Value = String> {
         let pieces = RULES.anchors.iter().map(|anchor| anchor.text.as_str()).chain([

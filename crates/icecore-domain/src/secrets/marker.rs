@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use memchr::memmem;
@@ -73,6 +74,15 @@ fn mark_at(bytes: &[u8]) -> Option<(usize, usize)> {
 pub(super) fn mark_around(bytes: &[u8], start: usize) -> Option<usize> {
     let open = start.checked_sub(1)?;
     mark_at(bytes.get(open..)?).map(|(length, _)| open + length)
+}
+
+/// The mark that a cut at `at` would go through.
+pub(super) fn mark_over(bytes: &[u8], at: usize) -> Option<Range<usize>> {
+    const LONGEST_MARK: usize = MARK.len() + 50;
+    let from = at.saturating_sub(LONGEST_MARK);
+    let open = from + memchr::memrchr(b'[', bytes.get(from..at)?)?;
+    let (length, _) = mark_at(&bytes[open..])?;
+    (open + length > at).then_some(open..open + length)
 }
 
 /// A text as its identity sees it: every mark says only its kind. The same words with a secret hidden under another key, or

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::marker::mark_over;
 use crate::escapes;
 
 /// So far a view reaches back and forth from what has to be read, on its line.
@@ -102,8 +103,11 @@ fn stretches(text: &str) -> Vec<Range<usize>> {
         };
         at = hit + length;
         let reach = text.floor_char_boundary(hit.saturating_sub(REACH));
+        // Half a mark would be taken for a word with its value.
+        let reach = mark_over(bytes, reach).map_or(reach, |mark| mark.start);
         let start = memchr::memrchr(b'\n', &bytes[reach..hit]).map_or(reach, |line| reach + line + 1);
         let reach = text.ceil_char_boundary((at + REACH).min(text.len()));
+        let reach = mark_over(bytes, reach).map_or(reach, |mark| mark.end);
         // The next line as well: a value may stand there.
         let mut lines = memchr::memchr_iter(b'\n', &bytes[at..reach]);
         let end = lines.nth(1).map_or(reach, |line| at + line);
