@@ -36,6 +36,7 @@ fn message(day: usize, text: &str) -> Record {
         title: None,
         text: text.into(),
         parts: None,
+        other_speaker: None,
         origin: icecore_domain::event::Origin::User,
         captured: ts,
         extra: Vec::new(),

@@ -138,6 +138,7 @@ fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
         title: None,
         text: text.into(),
         parts: None,
+        other_speaker: None,
         origin: Origin::User,
         captured: ts,
         extra: Vec::new(),

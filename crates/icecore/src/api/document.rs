@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_document_tells_of_every_route_and_of_no_other() {
-        let (routes, document) = (routes(), document(&routes()));
+        let (routes, document) = (routes(), document(routes()));
         let told: BTreeSet<(String, String)> = document["paths"]
             .as_object()
             .unwrap()
@@ -253,12 +253,12 @@ mod tests {
     #[test]
     fn the_dashboard_knows_the_api_as_it_is() {
         let kept: Value = serde_json::from_str(include_str!("../../../../dashboard/openapi.json")).unwrap();
-        assert!(kept == document(&routes()), "dashboard/openapi.json is not this API's document: start a server, run dashboard/types");
+        assert!(kept == document(routes()), "dashboard/openapi.json is not this API's document: start a server, run dashboard/types");
     }
 
     #[test]
     fn the_document_is_well_formed() {
-        let document = document(&routes());
+        let document = document(routes());
         assert_eq!(document["openapi"], "3.1.0");
         assert!(["title", "version"].iter().all(|field| document["info"][field].is_string()));
         let mut found = BTreeSet::new();
