@@ -1971,35 +1971,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "it is the time itself that is measured")]
-    fn the_time_grows_with_the_text_and_no_faster() {
-        for piece in [
-            "password:",
-            "password: abcdefgh ijkl ",
-            "password is a",
-            "\\u00e9",
-            "%3D",
-            "&quot;",
-            "ghp_a\n",
-            "log in as a / ",
-            "pin is 1234 ",
-        ] {
-            let time = |length: usize| {
-                let text = piece.repeat(length / piece.len());
-                let took = || {
-                    let start = std::time::Instant::now();
-                    std::hint::black_box(redact(&text, &KEY));
-                    start.elapsed().as_secs_f64()
-                };
-                (0..3).map(|_| took()).fold(f64::MAX, f64::min)
-            };
-            // Twice the text may take a little more than twice the time, never four times.
-            let (short, long) = (time(100_000).max(1e-4), time(800_000));
-            assert!(long / short < 24.0, "{piece:?}: {short} s for 100 kB, {long} s for 800 kB");
-        }
-    }
-
-    #[test]
     fn a_hostile_text_comes_back_soon() {
         let pieces = "glpat- sk- eyJ- eyJaaaaaaaaaa. password: password_for_ ://a: -----BEGIN_PRIVATE_KEY----- key_ Bearer_a. token=a, 12345678:AA cookie= cookie:_a=b; curl_-u_a: mysql_-p :5432:a:b: seed_phrase_abc_ mnemonic_ 4_1- DE89_ AZDO -us .atlasv1. Private-Lines:_1\n Authorization:_a_";
         for piece in pieces.split(' ').map(|piece| piece.replace('_', " ")).chain(["ghp_".into(), "sk_live_".into()]) {

@@ -363,11 +363,37 @@ impl Memory {
 
     /// Raw JSON through the gate: it must still be JSON afterwards.
     fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
+        // Each string as it is meant, without the escapes of JSON; then the whole, in which a name says what its value is.
+        let raw = match serde_json::from_str::<serde_json::Value>(&raw) {
+            Ok(mut value) if self.gate_strings(&mut value, taken) => value.to_string(),
+            _ => raw,
+        };
         let passed = self.gate(&raw, taken).text;
         if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
             return passed;
         }
         format!("\"{}\"", self.marker_key.mark("parts", raw.as_bytes()))
+    }
+
+    /// Passes every string of a JSON value, also of JSON that a string holds. Whether anything changed.
+    fn gate_strings(&self, value: &mut serde_json::Value, taken: &mut Taken) -> bool {
+        use serde_json::Value;
+        match value {
+            Value::String(text) => {
+                let inner = text.starts_with(['{', '[', '"']).then(|| serde_json::from_str::<Value>(text).ok()).flatten();
+                let passed = match inner {
+                    Some(mut inner) if self.gate_strings(&mut inner, taken) => inner.to_string(),
+                    Some(_) => return false,
+                    None => self.gate(text, taken).text,
+                };
+                let is_changed = passed != *text;
+                *text = passed;
+                is_changed
+            }
+            Value::Array(values) => values.iter_mut().fold(false, |is_changed, value| self.gate_strings(value, taken) || is_changed),
+            Value::Object(fields) => fields.values_mut().fold(false, |is_changed, value| self.gate_strings(value, taken) || is_changed),
+            _ => false,
+        }
     }
 
     /// `when` is for what came without a time, `place` says where the message at a position came from.

@@ -334,9 +334,11 @@ fn merged_log(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The lines that say something, in the order of the alphabet.
+/// The lines that say something, in the order of the alphabet. A heading below which nothing is left may stay.
 fn entries_in(bytes: &[u8]) -> Vec<String> {
-    lines_in(bytes).into_iter().filter(|line| !line.is_empty()).collect()
+    let lines = lines_in(bytes);
+    assert!(lines.iter().filter(|line| line.starts_with("## ")).count() <= 1, "{lines:?}");
+    lines.into_iter().filter(|line| !line.is_empty() && !line.starts_with("## ")).collect()
 }
 
 fn three_way(kind: bool, base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {

@@ -36,8 +36,13 @@ fn escape(text: &str, at: usize) -> Option<(Option<char>, usize)> {
     match rest.as_bytes()[0] {
         b'\\' => {
             let slashes = rest.bytes().take_while(|byte| *byte == b'\\').count();
-            let (c, length) = escapes::unicode(&rest[slashes..])?;
-            Some((seen(c), slashes + length))
+            let escaped = &rest[slashes..];
+            match escaped.as_bytes().first()? {
+                // A line break or a quotation mark within JSON.
+                b'n' | b'r' => Some((Some('\n'), slashes + 1)),
+                b'"' => Some((Some('"'), slashes + 1)),
+                _ => escapes::unicode(escaped).map(|(c, length)| (seen(c), slashes + length)),
+            }
         }
         b'%' => escapes::percent(rest).map(|(c, length)| (seen(c), length)),
         b'&' => escapes::entity(rest).map(|(c, length)| (seen(c), length)),

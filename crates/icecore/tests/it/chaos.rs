@@ -276,8 +276,7 @@ fn texts(folder: &Path, ending: &str) -> String {
 fn statements(lines: &str) -> String {
     let mut by_id = BTreeMap::new();
     for event in lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        let status = event["status"].as_str().unwrap_or("active");
-        if status == "active" && event.get("act").is_none() && event.get("compacts").is_none() {
+        if event.get("act").is_none() && event.get("compacts").is_none() {
             by_id.insert(event["id"].to_string(), event["content"].to_string());
         }
     }

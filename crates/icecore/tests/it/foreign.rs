@@ -29,8 +29,9 @@ fn another_program_appends_while_commands_do() {
             let mut n = 0;
             while !is_over.load(Ordering::Relaxed) {
                 let event = format!(
-                    "{{\"ts\":\"2026-02-13T09:00:00Z\",\"id\":\"EVT-20200101-1{n:03}\",\"type\":\"fact\",\"priority\":\"P2\",\
-                     \"content\":\"foreign {n}.\",\"source\":\"live\"}}\n"
+                    "{{\"ts\":\"2026-02-13T09:00:00Z\",\"id\":\"EVT-20200101-{:03}\",\"type\":\"fact\",\"priority\":\"P2\",\
+                     \"content\":\"foreign {n}.\",\"source\":\"live\"}}\n",
+                    n + 1
                 );
                 for (file, line) in [(LOG, format!("- 09:00 foreign {n}.\n")), ("memory/ledger.jsonl", event)] {
                     OpenOptions::new().append(true).open(vault.path(file)).unwrap().write_all(line.as_bytes()).unwrap();

@@ -243,7 +243,7 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     ];
     fs::write(&history, lines.map(|line| line.to_string()).join("\n")).unwrap();
     let import = |vault: &Vault| {
-        let told = vault.json(&["import", history.to_str().unwrap()]);
+        let told = vault.json(&["import", history.to_str().unwrap()])["taken"].clone();
         (told["new"].as_u64(), told["same"].as_u64(), told["revised"].as_array().map_or(0, Vec::len))
     };
     let kept = |vault: &Vault| vault.read("memory/messages/2026-02-13.jsonl");
@@ -409,4 +409,26 @@ fn imported_markdown_is_not_the_owners_word() {
     let waiting = waiting["quarantined"].as_array().unwrap();
     assert!(waiting.iter().any(|one| one["content"].as_str().unwrap().contains("Fridays")), "{waiting:?}");
     assert!(waiting.iter().all(|one| one["type"] == "fact" && one["origin"] == "import" && one["as_a_rule"] == true), "{waiting:?}");
+}
+
+// C.1 row 3
+#[test]
+fn the_time_to_find_secrets_grows_with_the_text_and_no_faster() {
+    let key = icecore_domain::secrets::MarkerKey::new([7; 32]);
+    for piece in
+        ["password:", "password: abcdefgh ijkl ", "password is a", "\\u00e9", "%3D", "&quot;", "ghp_a\n", "log in as a / ", "pin is 1234 "]
+    {
+        let time = |length: usize| {
+            let text = piece.repeat(length / piece.len());
+            let took = || {
+                let start = std::time::Instant::now();
+                std::hint::black_box(icecore_domain::secrets::redact(&text, &key));
+                start.elapsed().as_secs_f64()
+            };
+            (0..3).map(|_| took()).fold(f64::MAX, f64::min)
+        };
+        // Twice the text may take a little more than twice the time, never four times.
+        let (short, long) = (time(100_000).max(1e-4), time(800_000));
+        assert!(long / short < 24.0, "{piece:?}: {short} s for 100 kB, {long} s for 800 kB");
+    }
 }

@@ -95,6 +95,7 @@ fn the_floors_know_only_what_is_above_them() {
         "serde",
         "serde_json",
         "sha2",
+        "hmac",
         "similar",
         "strsim",
         "thiserror",
