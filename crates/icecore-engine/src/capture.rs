@@ -364,10 +364,7 @@ impl Memory {
     /// Raw JSON through the gate: it must still be JSON afterwards.
     fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
         // Each string as it is meant, without the escapes of JSON; then the whole, in which a name says what its value is.
-        let raw = match serde_json::from_str::<serde_json::Value>(&raw) {
-            Ok(mut value) if self.gate_strings(&mut value, taken) => value.to_string(),
-            _ => raw,
-        };
+        let raw = self.gate_strings_of(&raw, taken).unwrap_or(raw);
         let passed = self.gate(&raw, taken).text;
         if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
             return passed;
@@ -375,23 +372,27 @@ impl Memory {
         format!("\"{}\"", self.marker_key.mark("parts", raw.as_bytes()))
     }
 
+    /// A text that is JSON, with its strings passed; `None` if it is none, or nothing changed.
+    fn gate_strings_of(&self, text: &str, taken: &mut Taken) -> Option<String> {
+        let mut value = text.starts_with(['{', '[', '"']).then(|| serde_json::from_str::<serde_json::Value>(text).ok()).flatten()?;
+        self.gate_strings(&mut value, taken).then(|| value.to_string())
+    }
+
     /// Passes every string of a JSON value, also of JSON that a string holds. Whether anything changed.
     fn gate_strings(&self, value: &mut serde_json::Value, taken: &mut Taken) -> bool {
         use serde_json::Value;
         match value {
             Value::String(text) => {
-                let inner = text.starts_with(['{', '[', '"']).then(|| serde_json::from_str::<Value>(text).ok()).flatten();
-                let passed = match inner {
-                    Some(mut inner) if self.gate_strings(&mut inner, taken) => inner.to_string(),
-                    Some(_) => return false,
+                let passed = match self.gate_strings_of(text, taken) {
+                    Some(passed) => passed,
                     None => self.gate(text, taken).text,
                 };
                 let is_changed = passed != *text;
                 *text = passed;
                 is_changed
             }
-            Value::Array(values) => values.iter_mut().fold(false, |is_changed, value| self.gate_strings(value, taken) || is_changed),
-            Value::Object(fields) => fields.values_mut().fold(false, |is_changed, value| self.gate_strings(value, taken) || is_changed),
+            Value::Array(values) => values.iter_mut().map(|value| usize::from(self.gate_strings(value, taken))).sum::<usize>() > 0,
+            Value::Object(fields) => fields.values_mut().map(|value| usize::from(self.gate_strings(value, taken))).sum::<usize>() > 0,
             _ => false,
         }
     }
