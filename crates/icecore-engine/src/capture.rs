@@ -364,37 +364,12 @@ impl Memory {
     /// Raw JSON through the gate: it must still be JSON afterwards.
     fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
         // Each string as it is meant, without the escapes of JSON; then the whole, in which a name says what its value is.
-        let raw = self.gate_strings_of(&raw, taken).unwrap_or(raw);
+        let raw = crate::gate::pass_json(&raw, &mut |text| self.gate(&text, taken).text).unwrap_or(raw);
         let passed = self.gate(&raw, taken).text;
         if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
             return passed;
         }
         format!("\"{}\"", self.marker_key.mark("parts", raw.as_bytes()))
-    }
-
-    /// A text that is JSON, with its strings passed; `None` if it is none, or nothing changed.
-    fn gate_strings_of(&self, text: &str, taken: &mut Taken) -> Option<String> {
-        let mut value = text.starts_with(['{', '[', '"']).then(|| serde_json::from_str::<serde_json::Value>(text).ok()).flatten()?;
-        self.gate_strings(&mut value, taken).then(|| value.to_string())
-    }
-
-    /// Passes every string of a JSON value, also of JSON that a string holds. Whether anything changed.
-    fn gate_strings(&self, value: &mut serde_json::Value, taken: &mut Taken) -> bool {
-        use serde_json::Value;
-        match value {
-            Value::String(text) => {
-                let passed = match self.gate_strings_of(text, taken) {
-                    Some(passed) => passed,
-                    None => self.gate(text, taken).text,
-                };
-                let is_changed = passed != *text;
-                *text = passed;
-                is_changed
-            }
-            Value::Array(values) => values.iter_mut().map(|value| usize::from(self.gate_strings(value, taken))).sum::<usize>() > 0,
-            Value::Object(fields) => fields.values_mut().map(|value| usize::from(self.gate_strings(value, taken))).sum::<usize>() > 0,
-            _ => false,
-        }
     }
 
     /// `when` is for what came without a time, `place` says where the message at a position came from.

@@ -9,6 +9,7 @@ use icecore_domain::event::{Draft, Scope};
 use icecore_domain::layout::DocPath;
 use icecore_domain::secrets::{self, MarkerKey};
 use icecore_store::{ContentVersion, Error as StoreError, Snapshot, Store};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::capture::Passed;
@@ -34,6 +35,28 @@ pub(crate) async fn marker_key(store: &dyn Store) -> Result<MarkerKey> {
     let is_broken = matches!(known, Err(StoreError::NotAKey(_)));
     let fresh = new_marker_key()?;
     Ok(store.set_marker_key(&fresh, is_broken).await.unwrap_or(fresh))
+}
+
+/// A text that is JSON, with each string passed as it is meant, without the escapes of JSON; `None` if it is none, or nothing
+/// changed.
+pub(crate) fn pass_json(text: &str, pass: &mut dyn FnMut(String) -> String) -> Option<String> {
+    let mut value = text.starts_with(['{', '[', '"']).then(|| serde_json::from_str::<Value>(text).ok()).flatten()?;
+    pass_strings(&mut value, pass).then(|| value.to_string())
+}
+
+/// Passes every string of a JSON value, also of JSON that a string holds. Whether anything changed.
+fn pass_strings(value: &mut Value, pass: &mut dyn FnMut(String) -> String) -> bool {
+    match value {
+        Value::String(text) => {
+            let passed = pass_json(text, pass).unwrap_or_else(|| pass(text.clone()));
+            let is_changed = passed != *text;
+            *text = passed;
+            is_changed
+        }
+        Value::Array(values) => values.iter_mut().map(|value| usize::from(pass_strings(value, pass))).sum::<usize>() > 0,
+        Value::Object(fields) => fields.values_mut().map(|value| usize::from(pass_strings(value, pass))).sum::<usize>() > 0,
+        _ => false,
+    }
 }
 
 impl Memory {
@@ -85,7 +108,8 @@ impl Memory {
 
     /// A field that somebody else put there: its name may be what tells that its value is a secret.
     pub(crate) fn gate_field(&self, name: String, raw: String, pass: &mut dyn FnMut(String) -> String) -> (String, String) {
-        let whole = format!("{{{}:{raw}}}", serde_json::Value::from(name.as_str()));
+        let raw = pass_json(&raw, pass).unwrap_or(raw);
+        let whole = format!("{{{}:{raw}}}", Value::from(name.as_str()));
         let passed = pass(whole.clone());
         if passed == whole {
             return (name, raw);

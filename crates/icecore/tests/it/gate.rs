@@ -242,8 +242,13 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
         json!({ "ts": "2026-02-13T09:32:00Z", "text": "nothing to hide" }),
     ];
     fs::write(&history, lines.map(|line| line.to_string()).join("\n")).unwrap();
+    let imports = std::cell::Cell::new(0);
     let import = |vault: &Vault| {
-        let told = vault.json(&["import", history.to_str().unwrap()])["taken"].clone();
+        // A file that was read already would not be read again.
+        imports.set(imports.get() + 1);
+        let file = folder.path().join(format!("history-{}.jsonl", imports.get()));
+        fs::copy(&history, &file).unwrap();
+        let told = vault.json(&["import", file.to_str().unwrap()])["taken"].clone();
         (told["new"].as_u64(), told["same"].as_u64(), told["revised"].as_array().map_or(0, Vec::len))
     };
     let kept = |vault: &Vault| vault.read("memory/messages/2026-02-13.jsonl");
