@@ -142,7 +142,8 @@ fn whatever_comes_in_it_goes_on() {
             let mut heard: Vec<String> =
                 answers.iter().map(|_| piped.hear()).map(|told| format!("{} {}", told["error"]["code"], told["id"])).collect();
             let mut wanted: Vec<String> = answers.iter().map(|(code, id)| format!("{code} {id}")).collect();
-            (heard.sort(), wanted.sort());
+            heard.sort();
+            wanted.sort();
             assert_eq!(heard, wanted);
         };
         refuse_garbage(&mut piped);
