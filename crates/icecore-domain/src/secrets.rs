@@ -23,7 +23,6 @@ use memchr::memmem;
 use self::marker::{MARK, mark_around};
 pub use self::marker::{MarkerKey, without_codes};
 use self::rules::{Anchor, Class, Part, RULES, Shape, Sign, is_unspaced};
-use crate::hash::Hash;
 use crate::id::EventId;
 
 /// A secret that was found and hidden.
@@ -42,14 +41,11 @@ pub struct Redacted<'a> {
     pub text: Cow<'a, str>,
     /// What was hidden.
     pub hidden: Vec<Hidden>,
-    /// If something was hidden: the text with the marks that it had before marks were computed under a key. It must not be
-    /// kept; it tells under which id the same text was kept then.
-    pub former: Option<String>,
 }
 
 /// Replaces every secret in `text` by its mark.
 pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
-    let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new(), former: None };
+    let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new() };
     // A mark is shorter than most secrets, so hiding one can bring a telling word near enough to another value. Looking
     // until nothing is found makes a second call find nothing either; each round has fewer bytes left that are no mark.
     loop {
@@ -57,23 +53,17 @@ pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
         if found.is_empty() {
             return redacted;
         }
-        // Marks of both sorts have the same length, so what is found in one text stands at the same place in the other.
-        let (mut out, mut former) = (String::with_capacity(redacted.text.len()), String::with_capacity(redacted.text.len()));
-        let before = redacted.former.as_deref().unwrap_or(&redacted.text);
+        let mut out = String::with_capacity(redacted.text.len());
         let mut kept = 0;
         for Found { span, kind } in found {
             let secret = redacted.text[span.clone()].as_bytes();
             let mark = key.mark(kind, secret);
             out.push_str(&redacted.text[kept..span.start]);
             out.push_str(&mark);
-            former.push_str(&before[kept..span.start]);
-            former.push_str(&format!("{MARK}{kind}:{}]", Hash::of(before[span.clone()].as_bytes()).short()));
             redacted.hidden.push(Hidden { kind, mark });
             kept = span.end;
         }
         out.push_str(&redacted.text[kept..]);
-        former.push_str(&before[kept..]);
-        redacted.former = Some(former);
         redacted.text = Cow::Owned(out);
     }
 }
@@ -1697,7 +1687,7 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(without_codes(&one), without_codes(&other));
         assert_eq!(without_codes(&one), "my PIN is [secret:pin]");
-        assert!(!one.contains(&Hash::of(b"4829").short()));
+        assert!(!one.contains(&crate::hash::Hash::of(b"4829").short()));
         // RFC 4231, case 2, and the key as text.
         let mut bytes = [0; 32];
         bytes[..4].copy_from_slice(b"Jefe");
@@ -1706,7 +1696,6 @@ mod tests {
         assert_eq!(MarkerKey::from_hex(format!(" {}\n", key.to_hex()).as_bytes()), Some(key.clone()));
         assert_eq!((MarkerKey::from_hex(b"12"), MarkerKey::from_hex(&[b'x'; 64])), (None, None));
         assert_eq!(format!("{key:?}"), "MarkerKey(…)");
-        assert_eq!(redact(text, &key).former.unwrap(), format!("my PIN is [secret:pin:{}]", Hash::of(b"4829").short()));
         for kept in ["[secret:]", "[secret:a:12]", "[secret:a:0123456g]", "no mark", ""] {
             assert!(matches!(without_codes(kept), Cow::Borrowed(same) if same == kept));
         }
@@ -1934,10 +1923,6 @@ mod tests {
         fn under_any_key_the_same_is_hidden(text in telling_text(), bytes in any::<[u8; 32]>()) {
             let (one, other) = (redact(&text, &KEY), redact(&text, &MarkerKey::new(bytes)));
             prop_assert_eq!(without_codes(&one.text), without_codes(&other.text));
-            prop_assert_eq!(one.former.as_deref().map(without_codes), other.former.as_deref().map(without_codes));
-            if let Some(former) = &one.former {
-                prop_assert_eq!(without_codes(former), without_codes(&one.text));
-            }
         }
 
         // Y1

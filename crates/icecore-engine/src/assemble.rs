@@ -279,6 +279,7 @@ impl Memory {
         zoomed.records.retain(|record| {
             vantage.until.is_none_or(|until| record.ts.at() <= until) && conversation.is_none_or(|wanted| record.conversation == wanted)
         });
+        self.mark_withdrawn(&mut zoomed.records).await?;
         Ok(zoomed)
     }
 }

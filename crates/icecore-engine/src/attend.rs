@@ -362,6 +362,7 @@ impl Memory {
             // The context is empty: what was given before is not there any more.
             noted.given.clear();
         }
+        given.despite(self.take_waiting().await);
         let state = noted.state.clone().filter(|_| begun != Begun::Anew);
         let projects = given.despite(self.projects().await);
         let starting =
@@ -493,24 +494,13 @@ impl Memory {
             gated(vec![said]).pop()
         });
         let words = |record: &Record| record::heard_words(record.session.as_deref(), record.role, &record.text);
-        let answer = reply.as_ref().map(words);
         // It may stand in the transcript already.
         records.extend(reply.filter(|reply| !records.iter().any(|other| words(other) == words(reply))));
         let records = self.recognised(records, true, &mut taken).await?;
         let mut sessions: Vec<record::SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();
-        let kept = match self.is_waiting_behind(&mut taken).await {
-            true => Err(Error::Busy("what was said before waits to be written".into())),
-            false => self.keep(records.clone(), &mut taken).await,
-        };
-        if let Err(error) = kept {
-            // The transcript is read again when the session ends; the answer may not stand in it yet.
-            match records.iter().rfind(|record| answer.is_some() && answer == Some(words(record))) {
-                Some(last) => self.defer(last).await?,
-                None => return Err(error),
-            }
-        }
+        self.keep_or_defer(records, &mut taken).await?;
         let skipped = harvest.skipped.into_iter().collect();
         Ok(SessionTaken { shape: Format::ClaudeCode.to_string(), turns, skipped, taken, sessions })
     }
@@ -577,14 +567,14 @@ impl Memory {
                 Ok(()) => return Ok(()),
             }
         }
-        for record in &records {
-            self.defer(record).await?;
-        }
-        Ok(())
+        self.defer(&records).await
     }
 
-    /// Puts a record into a note until the store can take it. A note needs neither the lock nor a whole ledger nor settings.
-    async fn defer(&self, record: &Record) -> Result<()> {
+    /// Puts records into one note until the store can take them. A note needs neither the lock nor a whole ledger nor settings.
+    async fn defer(&self, records: &[Record]) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
         let folder = place(WAITING)?;
         let waiting = self.store.notes(&folder).await?;
         if waiting.len() >= MAX_WAITING_NOTES {
@@ -594,9 +584,9 @@ impl Memory {
         // Numbered, so that they are written down in the order in which they came.
         let number = |(name, _): &(DocPath, i64)| name.as_str().strip_prefix(WAITING)?.get(1..9)?.parse::<u32>().ok();
         let next = waiting.iter().filter_map(number).max().map_or(0, |last| last + 1);
-        let line = record.line();
-        let name = place(&format!("{folder}/{next:08}-{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
-        let written = self.store.add_note(&name, line.trim_end(), u64::MAX, true).await;
+        let lines: String = records.iter().map(Record::line).collect();
+        let name = place(&format!("{folder}/{next:08}-{}.jsonl", &Hash::of(lines.as_bytes()).to_string()[..20]))?;
+        let written = self.store.add_note(&name, lines.trim_end(), u64::MAX, true).await;
         if written.is_err() {
             // On a full disk half of it may be there.
             let _ = self.store.remove_note(&name).await;
@@ -730,7 +720,7 @@ impl Memory {
     /// Puts a snapshot of a state into a note; it does not become the state to load next time.
     async fn defer_state(&self, state: &str, title: Option<&str>) -> Result<Option<StateSaved>> {
         let (record, _) = self.state_record(state, title, Origin::Assistant)?;
-        self.defer(&record).await?;
+        self.defer(&[record]).await?;
         Ok(None)
     }
 

@@ -71,9 +71,6 @@ pub struct Taken {
     /// What was kept, but not all of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,
-    /// What records with hidden secrets were known by formerly, by their ids now.
-    #[serde(skip)]
-    pub(crate) former: HashMap<String, Former>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -108,7 +105,6 @@ impl Taken {
         self.complaints.extend(other.complaints.into_iter().take(room));
         let room = MAX_COMPLAINTS.saturating_sub(self.cut.len());
         self.cut.extend(other.cut.into_iter().take(room));
-        self.former.extend(other.former);
     }
 }
 
@@ -162,17 +158,6 @@ pub(crate) fn numbered(at: usize) -> String {
 pub(crate) struct Passed {
     pub(crate) text: String,
     pub(crate) own_bytes: usize,
-    /// The text with the marks that secrets had before these were computed under a key.
-    pub(crate) former: Option<String>,
-}
-
-/// What a record was known by when the whole marks of hidden secrets counted.
-#[derive(Debug, Default)]
-pub(crate) struct Former {
-    /// Its id, if that was made of its words.
-    id: Option<String>,
-    /// Its words.
-    text: String,
 }
 
 /// What a person wants to be kept out of memory, as messages go by. It concerns sessions of assistants; what is handed in
@@ -260,8 +245,7 @@ impl Memory {
     /// Turns of sessions that a client has told of already, or a transcript has, are the same turn under whichever id it is kept.
     /// Of what is new, a `live` transcript's turns get the id under which the client would tell of them, and so does a prompt that was
     /// read before it was delivered.
-    pub(crate) async fn recognised(&self, mut records: Vec<Record>, live: bool, taken: &mut Taken) -> Result<Vec<Record>> {
-        self.recognise_former(&mut records, taken).await?;
+    pub(crate) async fn recognised(&self, records: Vec<Record>, live: bool, taken: &mut Taken) -> Result<Vec<Record>> {
         let mut before: HashMap<String, usize> = HashMap::new();
         let heard: Vec<Option<String>> = records
             .iter()
@@ -296,35 +280,6 @@ impl Memory {
         Ok(kept)
     }
 
-    /// Records with hidden secrets that were kept when the whole marks counted for their ids keep these ids.
-    async fn recognise_former(&self, records: &mut [Record], taken: &mut Taken) -> Result<()> {
-        let former = std::mem::take(&mut taken.former);
-        let mut said: HashMap<String, usize> = HashMap::new();
-        let mut asked: Vec<(usize, String)> = Vec::new();
-        for (at, record) in records.iter().enumerate() {
-            let Some(Former { id, text }) = former.get(&record.id) else { continue };
-            if let Some(id) = id {
-                asked.push((at, id.clone()));
-            }
-            if record.conversation == TRANSCRIPTS {
-                let session = record.session.as_deref();
-                let times = said.entry(record::former_heard_id(session, record.role, text, 0)).or_default();
-                asked.push((at, record::former_heard_id(session, record.role, text, *times)));
-                *times += 1;
-            }
-        }
-        if asked.is_empty() {
-            return Ok(());
-        }
-        let keys: Vec<record::Key> = asked.iter().map(|(at, id)| record::key(&records[*at].conversation, id)).collect();
-        for ((at, id), known) in asked.into_iter().zip(self.store.known(&keys).await?) {
-            if known {
-                records[at].id = id;
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
         if !records.is_empty() {
             let added = self.store.add_records(records).await?;
@@ -342,10 +297,9 @@ impl Memory {
         taken.own_bytes += own_bytes;
         let text = if own_bytes > 0 { stripped.text.trim().to_owned() } else { stripped.text.into_owned() };
         if !self.policy.capture.hide_secrets {
-            return Passed { text, own_bytes, former: None };
+            return Passed { text, own_bytes };
         }
         let redacted = secrets::redact(&text, &self.marker_key);
-        let former = redacted.former;
         for hidden in &redacted.hidden {
             *taken.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
         }
@@ -353,7 +307,7 @@ impl Memory {
             std::borrow::Cow::Borrowed(_) => text,
             std::borrow::Cow::Owned(text) => text,
         };
-        Passed { text, own_bytes, former }
+        Passed { text, own_bytes }
     }
 
     /// A text through the gate, where nobody asks what became of it.
@@ -458,20 +412,14 @@ impl Memory {
             }
             Some(ts) => self.zone.moment(ts.at()),
         };
-        let former = passed.former.unwrap_or_else(|| passed.text.clone());
         let words = secrets::without_codes(&passed.text);
-        let mut former_id = None;
         let id = id.unwrap_or_else(|| {
             let told = said.ts.map(|_| ts);
             let key = format!("{role}\0{}\0{words}", told.map_or(String::new(), |ts| ts.to_string()));
             let same = before.entry((session.clone(), key)).or_default();
             *same += 1;
-            former_id = Some(record::former_made_id(session.as_deref(), role, name.as_deref(), &former, told, *same - 1));
             record::made_id(session.as_deref(), role, name.as_deref(), &words, told, *same - 1)
         });
-        if matches!(words, std::borrow::Cow::Owned(_)) {
-            taken.former.insert(id.clone(), Former { id: former_id, text: former });
-        }
         let title = said.title.map(|title| plain::one_line(self.gate(&title, taken).text.trim()));
         let title = title.filter(|title| !title.is_empty()).map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
         let origin = said.origin.or(gaps.origin).unwrap_or(match role {

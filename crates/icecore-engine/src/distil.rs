@@ -200,6 +200,8 @@ impl Memory {
                 // The last moment once more: something may have been captured within the same second.
                 && since.is_none_or(|since| record.captured >= since)
         });
+        self.mark_withdrawn(&mut records).await?;
+        records.retain(|record| !record.is_withdrawn());
         Ok(records)
     }
 

@@ -79,8 +79,7 @@ impl Memory {
             Some(rest) => {
                 taken.add(seen);
                 let rest = if passed.own_bytes > 0 { rest.trim() } else { rest };
-                let former = passed.former.as_deref().and_then(|former| former.strip_prefix(&label)).map(str::to_owned);
-                Passed { text: rest.to_owned(), own_bytes: passed.own_bytes, former }
+                Passed { text: rest.to_owned(), own_bytes: passed.own_bytes }
             }
             None => self.gate(text, taken),
         }

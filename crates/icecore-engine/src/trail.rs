@@ -81,6 +81,9 @@ pub enum TrailSource {
         origin: Origin,
         /// Its words.
         text: String,
+        /// Its conversation goes on without it.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        withdrawn: bool,
     },
     /// In a file that is not there any more.
     Gone {
@@ -464,7 +467,9 @@ impl Memory {
                 if let Some(wanted) = wanted {
                     records.sort_by_key(|record| std::cmp::Reverse(share(wanted, &record.text)));
                 }
-                trail.records.extend(records.iter().take(RECORDS).map(told));
+                records.truncate(RECORDS);
+                self.mark_withdrawn(&mut records).await?;
+                trail.records.extend(records.iter().map(told));
                 break;
             }
             // A day is told from its log besides.
@@ -518,8 +523,10 @@ impl Memory {
             && let Ok(path) = file.parse::<DocPath>()
             && let Some(day) = path.record_day()
         {
-            let records = self.store.records(Days { first: day, last: day }).await?;
-            return Ok(match records.iter().find(|record| record.id == id && record.path() == path) {
+            let mut records = self.store.records(Days { first: day, last: day }).await?;
+            records.retain(|record| record.id == id && record.path() == path);
+            self.mark_withdrawn(&mut records).await?;
+            return Ok(match records.first() {
                 Some(record) => told(record),
                 None => TrailSource::Gone { path: name },
             });
@@ -560,6 +567,7 @@ fn told(record: &Record) -> TrailSource {
         speaker: record.speaker().to_owned(),
         origin: record.origin,
         text: record.text.clone(),
+        withdrawn: record.is_withdrawn(),
     }
 }
 

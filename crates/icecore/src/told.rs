@@ -161,10 +161,13 @@ fn record(record: &Record) -> Value {
     )
 }
 
-/// A record's object, with the person who speaks if it is not the owner.
+/// A record's object, with the person who speaks if it is not the owner, and whether its conversation goes on without it.
 pub fn with_speaker(record: &Record, mut told: Value) -> Value {
     if let Some(speaker) = &record.other_speaker {
         told["speaker"] = speaker.as_str().into();
+    }
+    if record.is_withdrawn() {
+        told["withdrawn"] = true.into();
     }
     told
 }

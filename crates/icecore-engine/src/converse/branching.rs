@@ -11,10 +11,12 @@ use icecore_domain::converse::branch::{self, Branches, Fit, Turns};
 use icecore_domain::converse::hear::{self, New, Sent, SentExchange};
 use icecore_domain::converse::truth::{self, Fact};
 use icecore_domain::hash::Hash;
+use icecore_domain::record::Record;
 use jiff::civil::Date;
 
+use super::folder::Folder;
 use super::{Chats, Exchange, Room, State, exchanges, last_turn};
-use crate::Result;
+use crate::{Memory, Result};
 
 /// The exchanges that a conversation is first looked up by.
 const OPENING_EXCHANGES: usize = 2;
@@ -22,6 +24,8 @@ const OPENING_EXCHANGES: usize = 2;
 pub(super) const MAX_CANDIDATES: usize = 32;
 /// So many branches of a conversation are compared with a history, the newest first.
 const MAX_BRANCHES: usize = 64;
+/// The messages among which the last turn of a conversation is.
+const RECENT_MESSAGES: usize = 16;
 /// A reply of so many bytes is not the same by chance.
 const TELLING_REPLY_BYTES: usize = 40;
 
@@ -238,6 +242,35 @@ fn continuation(state: &State, history: &History<'_>, room: &Room) -> Option<Con
     };
     let ends = state.branches.heads(state.last()).into_iter().filter(|end| !state.branches.is_background(*end));
     ends.take(MAX_BRANCHES).map(of).filter(|found| found.turns > 0).max()
+}
+
+impl Memory {
+    /// Marks the messages of turns that their conversations go on without: edited, deleted, or asked by a front end.
+    pub(crate) async fn mark_withdrawn(&self, records: &mut [Record]) -> Result<()> {
+        let mut active_turns: HashMap<String, Option<Turns>> = HashMap::new();
+        for record in records {
+            let Some(turn) = record.turn() else { continue };
+            if !active_turns.contains_key(&record.conversation) {
+                let turns = self.active_turns(&record.conversation).await?;
+                active_turns.insert(record.conversation.clone(), turns);
+            }
+            if active_turns.get(&record.conversation).and_then(Option::as_ref).is_some_and(|turns| !turns.contains(turn)) {
+                record.mark_withdrawn();
+            }
+        }
+        Ok(())
+    }
+
+    /// The turns of a conversation as it stands; `None` if it has no branches.
+    async fn active_turns(&self, conversation: &str) -> Result<Option<Turns>> {
+        let file = super::folder::path(&Folder::of(conversation).branches())?;
+        let branches = Branches::read(&self.store.document(&file).await?.unwrap_or_default());
+        if branches.is_empty() {
+            return Ok(None);
+        }
+        let recent = self.store.last_said(conversation, RECENT_MESSAGES).await?;
+        Ok(recent.iter().filter_map(Record::turn).max().map(|last| branches.active(last)))
+    }
 }
 
 impl Chats {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use icecore_domain::when::When;
 use icecore_engine::config::Mode;
 use icecore_engine::converse::{Begun, Chats, ClientHistory, Heard, Message, Reply};
 use serde_json::json;
@@ -141,6 +142,9 @@ fn an_edited_message_is_a_branch() {
                 .map(|line| line.turn)
                 .collect();
             assert_eq!(withdrawn, [2]);
+            let day = When::Day(chats.memory().now().day());
+            let said = chats.memory().zoom(day, Some(&name), false).await.unwrap().records;
+            assert!(said.iter().all(|record| record.is_withdrawn() == (record.turn() == Some(2))), "{said:?}");
             // Who has only just started sees the same.
             let started = self::chats(&home, LATER).await;
             assert!(facts(&started, &name).await.iter().all(|fact| !fact.contains("roses")));

@@ -122,7 +122,6 @@ fn all_who_make_a_key_at_once_get_the_same_and_nobody_else_can_read_it() {
     assert_eq!(block_on(vault.marker_key()).unwrap().as_ref(), Some(&kept[0]));
 }
 
-/// A line of a record as the program wrote it when marks were plain hashes and counted for what a record is known by.
 #[test]
 fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
     let (_folder, vault) = new_vault();

@@ -493,12 +493,14 @@ fn tell_source(source: &TrailSource, out: &mut Out) -> Result<()> {
 }
 
 fn tell_record(source: &TrailSource, quote: Option<&str>, out: &mut Out) -> Result<()> {
-    let TrailSource::Record { path, id, conversation, ts, speaker, text, .. } = source else { return Ok(()) };
+    let TrailSource::Record { path, id, conversation, ts, speaker, text, withdrawn, .. } = source else { return Ok(()) };
     out.line(format!("  source   {path}  {DIM}{} in {}{DIM:#}", plain::one_line(id), plain::one_line(conversation)))?;
     if let Some(quote) = quote {
         out.line(format!("  words    \"{}\"", show::gist(quote)))?;
     }
-    out.line(format!("           {DIM}{} {}{DIM:#} {CYAN}{}{CYAN:#}: {}", ts.day(), ts.clock(), plain::one_line(speaker), show::gist(text)))
+    let (speaker, gist) = (plain::one_line(speaker), show::gist(text));
+    let withdrawn = if *withdrawn { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
+    out.line(format!("           {DIM}{} {}{DIM:#} {CYAN}{speaker}{CYAN:#}{withdrawn}: {gist}", ts.day(), ts.clock()))
 }
 
 fn summary_trail(trail: &SummaryTrail, out: &mut Out) -> Result<()> {

@@ -10,7 +10,7 @@ use icecore_domain::{layout, plain};
 use icecore_engine::Before;
 
 use super::capture::read_input;
-use super::out::{BOLD, CYAN, DIM, Out};
+use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
 use super::{Global, read};
 use crate::error::{Exit, Stop};
 use crate::told;
@@ -281,9 +281,11 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
         }
         let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({})", plain::one_line(title)));
         let text = plain::visible(record.text.trim_end());
+        let withdrawn = if record.is_withdrawn() { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
         let mut lines = text.lines();
         let first = lines.next().unwrap_or_default();
-        let spoken = format!("{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}: {first}", record.ts.clock(), plain::one_line(record.speaker()));
+        let spoken =
+            format!("{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}{withdrawn}: {first}", record.ts.clock(), plain::one_line(record.speaker()));
         out.line(spoken.trim_end())?;
         lines.try_for_each(|line| out.line(format!("      {line}").trim_end()))?;
         if let Some(parts) = &record.parts {

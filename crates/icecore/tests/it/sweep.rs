@@ -769,8 +769,10 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         let before = fs::read(golden.join(LEDGER)).unwrap_or_default();
         let whole = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         if acknowledged && is_hook && !(scenario.done)(root) {
-            // What could not be written waits in a note for the next hook, which also reads the transcript on from where it was.
-            call(scenario.command);
+            // What could not be written waits in a note for the next hook, of whichever session.
+            let mut command = bare(program());
+            start(&mut command, root, &["hook", "session-start"]);
+            self::told(command, root, r#"{"session_id":"another","cwd":"{HOME}","source":"startup"}"#);
         }
         if acknowledged && !(scenario.done)(root) {
             wrong.push("acknowledged, and not done".into());
