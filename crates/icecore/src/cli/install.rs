@@ -104,12 +104,16 @@ fn version(client: Client, machine: &Machine) -> Option<Version> {
 }
 
 /// What a person should know about the version that the hooks are written for.
-fn version_note(client: Client, version: Option<Version>) -> Option<String> {
+fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Option<String> {
     let missing: Vec<String> = client.dialect()?.unknown_events(version).map(|hook| format!("{} ({})", hook.event, hook.since)).collect();
     if missing.is_empty() {
         return None;
     }
     let (name, missing) = (client.name(), missing.join(", "));
+    if is_shared {
+        let why = "Older versions drop a whole settings file over an event they do not know, and these files are read by all who work on the project";
+        return Some(format!("{why}. So these hooks are left out: {missing}."));
+    }
     let who = match version {
         Some(version) => format!("{name} {version} does not know"),
         None => format!("No {name} on this machine tells its version, so these are left out, which need a newer one:"),
@@ -189,7 +193,10 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
     let vault = pinned(global)?;
     // Before the settings are read: some versions write them when they are asked.
     let version = if asked.places.iter().any(|place| place.part.what() == What::Hooks) { version(client, &machine) } else { None };
-    let caller = Caller { vault, version, ..install::caller(client, &own, found.as_deref(), asked.project.is_some()) };
+    // Files of a project are read by whatever version its people have.
+    let shared = asked.project.is_some().then_some(install::ASSUMED_CLAUDE_CODE).filter(|_| client == Client::ClaudeCode);
+    let written = version.map(|own| shared.map_or(own, |shared| own.min(shared)));
+    let caller = Caller { vault, version: written, ..install::caller(client, &own, found.as_deref(), asked.project.is_some()) };
     let changes = install::connecting(&asked.places, &caller, asked.project.as_deref(), &asked.records).map_err(troubled)?;
     let plan = plan(global, &asked, &caller, &changes)?;
     let any = changes.iter().any(Change::is_any) || plan.new_vault.is_some();
@@ -239,7 +246,7 @@ fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> 
         plan.notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
     }
     if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
-        plan.notes.extend(version_note(asked.client, caller.version));
+        plan.notes.extend(version_note(asked.client, caller.version, asked.project.is_some()));
     }
     let unbound = changes.iter().any(|change| change.vault.is_none());
     let bound_to = changes.iter().find_map(|change| change.vault.clone());

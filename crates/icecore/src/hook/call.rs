@@ -72,8 +72,8 @@ impl Event {
             Self::UserPromptSubmit => 3_000,
             Self::PreCompact => 8_000,
             Self::PostCompact => 5_000,
-            // These run beside the client.
-            Self::Stop | Self::SubagentStop => 25_000,
+            Self::Stop => 3_000,
+            Self::SubagentStop => 6_000,
             // All hooks together have a second and a half.
             Self::SessionEnd => 1_000,
             Self::Other => 2_000,

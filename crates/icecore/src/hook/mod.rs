@@ -177,6 +177,10 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
             let given = memory.attend_start(session, begun, room).await?;
             answer = Answer::giving(given);
             answer.message = daily(open).await;
+            // Some clients never say that a session has ended: the next one sees to it.
+            if !memory.is_provisional() && !memory.ended_sessions(true).await?.is_empty() {
+                answer.complaints.extend(finish::begin(call, open).await);
+            }
         }
         Event::UserPromptSubmit => {
             if let Some(prompt) = &heard.prompt {

@@ -10,8 +10,6 @@ use super::{Caller, Refused};
 
 /// What a Claude Code that does not tell its version is taken for: the first one that has every event but `PostCompact`.
 pub const ASSUMED_CLAUDE_CODE: Version = Version(1, 0, 85);
-/// The first Codex that runs `async` hooks. The ones before skip them, with a warning at every start.
-const CODEX_WITH_ASYNC: Version = Version(0, 148, 0);
 /// The most seconds that Codex grants the hooks of `SessionEnd`; it warns at every start about more.
 const CODEX_SESSION_END_SECS: u64 = 3;
 
@@ -25,14 +23,12 @@ pub struct Hook {
     pub name: &'static str,
     /// The first Claude Code that knows it.
     pub since: Version,
-    /// Whether the client goes on without waiting.
-    pub background: bool,
     /// How many seconds it may take, if not the client's default.
     pub timeout_secs: Option<u64>,
 }
 
 const fn hook(event: &'static str, name: &'static str, since: Version, timeout_secs: Option<u64>) -> Hook {
-    Hook { event, matcher: None, name, since, background: false, timeout_secs }
+    Hook { event, matcher: None, name, since, timeout_secs }
 }
 
 /// Every event that calls us.
@@ -41,8 +37,9 @@ pub const HOOKS: &[Hook] = &[
     hook("UserPromptSubmit", "user-prompt-submit", Version(1, 0, 53), Some(5)),
     Hook { matcher: Some("manual|auto"), ..hook("PreCompact", "pre-compact", Version(1, 0, 48), Some(10)) },
     Hook { matcher: Some("manual|auto"), ..hook("PostCompact", "post-compact", Version(2, 1, 76), Some(10)) },
-    Hook { background: true, ..hook("Stop", "stop", Version(1, 0, 38), Some(60)) },
-    Hook { background: true, ..hook("SubagentStop", "subagent-stop", Version(1, 0, 41), None) },
+    // Not in the background: `claude -p` ends its background hooks when it ends, and the last answer would be lost.
+    hook("Stop", "stop", Version(1, 0, 38), Some(5)),
+    hook("SubagentStop", "subagent-stop", Version(1, 0, 41), Some(10)),
     hook("SessionEnd", "session-end", Version(1, 0, 85), Some(5)),
 ];
 
@@ -81,10 +78,6 @@ impl Hook {
         let vault = caller.vault.iter().flat_map(|vault| ["--vault", vault.as_str()]);
         let line: Vec<String> = [caller.command.as_str(), "hook", self.name].into_iter().chain(vault).map(quoted).collect();
         let mut fields = vec![("type", Tree::text("command")), ("command", Tree::text(line.join(" ")))];
-        let skips_async = dialect == Dialect::Codex && caller.version.is_none_or(|version| version < CODEX_WITH_ASYNC);
-        if self.background && !skips_async {
-            fields.push(("async", Tree::Flag(true)));
-        }
         let timeout_secs = if self.event != "SessionEnd" {
             self.timeout_secs
         } else if dialect == Dialect::Plugin {

@@ -38,8 +38,6 @@ pub enum Tree {
     Text(String),
     /// A whole number.
     Number(u64),
-    /// True or false.
-    Flag(bool),
     /// A list.
     List(Vec<Tree>),
     /// An object.
@@ -123,7 +121,6 @@ impl Node {
     pub fn says(&self, tree: &Tree) -> bool {
         match (&self.kind, tree) {
             (Kind::Text(mine), Tree::Text(theirs)) => mine == theirs,
-            (Kind::Flag(mine), Tree::Flag(theirs)) => mine == theirs,
             (Kind::Other(mine), Tree::Number(theirs)) => *mine == theirs.to_string(),
             (Kind::List(mine), Tree::List(theirs)) => mine.len() == theirs.len() && mine.iter().zip(theirs).all(|(a, b)| a.says(b)),
             (Kind::Object(mine), Tree::Object(theirs)) => {
@@ -396,7 +393,6 @@ fn compact(tree: &Tree) -> String {
     match tree {
         Tree::Text(text) => quoted(text),
         Tree::Number(number) => number.to_string(),
-        Tree::Flag(flag) => flag.to_string(),
         Tree::List(items) => format!("[{}]", items.iter().map(compact).collect::<Vec<_>>().join(", ")),
         Tree::Object(fields) => {
             let fields: Vec<String> = fields.iter().map(|(name, tree)| format!("{}: {}", quoted(name), compact(tree))).collect();

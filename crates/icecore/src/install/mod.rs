@@ -21,6 +21,7 @@ use icecore_store::neighbour;
 use serde::{Deserialize, Serialize};
 
 use self::clients::{Client, Machine, Place};
+pub use self::hooks::ASSUMED_CLAUDE_CODE;
 use self::json::{Malformed, Node, Step, Tree};
 pub use self::version::Version;
 

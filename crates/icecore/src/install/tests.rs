@@ -228,8 +228,8 @@ fn the_hooks_are_those_that_the_clients_know() {
         "UserPromptSubmit": [{ "hooks": [{ "type": "command", "command": "icecore hook user-prompt-submit", "timeout": 5 }] }],
         "PreCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore hook pre-compact", "timeout": 10 }] }],
         "PostCompact": [{ "matcher": "manual|auto", "hooks": [{ "type": "command", "command": "icecore hook post-compact", "timeout": 10 }] }],
-        "Stop": [{ "hooks": [{ "type": "command", "command": "icecore hook stop", "async": true, "timeout": 60 }] }],
-        "SubagentStop": [{ "hooks": [{ "type": "command", "command": "icecore hook subagent-stop", "async": true }] }],
+        "Stop": [{ "hooks": [{ "type": "command", "command": "icecore hook stop", "timeout": 5 }] }],
+        "SubagentStop": [{ "hooks": [{ "type": "command", "command": "icecore hook subagent-stop", "timeout": 10 }] }],
         "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore hook session-end", "timeout": 5 }] }],
     }});
     assert_eq!(told, expected);
@@ -252,11 +252,10 @@ fn the_hooks_are_those_that_the_clients_know() {
     }
 }
 
-/// The events and background hooks that settings name.
-fn events(text: &str) -> (Vec<String>, usize) {
+/// The events that settings name.
+fn events(text: &str) -> Vec<String> {
     let told: serde_json::Value = serde_json::from_str(text).unwrap();
-    let hooks = told["hooks"].as_object().unwrap();
-    (hooks.keys().cloned().collect(), text.matches("\"async\": true").count())
+    told["hooks"].as_object().unwrap().keys().cloned().collect()
 }
 
 // A version gets what it reads: one event that it does not know makes a whole file invalid for some
@@ -279,22 +278,24 @@ fn only_what_a_version_knows_is_written() {
         let caller = Caller { version, ..plain() };
         let text = CLAUDE.connect("", &caller).unwrap();
         let known: Vec<&str> = all.into_iter().filter(|event| !without.contains(event)).collect();
-        assert_eq!(events(&text).0, known, "{version:?}");
+        assert_eq!(events(&text), known, "{version:?}");
         assert!(!text.contains("args"), "{version:?}");
         // An upgrade adds what was missing, and going back takes it out again.
         let newest = CLAUDE.connect(&text, &plain()).unwrap();
-        assert_eq!(events(&newest).0, all, "{version:?}");
-        assert_eq!(events(&CLAUDE.connect(&newest, &caller).unwrap()).0, known, "{version:?}");
+        assert_eq!(events(&newest), all, "{version:?}");
+        assert_eq!(events(&CLAUDE.connect(&newest, &caller).unwrap()), known, "{version:?}");
     }
     // One that has no hooks gets none, and ours go.
     let none = Caller { version: Some(Version(1, 0, 37)), ..plain() };
     assert_eq!(CLAUDE.connect("{ \"model\": \"opus\" }", &none).unwrap(), "{ \"model\": \"opus\" }");
     assert!(!CLAUDE.connect(OLDER_HOOKS, &none).unwrap().contains("icecore"));
-    // Codex ignores events that it does not know, but skips what is to run in the background before 0.148.
-    for (version, background) in [(Some(Version(0, 169, 0)), 2), (Some(Version(0, 148, 0)), 2), (Some(Version(0, 147, 0)), 0), (None, 0)] {
+    // Codex ignores events that it does not know.
+    for version in [Some(Version(0, 169, 0)), Some(Version(0, 147, 0)), None] {
         let text = CODEX.connect("", &Caller { version, ..plain() }).unwrap();
-        assert_eq!(events(&text), (all.map(str::to_owned).to_vec(), background), "{version:?}");
+        assert_eq!(events(&text), all, "{version:?}");
     }
+    // `claude -p` ends its background hooks when it ends.
+    assert!(!CLAUDE.connect("", &plain()).unwrap().contains("async"));
 }
 
 // The form with `args` of earlier installations, which Claude Code before 2.1.139 runs as a bare `icecore`

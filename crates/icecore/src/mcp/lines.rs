@@ -43,8 +43,8 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
         loop {
             let available = match self.read.fill_buf().await {
                 Ok(available) if !available.is_empty() => available,
-                // A line that the input ends within is no message.
-                _ => return false,
+                // The last line may have no end.
+                _ => return !self.line.is_empty(),
             };
             let newline = memchr::memchr(b'\n', available);
             let taken = newline.map_or(available.len(), |at| at + 1);
@@ -230,5 +230,23 @@ mod tests {
         ] {
             assert_eq!(answer(line), said, "{}", String::from_utf8_lossy(&line[..line.len().min(100)]));
         }
+    }
+
+    // The input ends without a line break after the last message.
+    #[test]
+    fn the_last_line_may_have_no_end() {
+        let input = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}";
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut lines = LineTransport::new(&input[..], Vec::new());
+            let count = async {
+                let mut count = 0;
+                while lines.receive().await.is_some() {
+                    count += 1;
+                }
+                count
+            };
+            assert_eq!(count.await, 2);
+        });
     }
 }

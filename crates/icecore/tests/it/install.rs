@@ -133,6 +133,12 @@ fn the_version_of_the_client_decides_what_is_written() {
     fs::set_permissions(person.at(".local/bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(person.json(&["install", "claude-code", "--yes"])["version"], "2.1.50");
     assert_eq!(events(&person), older);
+    // A project's settings are read by all who work on it, whatever version they have.
+    let person = Person::new();
+    person.put_program("claude", "echo '2.1.327 (Claude Code)'");
+    let told = person.json(&["install", "claude-code", "--project", "--yes"]);
+    assert!(told["notes"].to_string().contains("left out: PostCompact"), "{told}");
+    assert!(!person.read("project/.claude/settings.json").contains("PostCompact"));
     // For the server alone nothing needs to be known.
     assert_eq!(person.json(&["install", "claude-code", "--only", "mcp", "--dry-run"])["version"], Value::Null);
 }

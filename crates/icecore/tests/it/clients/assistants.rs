@@ -177,7 +177,7 @@ fn check_claude_code(assistant: &Assistant) {
     let results = requests(&model, "tool_result");
     assert!(person.at("own-permission").exists(), "{version}: the person's own permission did not hold: {results:?}");
     settled(&Vault::opened(person.vault()));
-    assert_eq!(kept(&person, DECIDED), 1, "{version}: in memory");
+    assert_eq!((kept(&person, DECIDED), kept(&person, "\"Noted.\"")), (1, 1), "{version}: in memory");
     // The next session knows it.
     let second = run(&person, &model, &["claude", "-p", "Which port was it again?"]);
     assert_eq!(second.code, Some(0), "{version}: {second:?}");
