@@ -26,6 +26,12 @@ impl OwnerNames {
     fn has(&self, name: &str) -> bool {
         self.0.contains(&folded(name)) || OWN_WORDS.contains(&folded(name).as_str())
     }
+
+    /// Whether a user of that name is another person where these names speak as users too: unless the owner is known by a name,
+    /// one of several named users is not known to be the owner.
+    pub fn is_one_of_several<'a>(&self, name: &str, users: impl IntoIterator<Item = &'a str>) -> bool {
+        self.0.is_empty() && !self.has(name) && users.into_iter().any(|user| folded(user) != folded(name))
+    }
 }
 
 fn folded(name: &str) -> String {

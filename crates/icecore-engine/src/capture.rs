@@ -112,6 +112,8 @@ impl Taken {
 pub const PARTS_CUT: &str = "parts_cut_from_bytes";
 /// So many complaints are kept; more of them say nothing new.
 const MAX_COMPLAINTS: usize = 1_000;
+/// So many of the last messages of a conversation tell who speaks in it.
+const SPEAKER_MESSAGES: usize = 500;
 
 /// A transcript that was taken in.
 #[derive(Debug, Serialize)]
@@ -245,7 +247,8 @@ impl Memory {
     /// Turns of sessions that a client has told of already, or a transcript has, are the same turn under whichever id it is kept.
     /// Of what is new, a `live` transcript's turns get the id under which the client would tell of them, and so does a prompt that was
     /// read before it was delivered.
-    pub(crate) async fn recognised(&self, records: Vec<Record>, live: bool, taken: &mut Taken) -> Result<Vec<Record>> {
+    pub(crate) async fn recognised(&self, mut records: Vec<Record>, live: bool, taken: &mut Taken) -> Result<Vec<Record>> {
+        self.attribute_by_conversation(&mut records, taken).await?;
         let mut before: HashMap<String, usize> = HashMap::new();
         let heard: Vec<Option<String>> = records
             .iter()
@@ -278,6 +281,27 @@ impl Memory {
             }
         }
         Ok(kept)
+    }
+
+    /// A named user is not the owner if another named user has spoken in the conversation before: messages may come one by one.
+    async fn attribute_by_conversation(&self, records: &mut [Record], taken: &mut Taken) -> Result<()> {
+        let owner = self.policy.person.names();
+        let mut names: HashMap<String, Vec<String>> = HashMap::new();
+        for record in records.iter_mut().filter(|record| record.role == Role::User && record.other_speaker.is_none()) {
+            let Some(name) = record.name.clone() else { continue };
+            if !names.contains_key(&record.conversation) {
+                let before = self.store.last_said(&record.conversation, SPEAKER_MESSAGES).await?;
+                let users = before.into_iter().filter(|record| record.role == Role::User);
+                names.insert(record.conversation.clone(), users.filter_map(|record| record.name).collect());
+            }
+            let users = names.get(&record.conversation).into_iter().flatten().map(String::as_str);
+            if owner.is_one_of_several(&name, users) {
+                *taken.others.entry(name.clone()).or_default() += 1;
+                record.other_speaker = Some(name);
+                record.origin = if record.origin == Origin::Tool { Origin::Tool } else { Origin::Import };
+            }
+        }
+        Ok(())
     }
 
     pub(crate) async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {

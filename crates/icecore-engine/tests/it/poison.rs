@@ -358,6 +358,30 @@ fn in_a_group_chat_only_the_owner_makes_rules() {
     }
 }
 
+// C.1 row 1
+#[test]
+fn in_a_group_chat_that_comes_message_by_message_the_second_name_is_not_the_owner() {
+    let place = Place::new("Europe/Berlin");
+    let memory = live(&place, place.moment(DAY, 20, 0));
+    let add = |name: &str, text: &str| {
+        let said = Said {
+            conversation: Some("standup".into()),
+            role: Some(Role::User),
+            name: Some(name.into()),
+            text: text.into(),
+            ..Said::default()
+        };
+        block_on(memory.add_messages(vec![said], &Gaps::default())).unwrap().others
+    };
+    assert!(add("Anna", "Good morning.").is_empty() && add("anna", "Never deploy on Fridays.").is_empty());
+    assert_eq!(add("Bob", "Never deploy on Tuesdays.").into_iter().collect::<Vec<_>>(), [("Bob".to_owned(), 1)]);
+    // From now on nobody is known to be the owner.
+    assert_eq!(add("Anna", "Never deploy on Mondays.").len(), 1);
+    let said = place.files().into_iter().find(|(name, _)| name.starts_with("memory/messages")).unwrap().1;
+    let low = said.lines().filter(|line| line.contains("\"trust\":\"low\"")).count();
+    assert_eq!((said.lines().count(), low), (4, 2), "{said}");
+}
+
 // P1
 #[test]
 fn a_clients_own_instructions_are_no_memory() {
