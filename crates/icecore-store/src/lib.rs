@@ -128,7 +128,9 @@ pub enum Error {
         why: String,
     },
     /// A git that icecore did not start has its lock.
-    #[error("another git is at work in this vault ({lock} is there); try again when it has ended")]
+    #[error(
+        "another git is at work in this vault ({lock} is there); try again when it has ended. `icecore doctor --fix` removes what one that died has left"
+    )]
     GitAtWork {
         /// Its lock.
         lock: PathBuf,

@@ -1322,17 +1322,16 @@ impl Door {
     }
 
     /// Removes lock files that a git left when it died. No git of ours is at work: each holds the vault's lock as long as it lives,
-    /// and that lock is ours now. A person's own git is waited for.
-    pub fn remove_stale_git_locks(&self, held: &Held) -> Result<Vec<PathBuf>> {
-        /// A git whose lock is younger may not have been seen yet.
-        const YOUNG_SECS: i64 = if cfg!(target_os = "linux") { 2 } else { 60 };
+    /// and that lock is ours now. A person's own git is waited for. Where one could be at work that is not seen, only a repair
+    /// removes its lock, once it is old.
+    pub fn remove_stale_git_locks(&self, held: &Held, is_repair: bool) -> Result<Vec<PathBuf>> {
         const WAITS: u32 = 40;
         let mut removed = Vec::new();
         for lock in self.git_locks() {
             let mut waits = 0;
             while let Some(found) = look_at(lock.clone())? {
-                let is_young = held.time().is_none_or(|now| now.0 - found.mtime.0 < YOUNG_SECS && now.0 >= found.mtime.0);
-                if !is_young && !is_git_at_work(&self.root) {
+                let age = held.time().map(|now| now.0 - found.mtime.0).filter(|age| *age >= 0);
+                if age.is_some_and(|age| is_lock_stale(age, is_git_at_work(&self.root), is_repair)) {
                     self.remove_git_file(&lock)?;
                     removed.push(lock);
                     break;
@@ -1551,14 +1550,38 @@ fn copy_over(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map(|_| ()).map_err(failed)
 }
 
-/// Whether a git is running in this folder or below it, whoever started it.
-fn is_git_at_work(root: &Path) -> bool {
+/// Whether the git that made a lock is dead. `is_at_work` is `None` if not every process can be seen.
+fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bool {
+    /// A git whose lock is younger may not have been seen yet.
+    const SEEN_SECS: i64 = 2;
+    const UNSEEN_SECS: i64 = 60;
+    match is_at_work {
+        Some(is_at_work) => !is_at_work && age_secs >= SEEN_SECS,
+        None => is_repair && age_secs >= UNSEEN_SECS,
+    }
+}
+
+/// Whether a git is running in this folder or below it, whoever started it; `None` if that cannot be known, because processes of
+/// another user, or those outside of a container, cannot be looked at.
+fn is_git_at_work(root: &Path) -> Option<bool> {
+    /// The name of the namespace that has every process in it.
+    const ALL_PROCESSES: &str = "pid:[4026531836]";
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let is_there = |process: &Path| {
-        let is_git = fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("git"));
-        is_git && fs::read_link(process.join("cwd")).is_ok_and(|folder| folder.starts_with(&root))
-    };
-    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| is_there(&entry.path()))
+    let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
+    let mut sees_all =
+        fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(ALL_PROCESSES)) && Path::new("/proc/1").exists();
+    for process in fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path()) {
+        match fs::read_to_string(process.join("comm")) {
+            Ok(name) if name.starts_with("git") => match fs::read_link(process.join("cwd")) {
+                Ok(folder) if folder.starts_with(&root) => return Some(true),
+                Err(error) if is_denied(&error) => sees_all = false,
+                _ => {}
+            },
+            Err(error) if is_denied(&error) => sees_all = false,
+            _ => {}
+        }
+    }
+    sees_all.then_some(false)
 }
 
 /// Lets two files or folders change places at once.
@@ -1989,3 +2012,17 @@ mod tests {
         }
     }
 }
+    #[test]
+    fn a_lock_is_stale_if_its_git_is_seen_to_be_gone_or_a_repair_says_so() {
+        for (age, is_at_work, is_repair, is_stale) in [
+            (1, Some(false), true, false),
+            (2, Some(false), false, true),
+            (9_999, Some(true), true, false),
+            (9_999, None, false, false),
+            (59, None, true, false),
+            (60, None, true, true),
+        ] {
+            assert_eq!(is_lock_stale(age, is_at_work, is_repair), is_stale, "{age} {is_at_work:?} {is_repair}");
+        }
+    }
+

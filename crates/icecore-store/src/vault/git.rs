@@ -386,7 +386,7 @@ impl History for Vault {
         is_there(root)?;
         // Nobody writes while the files are taken, so that a snapshot is of one moment.
         let held = self.door.lock()?;
-        self.door.remove_stale_git_locks(&held)?;
+        self.door.remove_stale_git_locks(&held, false)?;
         let tracked = vet_listed(root)?;
         join::refuse_unsettled(&self.door)?;
         // Only what belongs to a vault: the folder may hold other things, and they are not ours to commit.
@@ -463,7 +463,7 @@ impl History for Vault {
     async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten> {
         vet(self.root())?;
         let held = self.door.lock()?;
-        self.door.remove_stale_git_locks(&held)?;
+        self.door.remove_stale_git_locks(&held, false)?;
         join::refuse_unsettled(&self.door)?;
         past::rewrite(&self.door, scrub)
     }
@@ -483,8 +483,7 @@ impl History for Vault {
             make_repository(&self.door)?;
             return Ok(vec!["made a git repository for snapshots".into()]);
         }
-        let held = self.door.lock()?;
-        let removed = self.door.remove_stale_git_locks(&held)?;
+        let removed = self.door.remove_stale_git_locks(&held, true)?;
         done.extend(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())));
         let apart = self.door.private(APART);
         if apart.symlink_metadata().is_ok() {

@@ -424,7 +424,7 @@ pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     let root = door.root();
     vet(root)?;
     let held = door.lock()?;
-    door.remove_stale_git_locks(&held)?;
+    door.remove_stale_git_locks(&held, false)?;
     register(door, &root.join(".git"))?;
     let ours = head(root)?.ok_or_else(|| Error::NoHistory("there is no snapshot yet, so there is nothing to merge with".into()))?;
     let journal = Journal { ours, theirs: fork.commit.clone(), name: fork.name.clone() };
@@ -443,7 +443,7 @@ pub(super) fn resume(door: &Door) -> Result<Option<Joined>> {
     let root = door.root();
     vet(root)?;
     let held = door.lock()?;
-    door.remove_stale_git_locks(&held)?;
+    door.remove_stale_git_locks(&held, false)?;
     let Some(journal) = Journal::read(door)? else { return Ok(None) };
     let plan = plan(door, &held, &journal.ours, &journal.theirs)?;
     carry_out(door, &held, &journal, plan).map(Some)
