@@ -1837,7 +1837,7 @@ impl Append<'_> {
         let Some(&(start, _)) = self.parts.first() else { return Ok(Some((after.len(), None))) };
         let mut at = 0;
         for &(part, length) in &self.parts {
-            if part < self.before || !holds(file, part, &self.bytes[at..at + length])? {
+            if self.is_before(file, part, length)? || !holds(file, part, &self.bytes[at..at + length])? {
                 return Err(io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file"));
             }
             if part != start + at as u64 {
@@ -1856,8 +1856,7 @@ impl Append<'_> {
         for &(start, length) in self.parts.iter().rev() {
             at -= length;
             let own = &self.bytes[at..at + length];
-            if start < self.before {
-                // A system that accepted bytes and wrote none.
+            if self.is_before(file, start, length).unwrap_or(true) {
                 continue;
             }
             if ends_with(file, start, own).unwrap_or(false) {
@@ -1874,6 +1873,14 @@ impl Append<'_> {
 }
 
 /// The system's error as ours.
+    /// Whether what stands there stood there before the write, from a system that accepted bytes and wrote none. It did not if the
+    /// file was cut short since: it is shorter, or ends with what was written.
+    fn is_before(&self, file: &File, start: u64, length: usize) -> io::Result<bool> {
+        let len = file.metadata()?.len();
+        let is_cut_short = len < self.before || len > self.before && start + length as u64 == len;
+        Ok(start < self.before && !is_cut_short)
+    }
+
 pub(crate) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.kind() {
@@ -1978,6 +1985,17 @@ mod tests {
             foreign(folder.path(), before);
             write_part(&mut append, &mut file, 4);
             foreign(folder.path(), middle);
+        // An editor cut the file short between the look at it and the write: the bytes are there and count, or are erased.
+        for (left, after) in [("", ""), ("ol", "ol"), ("old\nxxxx", "old\nxxxx")] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let (mut file, mut append) = prepare(folder.path(), &format!("old\n{}", "x".repeat(9)), b"own-own\n");
+            fs::write(folder.path().join("file"), left).unwrap();
+            append.write(&mut file).unwrap();
+            let located = append.locate(&file);
+            assert_eq!(located.unwrap().map(|(start, _)| start), left.is_empty().then_some(0), "{left}");
+            append.erase(&OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap());
+            assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), after);
+        }
             write_part(&mut append, &mut file, 4);
             foreign(folder.path(), behind);
             let located = append.locate(&file).unwrap();
