@@ -479,6 +479,9 @@ impl History for Vault {
 
     async fn repair(&self) -> Result<Vec<String>> {
         let mut done = Vec::new();
+        let held = self.door.lock()?;
+        // One that was being exchanged is there, and making another would discard it.
+        bring_back(&self.door, &held)?;
         if is_there(self.root()).is_err() {
             make_repository(&self.door)?;
             return Ok(vec!["made a git repository for snapshots".into()]);
