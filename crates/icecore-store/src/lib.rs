@@ -766,6 +766,8 @@ pub struct Fork {
     pub nothing: bool,
     /// We have nothing that it has not.
     pub forward: bool,
+    /// Its `icecore.toml`.
+    pub settings: Option<Vec<u8>>,
     /// The ledger and its archives as both began with them.
     pub base: Vec<(DocPath, Vec<u8>)>,
     /// The same as they are there.

@@ -20,8 +20,8 @@ use icecore_domain::plain;
 use icecore_domain::secrets::MarkerKey;
 
 use super::past::read_blobs;
-use super::{Door, Held, MADE_BY_US, change, head, output, run, succeed, vet, vet_settings};
-use crate::{Error, Fork, Joined, MARKER_KEY, MERGED, Result, SETTLED, Unfinished};
+use super::{Door, Held, MADE_BY_US, change, failure, head, neutral, output, run, succeed, vet, vet_settings};
+use crate::{ContentVersion, Error, Fork, Joined, MARKER_KEY, MERGED, Result, SETTLED, Unfinished};
 
 /// What git calls the driver.
 const DRIVER: &str = "merge.icecore.driver";
@@ -236,8 +236,11 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
     };
     let (nothing, forward) = (base == theirs, base == ours);
     let (base, texts) = if nothing || forward { (Vec::new(), Vec::new()) } else { (side(&base)?, side(&theirs)?) };
-    Ok(Fork { name, commit: theirs, nothing, forward, base, theirs: texts })
+    Ok(Fork { name, commit: theirs, nothing, forward, settings, base, theirs: texts })
 }
+    let settings = format!("{theirs}:{}", layout::CONFIG);
+    let has_settings = !succeed(root, &["ls-tree", "-z", &theirs, "--", layout::CONFIG], None)?.is_empty();
+    let settings = if has_settings { Some(succeed(root, &["cat-file", "blob", &settings], None)?) } else { None };
 
 /// What this branch follows; else the same branch of the only other machine.
 fn upstream(root: &Path) -> Result<String> {
