@@ -15,6 +15,7 @@ use icecore_domain::plain;
 use icecore_store::{ContentVersion, Error as StoreError, Fork, Joined, LedgerText, MERGED, SETTLED};
 use serde::Serialize;
 
+use crate::config::{Mistake, Policy};
 use crate::curate::Curated;
 use crate::forget::Forget;
 use crate::rollup::{Asking, Watch};
@@ -157,6 +158,11 @@ impl Memory {
             // A merge that died before its end is ended by this.
             self.history.snapshot("before a merge", self.clock.now()).await?;
             let fork = self.history.fork(other).await?;
+            // Whatever else is wrong in it is for this vault to say once it is here.
+            let settings = String::from_utf8_lossy(fork.settings.as_deref().unwrap_or_default());
+            if let Err(newer @ Mistake::Newer { .. }) = Policy::read(settings.trim_start_matches('\u{feff}')) {
+                return Err(newer.into());
+            }
             let renumbered = if fork.nothing || fork.forward { Renumbering::new() } else { self.make_way(&fork).await? };
             if !fork.nothing {
                 watch("merging", 0, 0);
@@ -262,14 +268,20 @@ impl Memory {
                 files.insert(document.to_string(), Prefix::of(&bytes));
             }
         }
-        self.store.put_note(&path(MERGING)?, other.as_bytes()).await?;
+        self.put_flushed_note(MERGING, other).await?;
         // Written down first: a run that dies has renamed some files and not others.
         let files = files.into_iter().map(|(file, prefix)| (file, (prefix.bytes, prefix.hash.to_string()))).collect();
         let ids = renumbering.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();
-        self.store.put_note(&path(RENUMBERING)?, &serde_json::to_vec(&Begun { ids, files }).unwrap_or_default()).await?;
+        self.put_flushed_note(RENUMBERING, &serde_json::to_string(&Begun { ids, files }).unwrap_or_default()).await?;
         self.finish_renumbering().await?;
         self.history.snapshot("before a merge: ids that both machines gave", self.clock.now()).await?;
         Ok(())
+    }
+
+    /// Writes a note that is there after a loss of power too.
+    async fn put_flushed_note(&self, name: &str, text: &str) -> Result<()> {
+        self.store.remove_note(&path(name)?).await?;
+        Ok(self.store.add_note(&path(name)?, text, u64::MAX, true).await?)
     }
 
     /// Renames in every file that has not been renamed yet: one that has begins with other bytes.

@@ -128,7 +128,9 @@ pub enum Error {
         why: String,
     },
     /// A git that icecore did not start has its lock.
-    #[error("another git is at work in this vault ({lock} is there); try again when it has ended")]
+    #[error(
+        "another git is at work in this vault ({lock} is there); try again when it has ended. `icecore doctor --fix` removes what one that died has left"
+    )]
     GitAtWork {
         /// Its lock.
         lock: PathBuf,
@@ -764,6 +766,8 @@ pub struct Fork {
     pub nothing: bool,
     /// We have nothing that it has not.
     pub forward: bool,
+    /// Its `icecore.toml`.
+    pub settings: Option<Vec<u8>>,
     /// The ledger and its archives as both began with them.
     pub base: Vec<(DocPath, Vec<u8>)>,
     /// The same as they are there.

@@ -15,7 +15,7 @@ mod summaries;
 
 use crate::id::EventId;
 use crate::layout::{self, DocPath, Nature};
-use crate::page::PageKey;
+use crate::page::{self, PageKey};
 use crate::summary::{Period, ReadView, read_file};
 
 pub use self::archive::once;
@@ -163,10 +163,17 @@ pub fn merge(path: &str, sides: Sides<'_>, adopted: bool) -> Result<Merged, Clas
         How::Checkpoint => report::checkpoint(sides),
         How::Derived => sides.ours.to_vec(),
         How::View => view(sides)?,
-        How::Page if adopted => sides.theirs.to_vec(),
+        How::Page if adopted && !is_own_page(path, sides.ours) => sides.theirs.to_vec(),
         How::Page | How::Own => return Ok(Merged::ByLines),
     };
     Ok(Merged::Whole(whole))
+}
+
+/// Whether a person or another program wrote a page: none of its lines names an event. What it says is in the ledger, and not how it
+/// says it.
+fn is_own_page(path: &str, text: &[u8]) -> bool {
+    let is_page = path.parse().is_ok_and(|path| PageKey::of_path(&path).is_some());
+    is_page && !text.trim_ascii().is_empty() && page::ids(&String::from_utf8_lossy(text)).is_empty()
 }
 
 /// How often a line is to be there: what one side did to it is done, and what both did is done once.

@@ -999,12 +999,20 @@ impl Door {
             if !file.metadata().is_ok_and(|found| found.is_file()) {
                 return Err(Error::NotAFile(place));
             }
+            // Nobody puts a shorter note in its place meanwhile. Where files cannot be locked, that is seen afterwards.
+            let is_locked = lock_soon(|| file.try_lock_shared()) == Some(true);
+            if is_locked && file.metadata().map_err(failed)?.nlink() == 0 {
+                continue;
+            }
             write_whole(&mut file, bytes).map_err(failed)?;
+            let found = file.metadata().map_err(failed)?;
             if flush {
                 file.sync_data().map_err(failed)?;
+                // What it stands in, if it is new.
+                if found.len() == bytes.len() as u64 {
+                    flushed(place.parent().unwrap_or(&self.root))?;
+                }
             }
-            let found = file.metadata().map_err(failed)?;
-            // Another process has put a shorter note in its place since it was opened.
             if found.nlink() > 0 {
                 return Ok(found.len());
             }
@@ -1017,12 +1025,16 @@ impl Door {
         let place = self.note_place(name)?;
         let failed = |error| fault("reading", &place, error);
         let mut file = self.note_options().read(true).open(&place).map_err(failed)?;
+        // Whoever is adding to it now sees to it that it is trimmed.
+        if lock_soon(|| file.try_lock()) == Some(false) {
+            return Ok(());
+        }
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let from = text.len().saturating_sub(bytes);
         let from = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |at| from + at + 1);
         self.put_note(name, &text[from..])?;
-        // What was added to the old file until it was replaced; later writers see that it is gone.
+        // What was added without a lock until the file was replaced; later writers see that it is gone.
         let mut late = Vec::new();
         file.read_to_end(&mut late).map_err(failed)?;
         if !late.is_empty() {
@@ -1322,17 +1334,16 @@ impl Door {
     }
 
     /// Removes lock files that a git left when it died. No git of ours is at work: each holds the vault's lock as long as it lives,
-    /// and that lock is ours now. A person's own git is waited for.
-    pub fn remove_stale_git_locks(&self, held: &Held) -> Result<Vec<PathBuf>> {
-        /// A git whose lock is younger may not have been seen yet.
-        const YOUNG_SECS: i64 = if cfg!(target_os = "linux") { 2 } else { 60 };
+    /// and that lock is ours now. A person's own git is waited for. Where one could be at work that is not seen, only a repair
+    /// removes its lock, once it is old.
+    pub fn remove_stale_git_locks(&self, held: &Held, is_repair: bool) -> Result<Vec<PathBuf>> {
         const WAITS: u32 = 40;
         let mut removed = Vec::new();
         for lock in self.git_locks() {
             let mut waits = 0;
             while let Some(found) = look_at(lock.clone())? {
-                let is_young = held.time().is_none_or(|now| now.0 - found.mtime.0 < YOUNG_SECS && now.0 >= found.mtime.0);
-                if !is_young && !is_git_at_work(&self.root) {
+                let age = held.time().map(|now| now.0 - found.mtime.0).filter(|age| *age >= 0);
+                if age.is_some_and(|age| is_lock_stale(age, is_git_at_work(&self.root), is_repair)) {
                     self.remove_git_file(&lock)?;
                     removed.push(lock);
                     break;
@@ -1473,6 +1484,7 @@ impl Door {
         for name in ["config", "description", "hooks", "info"] {
             copy_over(&place.join(name), &made.join(name))?;
         }
+        flushed(made)?;
         if exchange(made, &place).is_err() {
             let aside = made.with_extension(REPLACED);
             fs::rename(&place, &aside).and_then(|()| fs::rename(made, &place)).map_err(|error| fault("making", &place, error))?;
@@ -1525,7 +1537,7 @@ impl Door {
     }
 }
 
-/// Copies a file, a link, or a folder with everything in it; what stands there before goes.
+/// Copies a file, a link, or a folder with everything in it, and flushes it; what stands there before goes.
 fn copy_over(from: &Path, to: &Path) -> Result<()> {
     let failed = |error| fault("copying", from, error);
     let found = match fs::symlink_metadata(from) {
@@ -1539,7 +1551,7 @@ fn copy_over(from: &Path, to: &Path) -> Result<()> {
             let name = entry.map_err(failed)?.file_name();
             copy_over(&from.join(&name), &to.join(&name))?;
         }
-        return Ok(());
+        return flushed(to);
     }
     match fs::remove_file(to) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
@@ -1548,17 +1560,41 @@ fn copy_over(from: &Path, to: &Path) -> Result<()> {
     if found.file_type().is_symlink() {
         return fs::read_link(from).and_then(|target| std::os::unix::fs::symlink(target, to)).map_err(failed);
     }
-    fs::copy(from, to).map(|_| ()).map_err(failed)
+    fs::copy(from, to).and_then(|_| File::open(to)?.sync_all()).map_err(failed)
 }
 
-/// Whether a git is running in this folder or below it, whoever started it.
-fn is_git_at_work(root: &Path) -> bool {
+/// Whether the git that made a lock is dead. `is_at_work` is `None` if not every process can be seen.
+fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bool {
+    /// A git whose lock is younger may not have been seen yet.
+    const SEEN_SECS: i64 = 2;
+    const UNSEEN_SECS: i64 = 60;
+    match is_at_work {
+        Some(is_at_work) => !is_at_work && age_secs >= SEEN_SECS,
+        None => is_repair && age_secs >= UNSEEN_SECS,
+    }
+}
+
+/// Whether a git is running in this folder or below it, whoever started it; `None` if that cannot be known, because processes of
+/// another user, or those outside of a container, cannot be looked at.
+fn is_git_at_work(root: &Path) -> Option<bool> {
+    /// The name of the namespace that has every process in it.
+    const ALL_PROCESSES: &str = "pid:[4026531836]";
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let is_there = |process: &Path| {
-        let is_git = fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("git"));
-        is_git && fs::read_link(process.join("cwd")).is_ok_and(|folder| folder.starts_with(&root))
-    };
-    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| is_there(&entry.path()))
+    let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
+    let mut sees_all =
+        fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(ALL_PROCESSES)) && Path::new("/proc/1").exists();
+    for process in fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path()) {
+        match fs::read_to_string(process.join("comm")) {
+            Ok(name) if name.starts_with("git") => match fs::read_link(process.join("cwd")) {
+                Ok(folder) if folder.starts_with(&root) => return Some(true),
+                Err(error) if is_denied(&error) => sees_all = false,
+                _ => {}
+            },
+            Err(error) if is_denied(&error) => sees_all = false,
+            _ => {}
+        }
+    }
+    sees_all.then_some(false)
 }
 
 /// Lets two files or folders change places at once.
@@ -1602,6 +1638,18 @@ fn temporary_name() -> String {
 /// The name of a temporary file that changes places with another: either of the two looks, as numbers, is of a file that may go.
 fn exchange_name(temporary: &Path, known: Look, own: Look) -> PathBuf {
     temporary.with_extension(format!("{:016x}-{:016x}", known.mark(), own.mark()))
+}
+
+/// Locks a file that others have for a moment at most; whether that succeeds. `None` if files cannot be locked here.
+fn lock_soon(lock: impl Fn() -> std::result::Result<(), TryLockError>) -> Option<bool> {
+    for _ in 0..LET_GO {
+        match lock() {
+            Ok(()) => return Some(true),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LET_GO_PAUSE),
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    Some(false)
 }
 
 /// Locks a temporary file, if no living process has it open.
@@ -1814,7 +1862,7 @@ impl Append<'_> {
         let Some(&(start, _)) = self.parts.first() else { return Ok(Some((after.len(), None))) };
         let mut at = 0;
         for &(part, length) in &self.parts {
-            if part < self.before || !holds(file, part, &self.bytes[at..at + length])? {
+            if self.is_before(file, part, length)? || !holds(file, part, &self.bytes[at..at + length])? {
                 return Err(io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file"));
             }
             if part != start + at as u64 {
@@ -1826,6 +1874,14 @@ impl Append<'_> {
         Ok((!is_glued).then_some((text(start), None)))
     }
 
+    /// Whether what stands there stood there before the write, from a system that accepted bytes and wrote none. It did not if the
+    /// file was cut short since: it is shorter, or ends with what was written.
+    fn is_before(&self, file: &File, start: u64, length: usize) -> io::Result<bool> {
+        let len = file.metadata()?.len();
+        let is_cut_short = len < self.before || len > self.before && start + length as u64 == len;
+        Ok(start < self.before && !is_cut_short)
+    }
+
     /// Takes the bytes out of the file again. They are cut off where they are its end, and blanked where another program's lines
     /// follow them.
     fn erase(&self, file: &File) {
@@ -1833,8 +1889,7 @@ impl Append<'_> {
         for &(start, length) in self.parts.iter().rev() {
             at -= length;
             let own = &self.bytes[at..at + length];
-            if start < self.before {
-                // A system that accepted bytes and wrote none.
+            if self.is_before(file, start, length).unwrap_or(true) {
                 continue;
             }
             if ends_with(file, start, own).unwrap_or(false) {
@@ -1930,6 +1985,17 @@ mod tests {
             append.erase(&file);
             assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), left, "{before:?} {middle:?} {behind:?}");
         }
+        // An editor cut the file short between the look at it and the write: the bytes are there and count, or are erased.
+        for (left, after) in [("", ""), ("ol", "ol"), ("old\nxxxx", "old\nxxxx")] {
+            let folder = tempfile::TempDir::new().unwrap();
+            let (mut file, mut append) = prepare(folder.path(), &format!("old\n{}", "x".repeat(9)), b"own-own\n");
+            fs::write(folder.path().join("file"), left).unwrap();
+            append.write(&mut file).unwrap();
+            let located = append.locate(&file);
+            assert_eq!(located.unwrap().map(|(start, _)| start), left.is_empty().then_some(0), "{left}");
+            append.erase(&OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap());
+            assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), after);
+        }
         // A system that accepts bytes and writes none: what stands at the beginning of the file looks like ours.
         let folder = tempfile::TempDir::new().unwrap();
         let (file, mut append) = prepare(folder.path(), "own-old\n", b"own-own\n");
@@ -1966,6 +2032,20 @@ mod tests {
             fs::write(folder.path().join("new"), "saved\n").unwrap();
             fs::rename(folder.path().join("new"), folder.path().join("file")).unwrap();
             assert_eq!(append.locate(&file).unwrap().map(|(start, _)| start), None);
+        }
+    }
+
+    #[test]
+    fn a_lock_is_stale_if_its_git_is_seen_to_be_gone_or_a_repair_says_so() {
+        for (age, is_at_work, is_repair, is_stale) in [
+            (1, Some(false), true, false),
+            (2, Some(false), false, true),
+            (9_999, Some(true), true, false),
+            (9_999, None, false, false),
+            (59, None, true, false),
+            (60, None, true, true),
+        ] {
+            assert_eq!(is_lock_stale(age, is_at_work, is_repair), is_stale, "{age} {is_at_work:?} {is_repair}");
         }
     }
 

@@ -140,11 +140,14 @@ fn output(git: &mut Command, arguments: &[&str]) -> Result<Output> {
 
 fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec<u8>> {
     let output = run(root, arguments, at)?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    let why = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Git { what: arguments[0].into(), why: plain::one_line(why.trim()) })
+    if output.status.success() { Ok(output.stdout) } else { Err(failure(arguments, &output)) }
+}
+
+/// What to say of a git that failed.
+fn failure(arguments: &[&str], output: &Output) -> Error {
+    let told = String::from_utf8_lossy(&output.stderr);
+    let why = if told.trim().is_empty() { output.status.to_string() } else { plain::one_line(told.trim()) };
+    Error::Git { what: arguments[0].into(), why }
 }
 
 /// Runs a git that changes the repository. It holds the vault's lock as long as it lives, even if this process dies before it.
@@ -152,10 +155,7 @@ fn change(root: &Path, held: &Held, arguments: &[&str], at: Option<Timestamp>) -
     let mut git = neutral(root, &root.join(".git"));
     dated(&mut git, at).stdin(held.as_input()?);
     let output = output(git.args(arguments), arguments)?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    Err(Error::Git { what: arguments[0].into(), why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()) })
+    if output.status.success() { Ok(output.stdout) } else { Err(failure(arguments, &output)) }
 }
 
 /// Makes the vault a repository of ours, unless one is there already. It is made apart and put into place whole, so that
@@ -303,9 +303,19 @@ fn is_harmless(key: &str) -> bool {
         })
 }
 
+/// The commit that HEAD names; `None` if the branch has no commit yet. git says 1 for that, and for a commit that is missing.
 fn head(root: &Path) -> Result<Option<String>> {
-    let output = run(root, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], None)?;
-    Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+    let arguments = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
+    let output = run(root, &arguments, None)?;
+    if output.status.success() {
+        return Ok(Some(String::from_utf8_lossy(&output.stdout).trim().to_owned()));
+    }
+    let is_unborn = output.status.code() == Some(1) && {
+        let branch = String::from_utf8_lossy(&succeed(root, &["symbolic-ref", "HEAD"], None)?).trim().to_owned();
+        let known = run(root, &["rev-parse", "--verify", "--quiet", "HEAD"], None)?;
+        known.status.code() == Some(1) && root.join(".git").join(branch).symlink_metadata().is_err()
+    };
+    if is_unborn { Ok(None) } else { Err(failure(&arguments, &output)) }
 }
 
 /// Commits what was added, unless that is what was committed last. `git commit` would look at every file once more and read
@@ -376,7 +386,7 @@ impl History for Vault {
         is_there(root)?;
         // Nobody writes while the files are taken, so that a snapshot is of one moment.
         let held = self.door.lock()?;
-        self.door.remove_stale_git_locks(&held)?;
+        self.door.remove_stale_git_locks(&held, false)?;
         let tracked = vet_listed(root)?;
         join::refuse_unsettled(&self.door)?;
         // Only what belongs to a vault: the folder may hold other things, and they are not ours to commit.
@@ -440,9 +450,9 @@ impl History for Vault {
     async fn version(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
         let root = self.root();
         vet(root)?;
-        let name = format!("{}:{path}", commit(root, id)?);
-        let is_there = run(root, &["cat-file", "-e", &name], None)?.status.success();
-        if is_there { Ok(Some(succeed(root, &["cat-file", "blob", &name], None)?)) } else { Ok(None) }
+        let commit = commit(root, id)?;
+        let is_there = !succeed(root, &["ls-tree", "-z", &commit, "--", path.as_str()], None)?.is_empty();
+        if is_there { Ok(Some(succeed(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?)) } else { Ok(None) }
     }
 
     async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)> {
@@ -453,7 +463,7 @@ impl History for Vault {
     async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten> {
         vet(self.root())?;
         let held = self.door.lock()?;
-        self.door.remove_stale_git_locks(&held)?;
+        self.door.remove_stale_git_locks(&held, false)?;
         join::refuse_unsettled(&self.door)?;
         past::rewrite(&self.door, scrub)
     }
@@ -469,12 +479,14 @@ impl History for Vault {
 
     async fn repair(&self) -> Result<Vec<String>> {
         let mut done = Vec::new();
+        let held = self.door.lock()?;
+        // One that was being exchanged is there, and making another would discard it.
+        bring_back(&self.door, &held)?;
         if is_there(self.root()).is_err() {
             make_repository(&self.door)?;
             return Ok(vec!["made a git repository for snapshots".into()]);
         }
-        let held = self.door.lock()?;
-        let removed = self.door.remove_stale_git_locks(&held)?;
+        let removed = self.door.remove_stale_git_locks(&held, true)?;
         done.extend(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())));
         let apart = self.door.private(APART);
         if apart.symlink_metadata().is_ok() {

@@ -224,7 +224,10 @@ fn what_a_person_saves_while_a_file_is_rewritten_stays() {
                 for path in &pages {
                     let text = block_on(vault.document(path)).unwrap().unwrap();
                     // One that is being saved in place says nothing yet.
-                    let Some(first) = text.iter().position(|&byte| byte == b'\n') else { continue };
+                    let Some(first) = text.iter().position(|&byte| byte == b'\n') else {
+                        thread::sleep(Duration::from_millis(1));
+                        continue;
+                    };
                     let bytes = [format!("# Page, rewritten {n} times").as_bytes(), &text[first..]].concat();
                     replacements.push(Replacement { path: path.clone(), bytes, from: ContentVersion::of(Some(&text)) });
                 }
@@ -236,7 +239,11 @@ fn what_a_person_saves_while_a_file_is_rewritten_stays() {
             is_over.store(true, Ordering::Relaxed);
             (editor.join().unwrap(), written, refused)
         });
-        let text = fs::read_to_string(&file).unwrap();
+        let mut text = fs::read_to_string(&file).unwrap();
+        // Of two words that were saved in one moment the older may be kept there.
+        for kept in fs::read_dir(vault.root().join(".icecore/quarantine")).into_iter().flatten().flatten() {
+            text += &fs::read_to_string(kept.path()).unwrap();
+        }
         let lost: Vec<u64> = (0..words).filter(|word| !text.contains(&format!("word{word}."))).collect();
         assert!(lost.is_empty(), "{how}, {many}: lost {lost:?} of {words}; {written} written, {refused} refused");
         // Both were seen, or this has proven nothing.
@@ -357,7 +364,6 @@ fn notes_are_whole_and_trimming_drops_no_new_line() {
     assert!(kept.len() <= 4_100, "{}", kept.len());
     for (writer, mut lines) in by_writer {
         lines.sort();
-        lines.dedup();
         let first = lines[0] + 5;
         lines.retain(|n| *n >= first);
         assert_eq!(lines, (first..400).collect::<Vec<_>>(), "{writer}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use icecore_store::vault::Vault;
-use icecore_store::{Error, History, Store};
+use icecore_store::{Error, History, Joined, Store};
 use jiff::Timestamp;
 use pollster::block_on;
 
@@ -222,4 +222,51 @@ fn a_repository_that_init_did_not_make_is_left_alone() {
     fs::rename(vault.root().join(".git"), &elsewhere).unwrap();
     fs::write(vault.root().join(".git"), format!("gitdir: {}\n", elsewhere.display())).unwrap();
     assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::Link(_))));
+}
+
+// A repository whose exchange was cut short is put back by a repair, and not made anew
+#[test]
+fn a_repair_brings_back_the_repository_that_was_being_exchanged() {
+    let (_folder, vault) = new_vault();
+    block_on(vault.append(vec![draft("one")], None)).unwrap();
+    block_on(vault.snapshot("first", now())).unwrap().unwrap();
+    let apart = vault.root().join(".icecore/new-repository");
+    fs::create_dir(&apart).unwrap();
+    fs::rename(vault.root().join(".git"), apart.join(".git.old")).unwrap();
+    block_on(vault.repair()).unwrap();
+    assert_eq!(block_on(vault.snapshots(9)).unwrap().len(), 1);
+    assert!(!apart.exists());
+}
+
+// A primer that a person saves here after the snapshot, and that was edited on the other machine too, waits for that person
+#[test]
+fn a_primer_edited_on_both_sides_of_a_merge_stays_open() {
+    let (folder, vault) = new_vault();
+    let primer = "primers/daily/2026-02-12.md";
+    let write = |root: &Path, text: &str| {
+        fs::create_dir_all(root.join(primer).parent().unwrap()).unwrap();
+        fs::write(root.join(primer), text).unwrap();
+    };
+    write(vault.root(), "by hand\n");
+    block_on(vault.snapshot("first", now())).unwrap().unwrap();
+    let place = folder.path().join("two");
+    git(folder.path(), &["clone", "-q", vault.root().to_str().unwrap(), "two"]);
+    let two = Vault::adopt(&place).unwrap().unwrap();
+    write(two.root(), "by hand there\n");
+    block_on(two.snapshot("there", now())).unwrap().unwrap();
+    git(vault.root(), &["remote", "add", "two", place.to_str().unwrap()]);
+    git(vault.root(), &["fetch", "-q", "two"]);
+    let fork = block_on(vault.fork(Some("two/main"))).unwrap();
+    write(vault.root(), "by hand here\n");
+    match block_on(vault.join(&fork)).unwrap() {
+        Joined::Open { files, left: true } => assert_eq!(files[0].0, primer),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(block_on(vault.unfinished()).unwrap().unwrap().open, [primer]);
+    assert!(matches!(block_on(vault.snapshot("too early", now())), Err(Error::Unsettled(_))));
+    write(vault.root(), "by hand here and there\n");
+    git(vault.root(), &["add", primer]);
+    block_on(vault.snapshot("merged", now())).unwrap().unwrap();
+    assert_eq!(git(vault.root(), &["log", "-1", "--format=%P"]).split_whitespace().count(), 2);
+    assert_eq!(git(vault.root(), &["status", "--porcelain"]), "");
 }

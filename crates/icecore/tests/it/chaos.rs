@@ -1,5 +1,5 @@
 //! Everything at once on one vault: writers of every kind, hooks, two maintenance loops, an editor, a program that appends to the
-//! same files, and processes killed at random. Afterwards every acknowledged word is there exactly once and `verify` is clean.
+//! same files, a second machine that is merged in, and processes killed at random. Afterwards every acknowledged word is there exactly once and `verify` is clean.
 //!
 //! `./test` runs one short round; `just chaos` runs thirty (`ICECORE_CHAOS=30`) and appends a line for each to
 //! `ICECORE_CHAOS_REPORT`.
@@ -38,33 +38,40 @@ enum Kind {
     Message,
     /// One saved state.
     State,
-    /// A page that an editor saved: on the page, in the ledger or in a snapshot.
+    /// A page or a primer that an editor saved: there, in the ledger, in a summary or in a snapshot.
     Page,
 }
 
 struct Round {
     _folder: TempDir,
     root: PathBuf,
+    /// The vault of the other machine.
+    other: PathBuf,
     end: Instant,
     seed: AtomicU64,
     words: AtomicUsize,
     acknowledged: Mutex<Vec<(Kind, String)>>,
     killed: AtomicUsize,
     forgotten: AtomicUsize,
+    /// How many events another program has appended. It counts its own, so that none of its ids is missing.
+    appended: AtomicUsize,
 }
 
 impl Round {
     fn new(number: u64, seconds: u64) -> Self {
         let folder = TempDir::new().unwrap();
         let root = folder.path().join("vault");
+        let other = folder.path().join("other");
         let round = Self {
             root,
+            other,
             end: Instant::now() + Duration::from_secs(seconds),
             seed: AtomicU64::new(number * 7_919 + 17),
             words: AtomicUsize::new(0),
             acknowledged: Mutex::default(),
             killed: AtomicUsize::new(0),
             forgotten: AtomicUsize::new(0),
+            appended: AtomicUsize::new(0),
             _folder: folder,
         };
         assert_eq!(round.run(&["init", "--tz", "UTC", "-q"]).0, Some(0));
@@ -75,7 +82,31 @@ impl Round {
             );
         }
         assert_eq!(round.run(&["consolidate", "-q"]).0, Some(0));
+        assert_eq!(round.run(&["snapshot", "-q"]).0, Some(0));
+        let (root, other) = (round.root.to_str().unwrap(), round.other.to_str().unwrap());
+        assert!(round.git(&["clone", "-q", root, other]));
+        assert!(bare(program()).args(["init", other, "-q"]).output().unwrap().status.success());
+        assert!(round.git(&["remote", "add", "other", other]));
         round
+    }
+
+    fn git(&self, arguments: &[&str]) -> bool {
+        bare("git").args(["-C", self.root.to_str().unwrap()]).args(arguments).output().unwrap().status.success()
+    }
+
+    /// One write on the other machine, which counts once this one can fetch it.
+    fn write_elsewhere(&self) {
+        let word = self.word();
+        let run = |arguments: &[&str]| {
+            bare(program()).args(["--vault", self.other.to_str().unwrap()]).args(arguments).output().unwrap().status.success()
+        };
+        let (kind, is_written) = match self.random(2) {
+            0 => (Kind::Event, run(&["remember", &format!("The place of {word} is known"), "-q"])),
+            _ => (Kind::LogLine, run(&["log", &format!("saw {word}"), "-q"])),
+        };
+        if is_written && run(&["snapshot", "-q"]) {
+            self.acknowledge(kind, word);
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -160,12 +191,13 @@ impl Round {
 
     fn maintain(&self) {
         let forget = format!("zebra{}", self.random(1_000_000));
-        let commands: [&[&str]; 14] = [
+        let commands: [&[&str]; 15] = [
             &["consolidate", "-q"],
             &["rollup", "due", "-q"],
             &["compact", "-q"],
             &["prune", "-q"],
             &["snapshot", "-q"],
+            &["merge", "other/main", "-q"],
             &["undo", "-q"],
             &["reindex", "-q"],
             &["doctor", "--fix", "-q"],
@@ -179,6 +211,10 @@ impl Round {
         let command = commands[self.random(commands.len() as u64) as usize];
         match command.first() {
             None => drop(fs::remove_file(self.root.join(".icecore/index.db"))),
+            Some(&"merge") => {
+                self.git(&["fetch", "-q", "other"]);
+                self.attempt(command, "");
+            }
             Some(&"forget") => {
                 self.run(&["log", &format!("the {forget} door"), "-q"]);
                 self.attempt(command, "");
@@ -188,19 +224,32 @@ impl Round {
         }
     }
 
-    /// Saves a page as an editor does: a new file that is renamed, or the old one written in place.
+    /// Saves a page or a primer as an editor does: a new file that is renamed, or the old one written in place. Logs are not saved so:
+    /// an editor that does not see that they have grown takes lines out itself.
     fn edit_page(&self) {
-        let pages: Vec<PathBuf> =
-            fs::read_dir(self.root.join("knowledge/entities")).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        let folders = ["knowledge/entities", "primers/daily", "primers/weekly"].map(|folder| self.root.join(folder));
+        let pages: Vec<PathBuf> = folders
+            .iter()
+            .flat_map(fs::read_dir)
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|page| page.extension().is_some_and(|ending| ending == "md"))
+            .collect();
         if pages.is_empty() {
             return;
         }
         let page = &pages[self.random(pages.len() as u64) as usize];
         let Ok(text) = fs::read_to_string(page) else { return };
         let word = self.word();
-        let swap = page.with_extension("swp");
-        fs::write(&swap, format!("{}\n- The colour of {word} is blue\n", text.trim_end())).unwrap();
-        fs::rename(&swap, page).unwrap();
+        let text = format!("{}\n- The colour of {word} is blue\n", text.trim_end());
+        if self.random(2) == 0 {
+            fs::write(page, text).unwrap();
+        } else {
+            let swap = page.with_extension("swp");
+            fs::write(&swap, text).unwrap();
+            fs::rename(&swap, page).unwrap();
+        }
         self.acknowledge(Kind::Page, word);
     }
 
@@ -217,11 +266,12 @@ impl Round {
             }
         } else {
             let now = jiff::Timestamp::now();
-            let number = word[2..8].parse::<u32>().unwrap();
+            let number = self.appended.load(Ordering::Relaxed) + 1;
             let line = format!(
                 "{{\"ts\":\"{now}\",\"id\":\"EVT-20200101-{number:03}\",\"type\":\"fact\",\"priority\":\"P2\",\"content\":\"{word}\",\"source\":\"live\"}}\n"
             );
             if self.append_line(&self.root.join("memory/ledger.jsonl"), &line) {
+                self.appended.store(number, Ordering::Relaxed);
                 self.acknowledge(Kind::Event, word);
             }
         }
@@ -236,7 +286,7 @@ impl Round {
             (Kind::LogLine, logs(&self.root)),
             (Kind::Message, read("memory/messages", ".jsonl")),
             (Kind::State, read("memory/snapshots", ".jsonl")),
-            (Kind::Page, events + &read("knowledge", ".md")),
+            (Kind::Page, events + &read("knowledge", ".md") + &read("primers", ".md") + &read("memory", "summaries.jsonl")),
         ]
         .into();
         let (mut missing, mut doubled) = (Vec::new(), Vec::new());
@@ -272,15 +322,11 @@ fn texts(folder: &Path, ending: &str) -> String {
     all
 }
 
-/// The statements among these ledger lines, each id once: what is done to a statement may repeat its words.
+/// The statements among these ledger lines, one a line: what is done to a statement may repeat its words.
 fn statements(lines: &str) -> String {
-    let mut by_id = BTreeMap::new();
-    for event in lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        if event.get("act").is_none() && event.get("compacts").is_none() {
-            by_id.insert(event["id"].to_string(), event["content"].to_string());
-        }
-    }
-    by_id.into_values().collect::<Vec<_>>().join("\n")
+    let events = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let statements = events.filter(|event| event.get("act").is_none() && event.get("compacts").is_none());
+    statements.map(|event| format!("{} {}\n", event["id"], event["content"])).collect()
 }
 
 /// The daily logs.
@@ -320,13 +366,20 @@ fn play(number: u64, seconds: u64) -> String {
         });
         scope.spawn(|| {
             while !round.is_over() {
+                round.write_elsewhere();
+            }
+        });
+        scope.spawn(|| {
+            while !round.is_over() {
                 round.append_as_another_program();
                 thread::sleep(Duration::from_millis(5 + round.random(10)));
             }
         });
     });
-    // What a next session and the next night do by themselves; nobody repairs anything.
-    let settled: Vec<_> = (0..2).map(|_| round.run(&["consolidate", "-q"])).collect();
+    // What a next session and the next night do by themselves, and a merge; nobody repairs anything.
+    assert!(round.git(&["fetch", "-q", "other"]));
+    let commands = [&["consolidate", "-q"][..], &["merge", "other/main", "-q"], &["merge", "other/main", "-q"], &["consolidate", "-q"]];
+    let settled: Vec<_> = commands.into_iter().map(|command| round.run(command)).collect();
     let (verified, report) = round.run(&["verify"]);
     let (missing, doubled) = round.missing_and_doubled();
     let words = round.acknowledged.lock().unwrap().len();

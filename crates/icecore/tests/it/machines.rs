@@ -1,5 +1,9 @@
 //! Two machines on one vault, with real git between them.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -99,7 +103,7 @@ fn machines_that_see_each_other_as_folders_come_to_one_key_for_marks() {
     let two = Vault::opened(folder.path().join("two"));
     assert_eq!(said(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code, Some(0));
     git(&one.root, &["remote", "add", "two", two.root.to_str().unwrap()]);
-    let key = |vault: &Vault| std::fs::read_to_string(vault.root.join(".icecore/secret.key")).unwrap();
+    let key = |vault: &Vault| fs::read_to_string(vault.root.join(".icecore/secret.key")).unwrap();
     two.remember(&["Bob drives the night bus"]);
     two.ok(&["snapshot"]);
     let (ours, theirs) = (key(&one), key(&two));
@@ -457,4 +461,225 @@ fn a_merge_cut_short_among_its_files_is_finished_by_merge_and_by_doctor() {
         assert_eq!(merged.split_whitespace().count(), 2, "{way:?}: {merged}");
         git(&machines.one.root, &["push", "-q"]);
     }
+}
+
+/// Runs the program with a git that runs this shell script before each of its commands.
+fn run_with_git(vault: &Vault, script: &str, arguments: &[&str]) -> Said {
+    let folder = TempDir::new().unwrap();
+    let git = Command::new("sh").args(["-c", "command -v git"]).output().unwrap();
+    let git = String::from_utf8(git.stdout).unwrap();
+    let place = folder.path().join("git");
+    fs::write(&place, format!("#!/bin/sh\nHERE='{}'\n{script}\nexec {} \"$@\"\n", folder.path().display(), git.trim())).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    let paths = std::env::var("PATH").unwrap();
+    said(vault.command(arguments).env("PATH", format!("{}:{paths}", folder.path().display())).output().unwrap())
+}
+
+/// What a person types on the other machine before this one merges.
+fn publish(vault: &Vault, fetching: &Vault) {
+    vault.ok(&["snapshot"]);
+    git(&vault.root, &["push", "-q"]);
+    git(&fetching.root, &["fetch", "-q"]);
+}
+
+// P1: an editor and another program write after the merge has read their files and before it puts the merged ones in place
+#[test]
+fn what_is_saved_while_a_merge_runs_is_merged_too() {
+    let machines = Machines::ready();
+    let (one, two) = (&machines.one, &machines.two);
+    let text = |first: &str, last: &str| format!("{first}\n{}{last}\n", "a line\n".repeat(8));
+    for file in ["SOUL.md", "USER.md"] {
+        two.write(file, text("begin", "end"));
+    }
+    two.ok(&["log", "the first line"]);
+    for vault in [two, one, two] {
+        Machines::sync(vault);
+    }
+    two.remember(&["Bob drives the night bus"]);
+    two.ok(&["log", "bought a map"]);
+    for file in ["SOUL.md", "USER.md"] {
+        two.write(file, text("begin there", "end"));
+    }
+    publish(two, one);
+    one.remember(&["Anna runs the harbour office"]);
+    // Merged by lines once, before the files are read.
+    one.write("USER.md", text("begin", "end here"));
+    let event = "{\"ts\":\"2026-02-13T08:00:00Z\",\"id\":\"EVT-20200101-001\",\"type\":\"fact\",\"priority\":\"P2\",\
+                 \"content\":\"foreign event\",\"source\":\"live\"}";
+    let script = format!(
+        "if [ \"$1\" = merge-file ]; then echo >> $HERE/calls; case $(wc -l < $HERE/calls) in\n\
+         1) echo 'saved before' >> {root}/USER.md;;\n\
+         2) echo 'saved after' >> {root}/SOUL.md; echo '{event}' >> {root}/memory/ledger.jsonl;;\n\
+         esac; fi",
+        root = one.root.display()
+    );
+    let said = run_with_git(one, &script, &["merge"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for (file, words) in [("SOUL.md", ["begin there", "saved after"]), ("USER.md", ["end here", "saved before"])] {
+        for word in words {
+            assert_eq!(one.read(file).matches(word).count(), 1, "{file}: {word}: {}", one.read(file));
+        }
+    }
+    let contents = one.contents();
+    for said in ["Bob drives the night bus", "Anna runs the harbour office", "foreign event"] {
+        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+    }
+    one.ok(&["verify"]);
+}
+
+/// A git that dies, or a content that is not there, is not a file that somebody has removed.
+#[test]
+fn a_merge_with_contents_that_cannot_be_read_changes_nothing() {
+    let machines = Machines::ready();
+    let (one, two) = (&machines.one, &machines.two);
+    two.write("SOUL.md", "I am theirs.\n");
+    two.ok(&["log", "bought a map"]);
+    publish(two, one);
+    one.write("SOUL.md", "");
+    one.ok(&["snapshot"]);
+    let blob = git(&one.root, &["rev-parse", "origin/main:SOUL.md"]);
+    let object = one.path(&format!(".git/objects/{}/{}", &blob[..2], blob[2..].trim()));
+    let before = one.read("memory/ledger.jsonl");
+    let dies = "case \" $* \" in *' cat-file --batch '*) kill -9 $$;; esac";
+    let ends_early = "case \" $* \" in *' cat-file --batch '*) exit 0;; esac";
+    let loses = format!("[ ! -e {0} ] || mv {0} {0}.away", object.display());
+    for script in [dies, ends_early, &loses] {
+        let said = run_with_git(one, script, &["merge"]);
+        assert_eq!(said.code, Some(1), "{script}: {said:?}");
+        assert!(said.err.contains("git cat-file failed"), "{script}: {said:?}");
+        assert_eq!((one.read("memory/ledger.jsonl"), one.read("SOUL.md")), (before.clone(), String::new()), "{script}");
+        assert!(!one.path(".git/MERGE_HEAD").exists() && !one.path(".icecore/merge-journal").exists(), "{script}");
+    }
+    fs::rename(format!("{}.away", object.display()), object).unwrap();
+    one.write("SOUL.md", "I am theirs.\n");
+    one.ok(&["merge"]);
+    assert!(one.read("memory/2026-02-13.md").contains("bought a map"));
+}
+
+// L13
+#[test]
+fn forgetting_in_snapshots_fails_if_git_dies() {
+    let vault = Vault::new();
+    let canary = "heron four eleven";
+    vault.remember(&[&format!("The gate opens with {canary}")]);
+    vault.ok(&["snapshot"]);
+    let arguments = ["forget", "--matching", canary, "--history", "--yes"];
+    let said = run_with_git(&vault, "case \" $* \" in *' rev-parse --verify --quiet HEAD^{commit} '*) kill -9 $$;; esac", &arguments);
+    assert_ne!(said.code, Some(0), "{said:?}");
+    vault.ok(&["forget", "--unfinished", "--yes"]);
+    assert!(!git(&vault.root, &["log", "-p", "--all"]).contains(canary));
+}
+
+/// Names that no file of a vault can have, links, and bytes that are no text: what only the other machine changed comes in as git
+/// has it; what both changed waits for a person. Nothing stops the merge of memory.
+#[test]
+fn paths_that_are_no_files_of_a_vault_do_not_stop_a_merge() {
+    let machines = Machines::ready();
+    let (one, two) = (&machines.one, &machines.two);
+    let odd = OsStr::from_bytes(b"knowledge/caf\xe9.md");
+    for vault in [one, two] {
+        fs::create_dir_all(vault.path("knowledge/.obsidian")).unwrap();
+    }
+    two.write("knowledge/.obsidian/app.json", "first");
+    two.write("knowledge/.obsidian/gone.json", "gone");
+    two.write("knowledge/what?.md", "a question");
+    fs::write(two.root.join(odd), "latin").unwrap();
+    symlink("/nonexistent/elsewhere", two.path("knowledge/link")).unwrap();
+    two.write("memory/.DS_Store", "there");
+    publish(two, one);
+    one.remember(&["Anna runs the harbour office"]);
+    one.ok(&["merge"]);
+    assert_eq!(one.read("knowledge/.obsidian/app.json"), "first");
+    assert_eq!(one.read("knowledge/what?.md"), "a question");
+    assert_eq!(fs::read(one.root.join(odd)).unwrap(), b"latin");
+    assert_eq!(
+        fs::read_dir(one.path("knowledge"))
+            .unwrap()
+            .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("caf"))
+            .count(),
+        1
+    );
+    assert_eq!(fs::read_link(one.path("knowledge/link")).unwrap(), Path::new("/nonexistent/elsewhere"));
+    assert_eq!(git(&one.root, &["status", "--porcelain"]), "");
+    git(&one.root, &["push", "-q"]);
+    Machines::sync(two);
+    // Changed, removed, and changed on both.
+    let outside = TempDir::new().unwrap();
+    fs::write(outside.path().join("x.json"), "outside").unwrap();
+    two.write("knowledge/.obsidian/app.json", "second");
+    fs::remove_file(two.path("knowledge/.obsidian/gone.json")).unwrap();
+    two.write("memory/.DS_Store", "changed there");
+    fs::remove_file(two.path("knowledge/link")).unwrap();
+    fs::create_dir(two.path("knowledge/.plugins")).unwrap();
+    two.write("knowledge/.plugins/x.json", "inside");
+    two.remember(&["Bob drives the night bus"]);
+    publish(two, one);
+    one.write("memory/.DS_Store", "changed here");
+    // A folder of that name is a link out of the vault here.
+    symlink(outside.path(), one.path("knowledge/.plugins")).unwrap();
+    one.remember(&["Carla repairs the crane"]);
+    let said = one.run(&["merge"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.contains("memory/.DS_Store") && said.err.contains("knowledge/.plugins/x.json"), "{said:?}");
+    assert!(!said.err.contains("app.json"), "{said:?}");
+    assert_eq!(fs::read(outside.path().join("x.json")).unwrap(), b"outside");
+    assert_eq!(one.read("memory/.DS_Store"), "changed here");
+    assert_eq!(one.read("knowledge/.obsidian/app.json"), "second");
+    assert!(!one.path("knowledge/.obsidian/gone.json").exists() && one.path("knowledge/link").symlink_metadata().is_err());
+    assert!(one.contents().iter().any(|content| content == "Bob drives the night bus"));
+    assert_eq!(one.run(&["merge"]).code, Some(4), "it waits");
+    fs::remove_file(one.path("knowledge/.plugins")).unwrap();
+    git(&one.root, &["rm", "-q", "--cached", "knowledge/.plugins/x.json"]);
+    git(&one.root, &["add", "memory/.DS_Store"]);
+    one.ok(&["merge"]);
+    one.ok(&["verify"]);
+}
+
+/// The other machine has a newer program: nothing of its vault comes in before this one has it too.
+#[test]
+fn a_vault_of_a_newer_format_is_not_merged() {
+    for forward in [true, false] {
+        let machines = Machines::ready();
+        let (one, two) = (&machines.one, &machines.two);
+        two.remember(&["Bob drives the night bus"]);
+        two.ok(&["snapshot"]);
+        two.write("icecore.toml", two.read("icecore.toml").replace("format = 1", "format = 2"));
+        git(&two.root, &["commit", "-qam", "a newer program"]);
+        git(&two.root, &["push", "-q"]);
+        git(&one.root, &["fetch", "-q"]);
+        if !forward {
+            one.remember(&["Anna runs the harbour office"]);
+        }
+        let before = one.read("memory/ledger.jsonl");
+        let said = one.run(&["merge"]);
+        assert!(said.code != Some(0) && said.err.contains("format 2") && said.err.contains("newer icecore"), "{said:?}");
+        assert_eq!(one.read("memory/ledger.jsonl"), before);
+        assert!(!one.path(".git/MERGE_HEAD").exists() && one.read("icecore.toml").contains("format = 1"));
+        one.remember(&["It goes on"]);
+        one.ok(&["snapshot"]);
+    }
+}
+
+/// A page that a person wrote, without any of our marks, is not replaced by the other machine's.
+#[test]
+fn a_persons_own_page_changed_on_both_is_for_the_person() {
+    let machines = Machines::ready();
+    let page = "knowledge/entities/harbour.md";
+    let text = |gate: &str| format!("# Harbour\n\nMy own words, in my own order.\nThe gate is {gate}.\n");
+    fs::create_dir_all(machines.two.path("knowledge/entities")).unwrap();
+    machines.two.write(page, text("open"));
+    Machines::sync(&machines.two);
+    Machines::sync(&machines.one);
+    machines.two.write(page, text("green"));
+    Machines::sync(&machines.two);
+    machines.one.write(page, text("red, and rusty at the hinges"));
+    git(&machines.one.root, &["fetch", "-q"]);
+    let said = machines.one.run(&["merge"]);
+    assert!(said.code == Some(4) && said.err.contains(page), "{said:?}");
+    assert_eq!(machines.one.read(page), text("red, and rusty at the hinges"));
+    machines.one.write(page, text("green, and rusty at the hinges"));
+    git(&machines.one.root, &["add", page]);
+    machines.one.ok(&["merge"]);
+    assert_eq!(machines.one.read(page), text("green, and rusty at the hinges"));
+    assert_eq!(machines.one.run(&["verify"]).code, Some(0));
 }

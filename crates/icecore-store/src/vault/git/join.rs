@@ -10,18 +10,23 @@
 //! refuses instead.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use icecore_domain::forget::{Fate, Tombstones};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::merge::{self, Merged, Sides};
+use icecore_domain::page::PageKey;
 use icecore_domain::plain;
 use icecore_domain::secrets::MarkerKey;
 
+use super::super::door::{ATTEMPTS, Expected, fault};
 use super::past::read_blobs;
-use super::{Door, Held, MADE_BY_US, change, head, output, run, succeed, vet, vet_settings};
-use crate::{Error, Fork, Joined, MARKER_KEY, MERGED, Result, SETTLED, Unfinished};
+use super::{Door, Held, MADE_BY_US, change, failure, head, neutral, output, run, succeed, vet, vet_settings};
+use crate::{ContentVersion, Error, Fork, Joined, MARKER_KEY, MERGED, Result, SETTLED, Unfinished};
 
 /// What git calls the driver.
 const DRIVER: &str = "merge.icecore.driver";
@@ -229,14 +234,16 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
     let base = String::from_utf8_lossy(&base.stdout).trim().to_owned();
     let side = |commit: &str| -> Result<Vec<(DocPath, Vec<u8>)>> {
         let listed = succeed(root, &["ls-tree", "-r", "-z", "--name-only", commit, "--", "memory"], None)?;
-        let listed = String::from_utf8_lossy(&listed).into_owned();
         let wanted = |path: &DocPath| path.as_str() == layout::LEDGER || path.as_str() == layout::INTEGRITY || path.is_archive();
-        let paths = listed.split('\0').filter_map(|path| path.parse::<DocPath>().ok()).filter(wanted);
+        let paths = listed.split(|byte| *byte == 0).filter_map(|path| std::str::from_utf8(path).ok()?.parse().ok()).filter(wanted);
         paths.map(|path| Ok((path.clone(), succeed(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?))).collect()
     };
+    let settings = format!("{theirs}:{}", layout::CONFIG);
+    let has_settings = !succeed(root, &["ls-tree", "-z", &theirs, "--", layout::CONFIG], None)?.is_empty();
+    let settings = if has_settings { Some(succeed(root, &["cat-file", "blob", &settings], None)?) } else { None };
     let (nothing, forward) = (base == theirs, base == ours);
     let (base, texts) = if nothing || forward { (Vec::new(), Vec::new()) } else { (side(&base)?, side(&theirs)?) };
-    Ok(Fork { name, commit: theirs, nothing, forward, base, theirs: texts })
+    Ok(Fork { name, commit: theirs, nothing, forward, settings, base, theirs: texts })
 }
 
 /// What this branch follows; else the same branch of the only other machine.
@@ -307,60 +314,105 @@ struct FileMerge {
     merged: Option<Vec<u8>>,
 }
 
+/// What stands at a path: a link's target or a file's bytes, and whether it is a link.
+type Standing = Option<(bool, Vec<u8>)>;
+
+/// A path that no file of a vault has, and that only the other machine has changed: git takes it over.
+struct TakenPath {
+    path: Vec<u8>,
+    ours: Standing,
+    theirs: Standing,
+}
+
+/// The mode and the content's name of each path of a commit. Paths are bytes: not all of them are text.
+type Tree = BTreeMap<Vec<u8>, (String, String)>;
+
 /// What a merge makes of the vault.
 #[derive(Default)]
 struct MergePlan {
     base: String,
     files: Vec<FileMerge>,
+    taken: Vec<TakenPath>,
     /// Files for a person to settle, and why.
-    open: Vec<(String, Option<String>)>,
-    /// Whether one of them is a line of memory, or nothing that a vault can hold.
+    open: Vec<(Vec<u8>, String)>,
+    /// Whether one of them is a line of memory, or nothing that may ever stand in a vault.
     refused: bool,
+    /// What both began with, ours and theirs.
+    trees: [Tree; 3],
 }
 
-/// Every file of a commit, with its mode and its content's name.
-fn tree(root: &Path, commit: &str) -> Result<BTreeMap<String, (String, String)>> {
+impl MergePlan {
+    /// The files for a person to settle, to be shown.
+    fn shown(&self) -> Vec<(String, Option<String>)> {
+        self.open.iter().map(|(path, why)| (plain::one_line(&String::from_utf8_lossy(path)), Some(why.clone()))).collect()
+    }
+}
+
+/// Every file of a commit.
+fn tree(root: &Path, commit: &str) -> Result<Tree> {
     let listed = succeed(root, &["ls-tree", "-r", "-z", "--full-tree", commit], None)?;
-    let listed = String::from_utf8_lossy(&listed).into_owned();
-    let entry = |line: &str| {
-        let (about, path) = line.split_once('\t')?;
-        let mut words = about.split(' ');
+    let entry = |line: &[u8]| {
+        let at = memchr::memchr(b'\t', line)?;
+        let mut words = std::str::from_utf8(&line[..at]).ok()?.split(' ');
         let (mode, id) = (words.next()?, words.nth(1)?);
-        Some((path.to_owned(), (mode.to_owned(), id.to_owned())))
+        Some((line[at + 1..].to_vec(), (mode.to_owned(), id.to_owned())))
     };
-    Ok(listed.split('\0').filter_map(entry).collect())
+    Ok(listed.split(|byte| *byte == 0).filter_map(entry).collect())
+}
+
+/// Whether git itself refuses such a name, on any system.
+fn is_gits_own(name: &[u8]) -> bool {
+    let name: String = name.iter().filter(|byte| byte.is_ascii_graphic()).map(|byte| char::from(byte.to_ascii_lowercase())).collect();
+    let is_git = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
+    [".", "..", ".gitmodules"].contains(&name.as_str()) || name.starts_with("git~") || name.strip_prefix(".git").is_some_and(is_git)
 }
 
 /// Works out what every file becomes. Nothing but the three commits decides, so that the same comes out again.
 fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan> {
     let root = door.root();
     let base = String::from_utf8_lossy(&succeed(root, &["merge-base", ours, theirs], None)?).trim().to_owned();
-    let (before, here, there) = (tree(root, &base)?, tree(root, ours)?, tree(root, theirs)?);
-    let changed: Vec<&String> = before
-        .keys()
-        .chain(there.keys())
-        .filter(|path| there.get(*path) != before.get(*path) && there.get(*path) != here.get(*path))
-        .collect();
-    let changed: BTreeSet<&String> = changed.into_iter().collect();
+    let trees = [tree(root, &base)?, tree(root, ours)?, tree(root, theirs)?];
+    let [before, here, there] = &trees;
+    let is_changed = |path: &&Vec<u8>| there.get(*path) != before.get(*path) && there.get(*path) != here.get(*path);
+    let changed: BTreeSet<&Vec<u8>> = before.keys().chain(there.keys()).filter(is_changed).collect();
+    let is_link = |(mode, _): &(String, String)| mode == "120000";
+    let is_repository = |(mode, _): &(String, String)| mode == "160000";
     let mut wanted: BTreeSet<&String> = BTreeSet::new();
-    for path in changed.iter().copied().chain([&layout::FORGOTTEN.to_owned()]) {
-        wanted.extend([&before, &here, &there].into_iter().filter_map(|tree| tree.get(path)).map(|(_, id)| id));
+    for path in changed.iter().copied().chain([&layout::FORGOTTEN.as_bytes().to_vec()]) {
+        let entries = trees.iter().filter_map(|tree| tree.get(path)).filter(|entry| !is_repository(entry));
+        wanted.extend(entries.map(|(_, id)| id));
     }
     let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     read_blobs(root, wanted.into_iter(), |id, bytes| drop(contents.insert(id.to_owned(), bytes.to_vec())))?;
-    let content = |tree: &BTreeMap<String, (String, String)>, path: &str| tree.get(path).and_then(|(_, id)| contents.get(id)).cloned();
+    let content = |tree: &Tree, path: &[u8]| tree.get(path).and_then(|(_, id)| contents.get(id)).cloned();
     // What was forgotten here does not come in by the other side's lines.
-    let stones = Tombstones::read(&content(&here, layout::FORGOTTEN).unwrap_or_default());
+    let stones = Tombstones::read(&content(here, layout::FORGOTTEN.as_bytes()).unwrap_or_default());
     let mut plan = MergePlan { base, ..MergePlan::default() };
     for path in changed {
-        let is_file = there.get(path).is_none_or(|(mode, _)| mode.starts_with("100"));
-        let (Ok(document), true) = (path.parse::<DocPath>(), is_file) else {
-            plan.open.push((plain::one_line(path), Some("cannot be a file of a vault, and the other machine has changed it".into())));
+        let entries = trees.each_ref().map(|tree| tree.get(path));
+        if entries.into_iter().flatten().any(is_repository) || path.split(|byte| *byte == b'/').any(is_gits_own) {
+            plan.open.push((path.clone(), "cannot be a file of a vault, and the other machine has changed it".into()));
             plan.refused = true;
             continue;
+        }
+        let [first, here_entry, there_entry] = entries;
+        let document = std::str::from_utf8(path).ok().and_then(|path| path.parse::<DocPath>().ok());
+        let has_link = [here_entry, there_entry].into_iter().flatten().any(is_link);
+        let Some(document) = document.filter(|_| !has_link) else {
+            let standing = |tree, entry: Option<&_>| entry.and_then(|entry| Some((is_link(entry), content(tree, path)?)));
+            // A link in the place of a file hides what the file says.
+            let is_other_kind = here_entry.zip(there_entry).is_some_and(|(here, there)| is_link(here) != is_link(there));
+            if here_entry == first && !is_other_kind {
+                let (ours, theirs) = (standing(here, here_entry), standing(there, there_entry));
+                plan.taken.push(TakenPath { path: path.clone(), ours, theirs });
+            } else {
+                plan.open.push((path.clone(), "is no file of the vault, and was changed on both machines".into()));
+            }
+            continue;
         };
-        let [base, ours, theirs] = [&before, &here, &there].map(|tree| content(tree, path));
-        let only_theirs = here.get(path).map(|(_, id)| id) == before.get(path).map(|(_, id)| id);
+        let [base, ours, theirs] = trees.each_ref().map(|tree| content(tree, path));
+        let only_theirs = here_entry.map(|(_, id)| id) == first.map(|(_, id)| id);
+        let path = document.as_str();
         let merged = if only_theirs { Ok(theirs.clone()) } else { merge_file(door, held, path, [&base, &ours, &theirs], true)? };
         match merged {
             Ok(merged) => {
@@ -372,12 +424,13 @@ fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan>
             }
             Err(why) => {
                 plan.refused |= path.ends_with(".jsonl");
-                plan.open.push((plain::one_line(path), Some(why)));
+                plan.open.push((path.into(), why));
             }
         }
     }
     // The ledger first: as long as it is not in place, nothing is, and ids are given by it.
     plan.files.sort_by_key(|file| file.path.as_str() != layout::LEDGER);
+    plan.trees = trees;
     Ok(plan)
 }
 
@@ -424,13 +477,13 @@ pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     let root = door.root();
     vet(root)?;
     let held = door.lock()?;
-    door.remove_stale_git_locks(&held)?;
+    door.remove_stale_git_locks(&held, false)?;
     register(door, &root.join(".git"))?;
     let ours = head(root)?.ok_or_else(|| Error::NoHistory("there is no snapshot yet, so there is nothing to merge with".into()))?;
     let journal = Journal { ours, theirs: fork.commit.clone(), name: fork.name.clone() };
     let plan = plan(door, &held, &journal.ours, &journal.theirs)?;
     if plan.refused {
-        return Ok(Joined::Open { files: plan.open, left: false });
+        return Ok(Joined::Open { files: plan.shown(), left: false });
     }
     carry_out(door, &held, &journal, plan)
 }
@@ -443,63 +496,199 @@ pub(super) fn resume(door: &Door) -> Result<Option<Joined>> {
     let root = door.root();
     vet(root)?;
     let held = door.lock()?;
-    door.remove_stale_git_locks(&held)?;
+    door.remove_stale_git_locks(&held, false)?;
     let Some(journal) = Journal::read(door)? else { return Ok(None) };
     let plan = plan(door, &held, &journal.ours, &journal.theirs)?;
     carry_out(door, &held, &journal, plan).map(Some)
 }
 
+/// What has to happen to a file so that it is merged.
+enum Step {
+    Nothing,
+    /// It becomes this, if it still is what was read.
+    Put(Option<Vec<u8>>, Expected),
+    /// It stays as it is here, for this reason.
+    Leave(String),
+}
+
+/// Compares a file as it is now with what it is to become.
+fn next_step(door: &Door, held: &Held, file: &FileMerge) -> Result<Step> {
+    let now = door.read(&file.path)?;
+    let known = Expected::Content(ContentVersion::of(now.as_deref()));
+    if now == file.merged {
+        return Ok(Step::Nothing);
+    }
+    if now == file.ours {
+        return Ok(Step::Put(file.merged.clone(), known));
+    }
+    // Others have written since: what they wrote comes on top of either.
+    Ok(match merge_file(door, held, file.path.as_str(), [&file.ours, &now, &file.merged], false)? {
+        Ok(merged) if merged == now => Step::Nothing,
+        Ok(merged) => Step::Put(merged, known),
+        Err(why) => Step::Leave(why),
+    })
+}
+
+/// Puts a file in place. What others save until then is read and merged too. Returns why the file stays as it is, if it does.
+fn put_in_place(door: &Door, held: &Held, file: &FileMerge, mut step: Step) -> Result<Option<String>> {
+    for _ in 0..ATTEMPTS {
+        let put = match &step {
+            Step::Nothing => return Ok(None),
+            Step::Leave(why) => return Ok(Some(why.clone())),
+            Step::Put(Some(bytes), known) => door.replace_if(held, &file.path, bytes, known),
+            Step::Put(None, known) => door.remove_if(held, &file.path, known),
+        };
+        match put {
+            Err(Error::Moved { .. }) => step = next_step(door, held, file)?,
+            other => return other.map(|()| None),
+        }
+    }
+    Err(Error::Moved { what: file.path.to_string() })
+}
+
 /// Puts every file in place and leaves the merge for the next commit.
 fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -> Result<Joined> {
     // Worked out for all of them before the first one changes.
-    let mut changes: Vec<(&DocPath, Option<Vec<u8>>)> = Vec::new();
-    for file in &plan.files {
-        let now = door.read(&file.path)?;
-        if now == file.merged {
-            continue;
-        }
-        if now == file.ours {
-            changes.push((&file.path, file.merged.clone()));
-            continue;
-        }
-        // Others have written since: what they wrote comes on top of either.
-        match merge_file(door, held, file.path.as_str(), [&file.ours, &now, &file.merged], false)? {
-            Ok(merged) if merged == now => {}
-            Ok(merged) => changes.push((&file.path, merged)),
-            // The ledger is the first that is put in place, so that nothing was.
-            Err(_) if file.path.as_str() == layout::LEDGER => {
-                door.remove_journal(held, JOURNAL)?;
-                return Err(Error::Moved { what: layout::LEDGER.into() });
-            }
-            // It stays as it is here; a page is written again from the events of both.
-            Err(why) => plan.open.push((file.path.to_string(), Some(why))),
-        }
+    let mut steps = plan.files.iter().map(|file| next_step(door, held, file)).collect::<Result<Vec<_>>>()?.into_iter();
+    let is_ledger_left = plan.files.iter().zip(steps.as_slice()).any(|(file, step)| is_ledger(file) && matches!(step, Step::Leave(_)));
+    if is_ledger_left {
+        return begin_again(door, held);
     }
-    let is_page = |path: &str| path.starts_with("knowledge/") || path.starts_with(layout::MEMORIES) || path.starts_with("primers/");
-    plan.open.retain(|(path, _)| !is_page(path) || !plan.files.iter().any(|file| file.path.as_str() == path));
     journal.write(door, held)?;
-    for (path, bytes) in &changes {
-        match bytes {
-            Some(bytes) => door.replace(held, path, bytes)?,
-            None => door.remove(held, path)?,
+    for (file, step) in plan.files.iter().zip(&mut steps) {
+        let Some(why) = put_in_place(door, held, file, step)? else { continue };
+        if is_ledger(file) {
+            return begin_again(door, held);
+        }
+        // A page is written again from the events of both.
+        if PageKey::of_path(&file.path).is_none() && !file.path.as_str().starts_with(layout::MEMORIES) {
+            plan.open.push((file.path.as_str().into(), why));
         }
     }
-    let open: BTreeSet<&str> = plan.open.iter().map(|(path, _)| path.as_str()).collect();
-    let settled: Vec<&DocPath> = plan.files.iter().map(|file| &file.path).filter(|path| !open.contains(path.as_str())).collect();
-    stage(door, held, &plan.base, &journal.theirs, &settled, !open.is_empty())?;
-    record(door, held, journal, plan.base == journal.ours && open.is_empty())?;
+    let untaken = take_over(door, held, &plan)?;
+    plan.open.extend(untaken);
+    stage(door, held, &plan)?;
+    record(door, held, journal, plan.base == journal.ours && plan.open.is_empty())?;
     door.remove_journal(held, JOURNAL)?;
-    Ok(if plan.open.is_empty() { Joined::Whole } else { Joined::Open { files: plan.open, left: true } })
+    Ok(if plan.open.is_empty() { Joined::Whole } else { Joined::Open { files: plan.shown(), left: true } })
+}
+
+fn is_ledger(file: &FileMerge) -> bool {
+    file.path.as_str() == layout::LEDGER
+}
+
+/// The ledger is the first that is put in place, so that nothing was if it cannot be.
+fn begin_again(door: &Door, held: &Held) -> Result<Joined> {
+    door.remove_journal(held, JOURNAL)?;
+    Err(Error::Moved { what: layout::LEDGER.into() })
+}
+
+/// What stands at a path now; an error if that cannot be said without following a link, or is a folder.
+fn standing(root: &Path, path: &[u8]) -> io::Result<Standing> {
+    let path = Path::new(OsStr::from_bytes(path));
+    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
+        if root.join(folder).symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+    }
+    let place = root.join(path);
+    match place.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(found) if found.is_symlink() => Ok(Some((true, place.read_link()?.into_os_string().into_vec()))),
+        Ok(found) if found.is_file() => Ok(Some((false, std::fs::read(place)?))),
+        Ok(_) => Err(io::ErrorKind::IsADirectory.into()),
+    }
+}
+
+/// Lets git put the paths in place that are no files of the vault. Returns those that it cannot, and why.
+fn take_over(door: &Door, held: &Held, plan: &MergePlan) -> Result<Vec<(Vec<u8>, String)>> {
+    if plan.taken.is_empty() {
+        return Ok(Vec::new());
+    }
+    let root = door.root();
+    let (mut entries, mut missing, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    for taken in &plan.taken {
+        let changed = || (taken.path.clone(), "is no file of the vault, and is another one here".to_owned());
+        // What this machine keeps for itself is never another's.
+        let is_private =
+            taken.path.split(|byte| *byte == b'/').next().is_some_and(|top| top.eq_ignore_ascii_case(layout::PRIVATE.as_bytes()));
+        match standing(root, &taken.path) {
+            _ if is_private => {}
+            Ok(now) if now == taken.theirs => {}
+            Ok(now) if now.is_none() || now == taken.ours => {
+                let place = root.join(OsStr::from_bytes(&taken.path));
+                let removed = match now {
+                    Some((false, bytes)) => door.remove_place_with(held, &place, &bytes),
+                    Some((true, _)) => door.remove_place(held, &place),
+                    None => Ok(()),
+                };
+                if matches!(removed, Err(Error::Moved { .. })) {
+                    open.push(changed());
+                    continue;
+                }
+                removed?;
+                if taken.theirs.is_some() {
+                    missing.push(&taken.path);
+                }
+            }
+            _ => {
+                open.push(changed());
+                continue;
+            }
+        }
+        entries.extend(index_line(plan, Some(2), &taken.path, 0));
+    }
+    change_index(door, held, &entries)?;
+    let list = missing.iter().flat_map(|path| [path, &b"\0"[..]].concat()).collect::<Vec<u8>>();
+    // What it refuses to write, it does not write over; that is seen by what is missing.
+    let _ = change_from(door, held, &["checkout-index", "-z", "--stdin"], &list);
+    let refused = missing.into_iter().filter(|path| root.join(OsStr::from_bytes(path)).symlink_metadata().is_err());
+    open.extend(refused.map(|path| (path.clone(), "cannot be put in place here".into())));
+    Ok(open)
+}
+
+/// A line that tells git's index what a path is in one of the trees, at that stage of a merge. At stage 0 it is nothing else, and
+/// without a tree nothing at all.
+fn index_line(plan: &MergePlan, tree: Option<usize>, path: &[u8], stage: usize) -> Vec<u8> {
+    let about = match tree.and_then(|tree| plan.trees[tree].get(path)) {
+        Some((mode, id)) => format!("{mode} {id} {stage}\t"),
+        None if stage == 0 => format!("0 {}\t", "0".repeat(plan.base.len())),
+        None => return Vec::new(),
+    };
+    [about.as_bytes(), path, b"\0"].concat()
+}
+
+fn change_index(door: &Door, held: &Held, lines: &[u8]) -> Result<()> {
+    change_from(door, held, &["update-index", "-z", "--add", "--replace", "--index-info"], lines)
+}
+
+/// Runs a git that changes the repository and reads what to do. It says nothing, so the lock takes the place of its output.
+fn change_from(door: &Door, held: &Held, arguments: &[&str], input: &[u8]) -> Result<()> {
+    let place = door.put_temporary(held, input)?;
+    let changed = (|| {
+        let input = std::fs::File::open(&place).map_err(|error| fault("reading", &place, error))?;
+        let mut git = neutral(door.root(), &door.root().join(".git"));
+        let output = output(git.stdin(input).stdout(held.as_input()?).args(arguments), arguments)?;
+        if output.status.success() { Ok(()) } else { Err(failure(arguments, &output)) }
+    })();
+    door.remove_git_file(&place)?;
+    changed
 }
 
 /// Tells git's index of the files as they are now; those that a person has to settle stand there with all their sides.
-fn stage(door: &Door, held: &Held, base: &str, theirs: &str, settled: &[&DocPath], open: bool) -> Result<()> {
+fn stage(door: &Door, held: &Held, plan: &MergePlan) -> Result<()> {
     let root = door.root();
-    if open {
-        change(root, held, &["read-tree", "HEAD"], None)?;
-        change(root, held, &["read-tree", "-i", "-m", "--aggressive", base, "HEAD", theirs], None)?;
+    let open: BTreeSet<&[u8]> = plan.open.iter().map(|(path, _)| path.as_slice()).collect();
+    if !open.is_empty() {
+        let sides = |path: &&[u8]| {
+            let sides = (0..plan.trees.len()).flat_map(|tree| index_line(plan, Some(tree), path, tree + 1));
+            index_line(plan, None, path, 0).into_iter().chain(sides).collect::<Vec<u8>>()
+        };
+        change_index(door, held, &open.iter().flat_map(sides).collect::<Vec<u8>>())?;
     }
-    let (here, gone): (Vec<&DocPath>, Vec<&DocPath>) = settled.iter().partition(|path| root.join(path.as_str()).symlink_metadata().is_ok());
+    let settled = plan.files.iter().map(|file| &file.path).filter(|path| !open.contains(path.as_str().as_bytes()));
+    let (here, gone): (Vec<&DocPath>, Vec<&DocPath>) = settled.partition(|path| root.join(path.as_str()).symlink_metadata().is_ok());
     for (paths, arguments) in [(here, &["add", "--force"][..]), (gone, &["rm", "--cached", "--quiet", "--ignore-unmatch"])] {
         if paths.is_empty() {
             continue;

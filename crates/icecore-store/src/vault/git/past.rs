@@ -64,6 +64,10 @@ fn commits(root: &Path) -> Result<Vec<Commit>> {
         {
             let mut fields = word.split(' ').skip(3);
             let (new, status) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+            // A commit of another repository has no content here.
+            if word.split(' ').nth(1) == Some("160000") {
+                continue;
+            }
             commit.changes.push((path.to_owned(), (status != "D").then(|| new.to_owned())));
         }
     }
@@ -107,7 +111,7 @@ pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
     Ok((many, commits.len()))
 }
 
-/// Reads these contents, one after the other.
+/// Reads these contents, one after the other. One that cannot be read is an error, and so is a git that ends too early.
 pub(super) fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>, mut take: impl FnMut(&str, &[u8])) -> Result<()> {
     let ids: Vec<&String> = ids.collect();
     let mut git = neutral(root, &root.join(".git"));
@@ -118,7 +122,9 @@ pub(super) fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>,
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| failed("cat-file", error))?;
-    let (Some(mut asking), Some(answers)) = (child.stdin.take(), child.stdout.take()) else { return Ok(()) };
+    let (Some(mut asking), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(failed("cat-file", "it cannot be asked"));
+    };
     let mut answers = BufReader::new(answers);
     let outcome = (|| -> io::Result<()> {
         for id in ids {
@@ -126,22 +132,19 @@ pub(super) fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>,
             asking.flush()?;
             let mut line = String::new();
             answers.read_line(&mut line)?;
-            let mut fields = line.trim_end().split(' ').skip(1);
-            let (kind, length) = (fields.next().unwrap_or_default().to_owned(), fields.next().and_then(|length| length.parse().ok()));
-            // What is missing is no content; neither is a commit of another repository.
-            let Some(length) = length else { continue };
+            let length = line.trim_end().split_once(" blob ").and_then(|(_, length)| length.parse().ok());
+            let Some(length) = length else { return Err(io::Error::other(format!("{id} cannot be read"))) };
             let mut bytes = vec![0; length];
             answers.read_exact(&mut bytes)?;
             answers.read_exact(&mut [0])?;
-            if kind == "blob" {
-                take(id, &bytes);
-            }
+            take(id, &bytes);
         }
         Ok(())
     })();
     drop(asking);
-    let _ = child.wait();
-    outcome.map_err(|error| failed("cat-file", error))
+    let has_ended = ended(&mut child);
+    outcome.map_err(|error| failed("cat-file", error))?;
+    if has_ended { Ok(()) } else { Err(failed("cat-file", "it ended too early")) }
 }
 
 /// Makes the past anew and puts it in the place of the old one.
