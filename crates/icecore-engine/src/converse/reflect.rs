@@ -179,6 +179,12 @@ impl Chats {
         asking: Option<&Asking<'_>>,
         reflected: &mut Reflected,
     ) -> Result<()> {
+        if hear::is_background_task(&exchange.asked) {
+            let mut line = TurnLine::nothing(exchange.turn, self.memory.now());
+            line.why = Some("a front end asked on its own behalf".into());
+            line.extra.insert(REPLY.into(), hear::reply_hash(&exchange.replied).into());
+            return self.extend(&self.folder(conversation).turns(), &line.line()).await;
+        }
         let policy = &self.memory.policy.chat;
         reflected.artifacts += self.keep_artifacts(conversation, exchange).await?;
         let depth =
