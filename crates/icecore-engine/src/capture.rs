@@ -474,6 +474,7 @@ impl Memory {
             origin,
             captured: self.now(),
             extra,
+            withdrawn: false,
         }))
     }
 
@@ -613,6 +614,7 @@ impl Memory {
             origin,
             captured: now,
             extra: Vec::new(),
+            withdrawn: false,
         };
         Ok((record, taken))
     }

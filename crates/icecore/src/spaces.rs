@@ -405,6 +405,7 @@ impl Mind for Chatting {
                 let known = spaces.at(&place, user.as_deref()).await?;
                 let messages = heard.messages.into_iter().map(|told| converse::Message {
                     role: told.role,
+                    name: told.name,
                     text: told.text,
                     raw: told.raw,
                     has_tools: told.has_tools,
@@ -525,7 +526,8 @@ mod tests {
     }
 
     fn heard(user: &str) -> Heard {
-        let told = Told { role: "user".into(), text: "hi".into(), raw: r#"{"role":"user","content":"hi"}"#.into(), has_tools: false };
+        let told =
+            Told { role: "user".into(), name: None, text: "hi".into(), raw: r#"{"role":"user","content":"hi"}"#.into(), has_tools: false };
         Heard {
             user: Some(user.into()),
             conversation: Some("app".into()),
@@ -561,7 +563,7 @@ mod tests {
 
     fn heard_in(user: &str, conversation: &str, text: &str) -> Heard {
         let raw = serde_json::json!({ "role": "user", "content": text }).to_string();
-        let told = Told { role: "user".into(), text: text.into(), raw, has_tools: false };
+        let told = Told { role: "user".into(), name: None, text: text.into(), raw, has_tools: false };
         Heard { conversation: Some(conversation.into()), messages: vec![told], ..heard(user) }
     }
 

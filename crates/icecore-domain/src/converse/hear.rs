@@ -71,13 +71,17 @@ pub fn new(messages: &[Sent<'_>]) -> New {
         from += 1;
     }
     let new = &messages[from..];
-    let asked: Vec<String> = new.iter().filter(|sent| sent.asks()).map(|sent| words(sent.text)).filter(|text| !text.is_empty()).collect();
     New {
         from,
         before: messages[..from].iter().filter(|sent| !sent.instructs()).count(),
-        asked: asked.join("\n\n"),
+        asked: asked(new.iter()),
         goes_on: new.iter().any(|sent| sent.has_tools),
     }
+}
+
+/// What people say in these messages.
+pub fn asked<'a, 'b: 'a>(messages: impl Iterator<Item = &'a Sent<'b>>) -> String {
+    messages.filter(|sent| sent.asks()).map(|sent| words(sent.text)).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 /// The messages without the beginning of an answer that the client puts into the model's mouth: that is not a reply.

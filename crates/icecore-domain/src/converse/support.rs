@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::distil::same::says_changed;
-use crate::distil::speech::{flat, has};
+use crate::distil::speech::{find, flat, has, starts};
 
 use super::reading::{self, Class, Head, Reading, Token};
 
@@ -62,35 +62,219 @@ const ALLOWS: &[&str] = &[
     "in ordnung", "kannst", "können",
 ];
 
+/// Words of a rule that tell it from no other rule, beside those of a reporter.
+#[rustfmt::skip]
+const GENERIC: &[&str] = &[
+    "code", "file", "files", "text", "write", "writing", "writes", "written", "wrote", "make", "making", "makes", "made", "create",
+    "creating", "do", "doing", "done", "give", "get", "put", "add", "include", "including", "keep", "run", "take", "show", "tell", "say",
+    "answer", "answers", "reply", "thing", "things", "something", "anything", "everything", "way", "ever", "any", "every", "each", "all", "if", "when", "can",
+    "may", "not", "so", "too", "very", "okay", "ok", "yes", "well", "hey", "hi", "thanks", "thank", "think", "guess", "believe", "find",
+    "actually", "really", "again", "from", "like", "want", "let", "go", "here", "there", "us", "them",
+    "verwenden", "verwende", "benutzen", "benutze", "nutzen", "nutze", "schreiben", "schreibe", "schreib", "machen", "mache", "mach",
+    "erstellen", "erstelle", "datei", "dateien", "etwas", "alles", "jede", "jeden", "jedes", "jedem", "jeder", "alle", "allen", "ja", "gern", "gerne",
+    "danke", "glaube", "denke", "finde", "ab", "sofort", "wieder", "auch", "doch", "mal", "immer", "stets", "toujours", "siempre", "dir", "mir", "für", "in", "bei", "antworte", "antworten",
+];
+/// Words for the rule itself.
+#[rustfmt::skip]
+const RULE_NAMES: &[&str] = &[
+    "rule", "ban", "constraint", "restriction", "instruction", "requirement", "regel", "verbot", "vorgabe", "einschränkung", "anweisung",
+];
+/// What is done to a rule that is taken back, or to what a rule demands. Denied, it confirms the rule.
+#[rustfmt::skip]
+const REVOKES: &[&str] = &[
+    "forget", "drop", "dropped", "remove", "removed", "delete", "cancel", "cancelled", "canceled", "scrap", "scrapped", "ignore", "skip",
+    "stop", "leave out", "abandon", "abandoned", "lift", "lifted", "raised", "lowered", "increased", "reduced", "changed", "switched from",
+    "moved", "postponed", "is over", "obsolete", "outdated", "unnecessary", "optional", "vergiss", "vergesst", "streiche", "streich",
+    "gestrichen", "lösche", "gelöscht", "entferne", "entfernt", "ignoriere", "lass", "aufgehoben", "hinfällig", "entfällt", "geändert",
+    "verschoben", "abgeschafft", "unnötig", "überflüssig",
+];
+/// What says that a rule, or what it demands, no longer counts.
+#[rustfmt::skip]
+const EXPIRES: &[&str] = &[
+    "no longer", "not anymore", "any more", "anymore", "not apply", "not hold", "need not", "not need", "no need", "not have to",
+    "not necessary", "not required", "nicht mehr", "gilt nicht", "musst nicht", "müssen nicht", "muss nicht", "nicht nötig", "brauchst",
+    "brauchen",
+];
+/// What says that something forbidden is so no longer.
+#[rustfmt::skip]
+const UNBANS: &[&str] = &[
+    "no longer forbidden", "not forbidden", "no longer prohibited", "not prohibited", "no longer banned", "not banned",
+    "need to avoid", "have to avoid", "need not avoid", "nicht mehr verboten", "nicht verboten", "nicht mehr untersagt", "nicht mehr vermeiden",
+];
+/// Words that allow, said of a thing: `recursion is fine`.
+const GRANTS: &[&str] = &["allowed", "okay", "ok", "fine", "permitted", "acceptable", "erlaubt", "in ordnung", "zulässig"];
+/// Words that allow, said to somebody: `you may use recursion`.
+const MODALS: &[&str] =
+    &["may", "can", "are free to", "feel free to", "allow", "darfst", "dürfen", "darf", "kannst", "können", "dürft", "könnt"];
+/// To whom they are said, or that they are said of a thing to be done.
+const ADDRESSED: &[&str] = &["you", "we", "free", "be", "i", "du", "ihr", "sie", "wir", "man", "werden"];
+/// How a question begins, with or without its mark.
+#[rustfmt::skip]
+const QUESTIONS: &[&str] = &[
+    "can", "could", "may", "might", "shall", "should", "would", "will", "is", "are", "was", "does", "did", "what", "why", "how", "where",
+    "who", "which", "kannst", "können", "darf", "darfst", "dürfen", "soll", "sollen", "ist", "sind", "was", "warum", "wie", "wo", "wer",
+];
+/// What makes a statement depend on something.
+const CONDITIONS: &[&str] = &["if", "whether", "unless", "when", "only", "wenn", "falls", "ob", "nur"];
+/// What puts one thing in the place of another, which follows.
+const IN_PLACE_OF: &[&str] = &["instead of", "rather than", "in place of", "statt", "anstatt", "anstelle von"];
+
+/// A rule as the person's words are held against it.
+struct Rule {
+    /// The words that tell it from other rules.
+    own: Vec<Token>,
+    /// Whether it forbids.
+    forbids: bool,
+}
+
+impl Rule {
+    fn of(text: &str) -> Self {
+        const TURNS: &[&str] = &["only", "nur", "but", "instead", "rather", "over", "free", "statt"];
+        let mut own: Vec<Token> = reading::tokens(text);
+        let forbids = own.iter().any(|token| {
+            let word = token.lower.as_str();
+            token.class == Class::Not || (AVERSE.contains(&word) && !TURNS.contains(&word))
+        });
+        own.retain(|token| matches!(token.class, Class::Telling | Class::Number | Class::Day) && !REPORTER.contains(&token.lower.as_str()));
+        let distinct: Vec<Token> = own.iter().filter(|token| !is_generic(token)).cloned().collect();
+        // What one of two words cannot tell, the other may: `Always answer in German` is about answers, too.
+        Self { own: if distinct.is_empty() { own } else { distinct }, forbids }
+    }
+
+    fn is_own(&self, token: &Token) -> bool {
+        let clause = Clause::of([token.lower.as_str()]);
+        self.own.iter().any(|own| own.stem == token.stem || clause.has(own))
+    }
+
+    /// Whether a clause is about this rule: it has at least half of its words, or all if these are one or two.
+    fn is_in(&self, clause: &Clause) -> bool {
+        let there = self.own.iter().filter(|token| clause.has_any(token)).count();
+        there > 0 && if self.own.len() <= 2 { there == self.own.len() } else { there * 2 >= self.own.len() }
+    }
+
+    /// Whether a clause that is about this rule takes it back. `now`, `can` or `again` beside a word of the rule say nothing: the
+    /// clause must be about nothing else. What a rule forbids is stopped, removed and replaced in obedience to it.
+    fn is_withdrawn_by(&self, part: &str, clause: &Clause) -> bool {
+        let words = flat(part);
+        if clause.asks || starts(&words, QUESTIONS).is_some() || has(&words, CONDITIONS) {
+            return false;
+        }
+        let is_revoked =
+            REVOKES.iter().filter_map(|word| find(&words, word)).any(|at| !has(&words[..at], DENIALS) && !has(&words, &["nicht", "nie"]));
+        if has(&words, RULE_NAMES) || words.split(' ').any(|word| word.ends_with("regel") || word.ends_with("verbot")) {
+            return is_revoked || has(&words, EXPIRES);
+        }
+        let (foreign_before, foreign) = self.foreign_words(part);
+        if self.forbids {
+            let is_granted = !clause.denies && has(&words, GRANTS) && !foreign_before;
+            let may = !clause.denies && has(&words, MODALS) && has(&words, ADDRESSED) && !foreign;
+            let is_forgotten = is_revoked && has(&words, &["i said", "my mind", "was ich gesagt", "meine meinung"]);
+            return is_granted || may || is_forgotten || has(&words, UNBANS);
+        }
+        let begins_denied = starts(&words, &["do not", "please do not", "bitte keine", "bitte kein", "keine", "kein"]).is_some();
+        let is_replaced = IN_PLACE_OF.iter().filter_map(|phrase| find(&words, phrase)).any(|at| self.is_in(&Clause::of([&words[at..]])));
+        is_replaced || (!foreign_before && (is_revoked || has(&words, EXPIRES))) || (begins_denied && !foreign && !has(&words, REVOKES))
+    }
+
+    /// Whether a clause speaks of something else before the last word that matters here, and at all.
+    fn foreign_words(&self, part: &str) -> (bool, bool) {
+        let phrases = [ALLOWS, GRANTS, MODALS, REVOKES, EXPIRES].concat();
+        // What obeys a rule that forbids is no word of withdrawal.
+        let marks: BTreeSet<&str> = phrases.iter().flat_map(|phrase| phrase.split(' ')).collect();
+        let is_mark = |word: &str| marks.contains(word) && !(self.forbids && REVOKES.contains(&word));
+        let tokens = reading::tokens(part);
+        let is_foreign = |token: &Token| {
+            let word = token.lower.as_str();
+            let is_said = REPORTER.contains(&word) && !AVERSE.contains(&word);
+            token.class == Class::Telling && !self.is_own(token) && !is_said && !is_generic(token) && !is_mark(word)
+        };
+        let ends_at = tokens.iter().rposition(|token| self.is_own(token) || GRANTS.contains(&token.lower.as_str())).unwrap_or(0);
+        (tokens[..ends_at].iter().any(is_foreign), tokens.iter().any(is_foreign))
+    }
+}
+
+/// Words that deny what follows them.
+const DENIALS: &[&str] = &["not", "never", "no", "nobody", "cannot", "nicht", "nie", "niemals", "kein", "keine"];
+
+fn is_generic(token: &Token) -> bool {
+    GENERIC.contains(&token.lower.as_str())
+}
+
+/// Why the person's words do not take back a rule, or nothing if they do.
+fn unsupported_withdrawal(rule: &str, asked: &str) -> Option<String> {
+    let rule = Rule::of(rule);
+    let sentences = sentences(asked);
+    let clauses: Vec<(&str, Clause)> = sentences
+        .iter()
+        .flat_map(|sentence| parts(sentence))
+        .map(|part| (part, Clause::of([part])))
+        .filter(|(_, clause)| rule.is_in(clause))
+        .collect();
+    if clauses.iter().any(|(part, clause)| rule.is_withdrawn_by(part, clause)) {
+        return None;
+    }
+    let what = if clauses.is_empty() { "speak of it" } else { "say that it no longer holds" };
+    Some(format!("the person does not {what}"))
+}
+
+/// Why a rule may not be given other words, or nothing if the person's own words take it back or state the new ones: a clause
+/// that is no question has the words of the new rule, and says that it holds from now on or always.
+pub fn unsupported_replacement(rule: &str, new: &str, asked: &str) -> Option<String> {
+    let why = unsupported_withdrawal(rule, asked)?;
+    // Another value on the list of a rule takes nothing from it.
+    let more = new.strip_prefix(rule.trim().trim_end_matches(['.', ',', ';'])).and_then(|more| more.strip_prefix(", "));
+    if let Some(more) = more.filter(|_| reading::continued(rule, new).is_some()) {
+        return unsupported(more, &[asked]);
+    }
+    if Rule::of(rule).forbids != Rule::of(new).forbids {
+        return Some(why);
+    }
+    let stated = Rule { own: telling_of(new), forbids: false };
+    const FROM_NOW: &[&str] =
+        &["from now on", "always", "never", "instead of", "in future", "ab sofort", "ab jetzt", "immer", "nie", "niemals", "künftig"];
+    let sentences = sentences(asked);
+    let is_stated = sentences.iter().flat_map(|sentence| parts(sentence)).any(|part| {
+        let (clause, words) = (Clause::of([part]), flat(part));
+        let says_all = stated.own.iter().all(|token| !(token.name || token.class != Class::Telling) || clause.has_any(token));
+        let asks = clause.asks || starts(&words, QUESTIONS).is_some() || has(&words, CONDITIONS);
+        !asks && says_all && stated.is_in(&clause) && has(&words, FROM_NOW)
+    });
+    if is_stated { None } else { Some(why) }
+}
+
+/// The words, numbers and days of a text that say something.
+fn telling_of(text: &str) -> Vec<Token> {
+    let mut tokens = reading::tokens(text);
+    tokens.retain(|token| match token.class {
+        Class::Telling => !REPORTER.contains(&token.lower.as_str()),
+        Class::Number | Class::Day => true,
+        _ => false,
+    });
+    tokens
+}
+
 /// Why the exchange does not say that a fact holds no longer, or nothing if it does: a clause that is no question must
 /// speak of the fact and say that something changed or ended, or deny what the fact affirms. A rule is the person's own:
 /// only what the person said counts against it.
 pub fn unsupported_removal(fact: &str, is_rule: bool, asked: &str, replied: &str) -> Option<String> {
-    let tokens = reading::tokens(fact);
-    let telling = |token: &&Token| match token.class {
-        Class::Telling => !REPORTER.contains(&token.lower.as_str()),
-        Class::Number | Class::Day => true,
-        _ => false,
-    };
-    let own: Vec<&Token> = tokens.iter().filter(telling).collect();
-    let denies = tokens.iter().any(|token| token.class == Class::Not || AVERSE.contains(&token.lower.as_str()));
-    let speaks_of = |clause: &Clause| {
-        own.iter().any(|token| if token.class == Class::Number { clause.has_number(&token.word) } else { clause.has(token) })
-    };
+    if is_rule {
+        return unsupported_withdrawal(fact, asked);
+    }
+    let own = telling_of(fact);
+    let denies = reading::tokens(fact).iter().any(|token| token.class == Class::Not || AVERSE.contains(&token.lower.as_str()));
     let takes_back = |part: &str, clause: &Clause| {
         let words = flat(part);
         if says_changed(&words) || has(&words, ENDS) {
             return true;
         }
-        // To deny again what a rule denies confirms it.
+        // To deny again what a fact denies confirms it.
         if denies { has(&words, ALLOWS) && !clause.denies } else { clause.denies }
     };
-    let texts: &[&str] = if is_rule { &[asked] } else { &[asked, replied] };
     let mut is_named = false;
-    let sentences: Vec<String> = texts.iter().flat_map(|text| sentences(text)).collect();
+    let sentences: Vec<String> = [asked, replied].iter().flat_map(|text| sentences(text)).collect();
     for part in sentences.iter().flat_map(|sentence| parts(sentence)) {
         let clause = Clause::of([part]);
-        if clause.asks || !speaks_of(&clause) {
+        if clause.asks || !own.iter().any(|token| clause.has_any(token)) {
             continue;
         }
         is_named = true;
@@ -98,8 +282,7 @@ pub fn unsupported_removal(fact: &str, is_rule: bool, asked: &str, replied: &str
             return None;
         }
     }
-    let who = if is_rule { "the person does" } else { "the exchange does" };
-    Some(if is_named { format!("{who} not say that it no longer holds") } else { format!("{who} not speak of it") })
+    Some(format!("the exchange does not {}", if is_named { "say that it no longer holds" } else { "speak of it" }))
 }
 
 /// A text in pieces that can be read whole; the point of `2. April` ends none.
@@ -255,6 +438,10 @@ impl Clause {
                 shared >= 5 && shared * 10 >= long.min(stem.chars().count()) * 8 && shared * 10 >= long * 6
             });
         kin || (long >= 5 && self.joined.contains(&token.word)) || self.stems.iter().any(|stem| reading::misspelt(stem, &token.stem))
+    }
+
+    fn has_any(&self, token: &Token) -> bool {
+        if token.class == Class::Number { self.has_number(&token.word) } else { self.has(token) }
     }
 
     fn has_number(&self, number: &str) -> bool {
@@ -453,6 +640,24 @@ mod tests {
             ("Nie freitags ausliefern", "Freitags darfst du wieder ausliefern", "Gut."),
             ("Niemals Rekursion verwenden", "Rekursion ist jetzt erlaubt", "ok"),
             ("Termin am Dienstag", "Der Termin am Dienstag ist abgesagt", "ok"),
+            // Rules.
+            ("Never use recursion", "recursion is fine now", "ok"),
+            ("Never use recursion in any code you write for me", "You may use recursion again", "ok"),
+            ("Never use recursion", "I think recursion is okay from now on", "ok"),
+            ("Never use recursion", "Recursion is no longer forbidden", "ok"),
+            ("Never use recursion", "Forget the no-recursion rule", "ok"),
+            ("Never use recursion", "The ban on recursion is lifted", "ok"),
+            ("Never use recursion", "Recursion may be used again", "ok"),
+            ("Never use recursion", "I changed my mind about recursion", "ok"),
+            ("Niemals Rekursion verwenden", "Du darfst wieder Rekursion verwenden", "Gut."),
+            ("Niemals Rekursion verwenden", "Rekursion ist ab sofort in Ordnung", "Gut."),
+            ("Niemals Rekursion verwenden", "Das Rekursionsverbot gilt nicht mehr", "Gut."),
+            ("Always include a rollback step", "Skip the rollback step", "ok"),
+            ("You must always use tabs", "Use spaces instead of tabs", "ok"),
+            ("You must always use tabs", "We switched from tabs to spaces", "ok"),
+            ("Always answer in German", "You no longer have to answer in German", "ok"),
+            ("Immer auf Deutsch antworten", "Du musst nicht mehr auf Deutsch antworten", "ok"),
+            ("The budget must be at most 1000 EUR", "The budget was raised to 2000 EUR", "ok"),
         ]);
     }
 
@@ -491,13 +696,68 @@ mod tests {
             ("Nie freitags ausliefern", "Denk daran: nie freitags ausliefern", "Klar."),
             ("Datenbank: Postgres", "Sollen wir Postgres ersetzen?", "Kommt darauf an."),
             ("Frist: 12. März", "Was ist bis zur Frist zu tun?", "Viel."),
+            // A common word of a rule beside a common word of change.
+            ("Never use recursion", "Now use pandas for it", "ok"),
+            ("Never use recursion in any code you write for me", "You can write the code now", "ok"),
+            ("Never use recursion in any code you write for me", "The code is fine now", "ok"),
+            ("Never use recursion in any code you write for me", "Okay, write it again", "ok"),
+            ("Never deploy on Fridays", "You can deploy now", "ok"),
+            ("Never deploy on Fridays", "The deploy is done", "ok"),
+            ("Never deploy on Fridays", "On Fridays I can work from home again", "ok"),
+            ("Niemals Rekursion verwenden", "Jetzt pandas verwenden", "Gut."),
+            ("Verwende in meinem Code niemals Rekursion", "Du kannst den Code jetzt schreiben", "Gut."),
+            ("Nie freitags ausliefern", "Du kannst jetzt ausliefern", "Gut."),
+            ("Nie freitags ausliefern", "Am Freitag kann ich wieder arbeiten", "Gut."),
+            // What speaks of a rule's subject, and obeys it.
+            ("Never use recursion", "Explain recursion to me now", "ok"),
+            ("Never use recursion", "You used recursion again", "Sorry."),
+            ("Never use recursion", "Stop using recursion", "ok"),
+            ("Never use recursion", "Remove the recursion and use a loop instead", "ok"),
+            ("Never use recursion", "Use a loop instead of recursion", "ok"),
+            ("Never use recursion", "From now on never use recursion", "ok"),
+            ("Never use recursion", "Do not use recursion any more", "ok"),
+            ("Never use recursion", "Recursion can overflow the stack", "Yes."),
+            ("Never use recursion", "My colleague says recursion is fine", "Hm."),
+            ("Never use recursion", "can you use recursion", "No."),
+            ("Never use recursion", "Do not forget the recursion rule", "No."),
+            ("Niemals Rekursion verwenden", "Du hast wieder Rekursion verwendet", "Verzeihung."),
+            ("Niemals Rekursion verwenden", "Vergiss die Regel zur Rekursion nicht", "Nein."),
+            ("Niemals Rekursion verwenden", "Entferne jetzt die Rekursion", "Gut."),
+            ("Always include a rollback step", "Do not forget the rollback step", "ok"),
+            ("Always include a rollback step", "You did not include a rollback step", "Sorry."),
+            ("You must always use tabs", "Use tabs instead of spaces", "ok"),
+            ("Always answer in German", "Answer the question now", "ok"),
         ]);
+    }
+
+    // C8, C10
+    #[test]
+    fn only_the_persons_words_give_a_rule_other_words() {
+        #[rustfmt::skip]
+        let rows = [
+            (true, "Answer language: always German", "Answer language: English", "From now on answer in English"),
+            (true, "Never deploy on Fridays", "Never deploy on Fridays or Mondays", "Never deploy on Fridays or Mondays, please"),
+            (true, "Never use recursion", "Recursion: allowed", "You may use recursion again"),
+            (true, "Antworte immer auf Deutsch", "Antworte immer auf Englisch", "Antworte ab jetzt immer auf Englisch"),
+            (true, "Forbidden libraries: never GPL", "Forbidden libraries: never GPL, AGPL", "AGPL is forbidden too"),
+            (false, "Answer language: always German", "Answer language: English", "What is the capital of Spain?"),
+            (false, "Answer language: always German", "Answer language: English", "Is English the answer to that?"),
+            (false, "Never use recursion", "Recursion: allowed", "Explain recursion from now on"),
+            (false, "Never deploy on Fridays", "Never deploy on Mondays", "Deploy it now"),
+            (false, "Forbidden libraries: never GPL", "Forbidden libraries: never GPL, AGPL", "What is a library?"),
+            (false, "Antworte immer auf Deutsch", "Antworte auf Englisch", "Wie heißt das auf Englisch?"),
+        ];
+        for (supported, rule, new, asked) in rows {
+            let why = unsupported_replacement(rule, new, asked);
+            assert_eq!(why.is_none(), supported, "{rule} / {new} / {asked}: {why:?}");
+        }
     }
 
     proptest::proptest! {
         #[test]
         fn any_removal_can_be_held_against_anything(fact in "\\PC{0,80}", asked in "\\PC{0,200}") {
             let _ = unsupported_removal(&fact, true, &asked, "");
+            let _ = unsupported_replacement(&fact, &asked, &fact);
         }
 
         // C8

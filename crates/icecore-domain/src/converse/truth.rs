@@ -246,15 +246,26 @@ impl Applied {
 }
 
 impl Applied {
-    /// Takes out the removals that the exchange does not support, and says which and why.
+    /// Takes out the removals that the exchange does not support and the other words for a hard exception that the person's own
+    /// words do not support, and says which and why.
     pub fn refuse_removals(&mut self, facts: &[Fact], asked: &str, replied: &str) -> Vec<String> {
         let mut refused = Vec::new();
+        let shown = |text: &str| budget::shortened(&plain::one_line(text), 120);
         self.changes.retain(|change| {
-            let Change::Remove { id } = change else { return true };
+            let (Change::Remove { id } | Change::Replace { id, .. }) = change else { return true };
             let Some(fact) = facts.iter().find(|fact| fact.id == *id) else { return true };
-            let Some(why) = support::unsupported_removal(&fact.text, fact.hard, asked, replied) else { return true };
-            refused.push(format!("remove \"{}\": {why}", budget::shortened(&plain::one_line(&fact.text), 120)));
-            false
+            let (why, what) = match change {
+                Change::Replace { text, .. } if fact.hard => (
+                    support::unsupported_replacement(&fact.text, text, asked),
+                    format!("replace \"{}\" by \"{}\"", shown(&fact.text), shown(text)),
+                ),
+                Change::Remove { .. } => {
+                    (support::unsupported_removal(&fact.text, fact.hard, asked, replied), format!("remove \"{}\"", shown(&fact.text)))
+                }
+                _ => return true,
+            };
+            refused.extend(why.as_ref().map(|why| format!("{what}: {why}")));
+            why.is_none()
         });
         refused
     }

@@ -108,6 +108,11 @@ fn opening_place(opening: &str) -> Result<DocPath> {
     path(&format!("{CONVERSATIONS}/{OPENINGS}/{opening}.txt"))
 }
 
+/// The names in such a list, the newest first.
+fn names_of_opening(list: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(list).lines().rev().filter_map(hear::name).take(MAX_CANDIDATES).collect()
+}
+
 /// A conversation in a list.
 #[derive(Debug, Clone, Serialize)]
 pub struct Conversation {
@@ -222,8 +227,7 @@ impl Chats {
 
     /// The conversations that began like this, the newest first.
     pub(super) async fn opened_by(&self, opening: &str) -> Result<Vec<String>> {
-        let names = self.memory.store.document(&opening_place(opening)?).await?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&names).lines().rev().filter_map(hear::name).take(MAX_CANDIDATES).collect())
+        Ok(names_of_opening(&self.memory.store.document(&opening_place(opening)?).await?.unwrap_or_default()))
     }
 
     /// Writes down that there is a conversation now.
@@ -237,18 +241,36 @@ impl Chats {
         Ok(self.memory.store.put(&path(&self.folder(&about.id).about())?, text.as_bytes()).await?)
     }
 
+    /// Changes the list of the conversations that began like this, which other chats and processes change as well. Returns whether
+    /// any is left in it.
+    async fn change_opening(&self, opening: &str, change: impl Fn(&mut Vec<String>)) -> Result<bool> {
+        let place = opening_place(opening)?;
+        let mut last = StoreError::Moved { what: place.to_string() };
+        for _ in 0..ATTEMPTS {
+            let known = self.memory.store.document(&place).await?;
+            let mut names = names_of_opening(known.as_deref().unwrap_or_default());
+            change(&mut names);
+            let text: String = names.iter().rev().flat_map(|name| [name.as_str(), "\n"]).collect();
+            match self.memory.store.swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref())).await {
+                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                other => return other.map(|()| !names.is_empty()).map_err(Error::from),
+            }
+        }
+        Err(last.into())
+    }
+
     /// Writes down by what a conversation is found whose client sends no id.
     pub(super) async fn register_opening(&self, conversation: &str, opening: &str) -> Result<()> {
         let Some(mut about) = self.about(conversation).await? else { return Ok(()) };
         if about.openings.iter().any(|known| known == opening) {
             return Ok(());
         }
-        let mut names = self.opened_by(opening).await?;
-        names.retain(|name| name != conversation);
-        names.truncate(MAX_CANDIDATES - 1);
-        names.insert(0, conversation.to_owned());
-        let text: String = names.iter().rev().flat_map(|name| [name.as_str(), "\n"]).collect();
-        self.memory.store.put(&opening_place(opening)?, text.as_bytes()).await?;
+        self.change_opening(opening, |names| {
+            names.retain(|name| name != conversation);
+            names.truncate(MAX_CANDIDATES - 1);
+            names.insert(0, conversation.to_owned());
+        })
+        .await?;
         about.openings.push(opening.to_owned());
         self.write_about(&about).await
     }
@@ -535,14 +557,8 @@ impl Chats {
         self.memory.empty_summaries(conversation, &days).await?;
         let mut files = self.memory.store.documents(&self.folder(conversation).0).await?;
         for opening in self.about(conversation).await?.map(|about| about.openings).unwrap_or_default() {
-            let place = opening_place(&opening)?;
-            let mut others = self.opened_by(&opening).await?;
-            others.retain(|name| name != conversation);
-            if others.is_empty() {
-                files.push(place);
-            } else {
-                let text: String = others.iter().rev().flat_map(|name| [name.as_str(), "\n"]).collect();
-                self.memory.store.put(&place, text.as_bytes()).await?;
+            if !self.change_opening(&opening, |names| names.retain(|name| name != conversation)).await? {
+                files.push(opening_place(&opening)?);
             }
         }
         for place in &files {

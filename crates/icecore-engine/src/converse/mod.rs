@@ -31,7 +31,7 @@ use icecore_domain::converse::branch::{Branches, Turns};
 use icecore_domain::converse::hear::{self, New, Sent, SentExchange};
 use icecore_domain::converse::truth::{self, Fact};
 use icecore_domain::converse::turn::{self, TurnLine, TurnLog};
-use icecore_domain::event::{Kind, Priority, Scope};
+use icecore_domain::event::{Kind, Origin, Priority, Scope};
 use icecore_domain::gate;
 use icecore_domain::hash::Hash;
 use icecore_domain::ledger::Ledger;
@@ -40,6 +40,7 @@ use icecore_domain::packs::Pack;
 use icecore_domain::packs::chat::{self, Line, Material, Told};
 use icecore_domain::plain;
 use icecore_domain::record::{Digest, MAX_TEXT_BYTES, Record, Role, Said};
+use icecore_domain::speaker::{self, Extent};
 use icecore_domain::summary::{Summary, SummaryQuery, Tier};
 use icecore_store::Position;
 use tokio::sync::{Mutex, oneshot, watch};
@@ -58,6 +59,8 @@ const EVERYWHERE: usize = 60;
 const OPEN_ROOMS: usize = 10_000;
 /// After so many more turns it is looked up what older stretches came to.
 const LOOK_AT_OLDER: usize = 40;
+/// The field of what another person asked the model in the place of the owner.
+const ASKS: &str = "asks";
 /// The field that says how many bytes a text had before it was cut.
 pub const CUT: &str = "cut_from_bytes";
 /// The tag of what was lifted from a conversation to everywhere.
@@ -68,6 +71,8 @@ pub const PROMOTED: &str = "promoted";
 pub struct Message {
     /// Who speaks, in the client's word.
     pub role: String,
+    /// By which name, if the client says so.
+    pub name: Option<String>,
     /// What it says.
     pub text: String,
     /// The message as it came, as JSON.
@@ -118,6 +123,10 @@ pub struct Begun {
     pub cost_tokens: u64,
     new: New,
     said: Vec<Message>,
+    /// Who of several people says each of these, if it is not the owner.
+    others: Vec<Option<String>>,
+    /// What the owner says in them.
+    own: String,
     /// The last turn that was kept when this one began.
     after: u64,
     /// What tells this exchange from others that get the same number.
@@ -154,7 +163,10 @@ pub(crate) struct Exchange {
     pub(crate) records: usize,
     pub(crate) ts: Moment,
     pub(crate) before: usize,
+    /// What was asked, whoever did.
     pub(crate) asked: String,
+    /// What the owner of this memory asked.
+    pub(crate) own: String,
     pub(crate) replied: String,
 }
 
@@ -367,6 +379,10 @@ impl Chats {
         } else {
             state.shown(&History::of(&told), &new, heard.history)
         };
+        if shown.follows.is_some() {
+            // What days the headlines of older days would bring back.
+            self.read_recorded(&conversation, state).await?;
+        }
         let mark = self.mark(&new, &sent);
         let again = asked_again(&new, &state.recent).filter(|exchange| state.is_at(exchange, shown.follows.as_ref())).cloned();
         let known = state.last();
@@ -408,6 +424,8 @@ impl Chats {
         };
         let tokens = memory.as_deref().map_or(0, budget::tokens) + window.iter().map(|(_, text)| budget::tokens(text)).sum::<usize>();
         let said = heard.messages[new.from..].to_vec();
+        let others = self.other_speakers(&conversation, &heard.messages).await?.split_off(new.from);
+        let own = hear::asked(sent[new.from..].iter().zip(&others).filter(|(_, other)| other.is_none()).map(|(sent, _)| sent));
         Ok(Begun {
             conversation,
             turn,
@@ -429,7 +447,30 @@ impl Chats {
             number,
             new,
             said,
+            others,
+            own,
         })
+    }
+
+    /// Who says each message of a request, if it is not the owner: judged by everybody who spoke in the conversation so far.
+    async fn other_speakers(&self, conversation: &str, messages: &[Message]) -> Result<Vec<Option<String>>> {
+        if messages.iter().all(|message| message.name.is_none()) {
+            return Ok(vec![None; messages.len()]);
+        }
+        let sent = messages.iter().map(|message| Said {
+            role: Some(Role::of_client(Some(&message.role))),
+            name: message.name.clone().filter(|_| message.role == "user"),
+            ..Said::default()
+        });
+        let recorded = self.memory.store.last_said(conversation, RECENT_RECORDS).await?.into_iter().map(|record| Said {
+            role: Some(record.role),
+            name: record.name.clone(),
+            ..Said::default()
+        });
+        let mut all: Vec<Said> = sent.chain(recorded).collect();
+        speaker::attribute(&mut all, &self.memory.policy.person.names(), Extent::Whole);
+        all.truncate(messages.len());
+        Ok(all.into_iter().map(|said| said.other_speaker).collect())
     }
 
     /// What a conversation would be told now.
@@ -459,14 +500,34 @@ impl Chats {
         for (at, message) in begun.said.iter().enumerate() {
             // A role that is not known is kept as a name: whoever it is, it is not the owner.
             let role = Role::meant(&message.role);
-            let name = role.is_none().then(|| message.role.clone());
+            let other = begun.others.get(at).cloned().flatten();
+            let name = match role {
+                None => Some(message.role.clone()),
+                Some(Role::User) => message.name.clone(),
+                Some(_) => None,
+            };
             let parts = message.has_tools.then(|| message.raw.clone());
             let mut extra = vec![field("turn", turn.to_string())];
             if at == 0 {
                 extra.push(field("before", begun.new.before.to_string()));
             }
+            if other.is_some() {
+                extra.push(field(ASKS, "true".into()));
+            }
             let id = Some(format!("{id}.{at}"));
-            said.push(Said { ts: Some(now), id, role, name, text: message.text.clone(), parts, extra, ..Said::default() });
+            let (origin, other_speaker) = (other.is_some().then_some(Origin::Import), other);
+            said.push(Said {
+                ts: Some(now),
+                id,
+                role,
+                name,
+                other_speaker,
+                origin,
+                text: message.text.clone(),
+                parts,
+                extra,
+                ..Said::default()
+            });
         }
         let mut extra = vec![field("turn", turn.to_string())];
         if !reply.complete {
@@ -515,6 +576,7 @@ impl Chats {
             ts: now,
             before: begun.new.before,
             asked: begun.new.asked.clone(),
+            own: begun.own.clone(),
             // A call of a tool without words does not take away what was said before it.
             replied: if replied.is_empty() { known.as_ref().map_or(replied, |known| known.replied.clone()) } else { replied },
         });
@@ -757,7 +819,9 @@ pub(crate) fn by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
     for exchange in exchanges {
         match found.last_mut().filter(|last| last.turn == exchange.turn) {
             Some(last) => {
-                for (text, more) in [(&mut last.asked, &exchange.asked), (&mut last.replied, &exchange.replied)] {
+                for (text, more) in
+                    [(&mut last.asked, &exchange.asked), (&mut last.own, &exchange.own), (&mut last.replied, &exchange.replied)]
+                {
                     *text = [text.as_str(), more].iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("\n\n");
                 }
             }
@@ -775,8 +839,8 @@ pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
         let Some(turn) = record.turn() else { continue };
         let id = record.id.rsplit_once('.').map_or(record.id.as_str(), |(exchange, _)| exchange);
         let at = *places.entry(id).or_insert_with(|| {
-            let (asked, replied) = (String::new(), String::new());
-            found.push(Exchange { id: id.to_owned(), turn, records: 0, ts: record.ts, before: 0, asked, replied });
+            let (asked, own, replied) = Default::default();
+            found.push(Exchange { id: id.to_owned(), turn, records: 0, ts: record.ts, before: 0, asked, own, replied });
             found.len() - 1
         });
         let exchange = &mut found[at];
@@ -786,11 +850,15 @@ pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
         }
         let text = record.text.trim();
         match record.role {
-            Role::User if record.other_speaker.is_none() && record.parts.is_none() && !text.is_empty() => {
-                if !exchange.asked.is_empty() {
-                    exchange.asked.push_str("\n\n");
+            Role::User if record.parts.is_none() && !text.is_empty() => {
+                let is_own = record.other_speaker.is_none();
+                let asks = is_own || record.extra.iter().any(|(name, _)| name == ASKS);
+                for asked in [asks.then_some(&mut exchange.asked), is_own.then_some(&mut exchange.own)].into_iter().flatten() {
+                    if !asked.is_empty() {
+                        asked.push_str("\n\n");
+                    }
+                    asked.push_str(text);
                 }
-                exchange.asked.push_str(text);
             }
             // The last words of the assistant are its reply.
             Role::Assistant if !text.is_empty() => text.clone_into(&mut exchange.replied),

@@ -179,6 +179,12 @@ impl Chats {
         asking: Option<&Asking<'_>>,
         reflected: &mut Reflected,
     ) -> Result<()> {
+        if hear::is_background_task(&exchange.asked) {
+            let mut line = TurnLine::nothing(exchange.turn, self.memory.now());
+            line.why = Some("a front end asked on its own behalf".into());
+            line.extra.insert(REPLY.into(), hear::reply_hash(&exchange.replied).into());
+            return self.extend(&self.folder(conversation).turns(), &line.line()).await;
+        }
         let policy = &self.memory.policy.chat;
         reflected.artifacts += self.keep_artifacts(conversation, exchange).await?;
         let depth =
@@ -210,10 +216,16 @@ impl Chats {
         // What earlier attempts cost was spent on this turn as well.
         line.tokens_in = cost.tokens_in + before.map_or(0, |line| line.tokens_in);
         line.tokens_out = cost.tokens_out + before.map_or(0, |line| line.tokens_out);
-        let texts = [exchange.asked.as_str(), exchange.replied.as_str()];
+        // What only another person said makes no fact of the owner's; what binds must be in the owner's own words.
+        let texts = [exchange.own.as_str(), exchange.replied.as_str()];
+        let is_anothers =
+            |entry: &str| exchange.own != exchange.asked && truth::is_hard(entry) && support::unsupported(entry, &texts[..1]).is_some();
         let mut refused = Vec::new();
         for list in [&mut diff.add, &mut diff.update] {
-            list.retain(|entry| match support::unsupported(entry, &texts) {
+            let why = |entry: &str| {
+                is_anothers(entry).then(|| "another person said it".to_owned()).or_else(|| support::unsupported(entry, &texts))
+            };
+            list.retain(|entry| match why(entry) {
                 Some(why) => {
                     let told = format!("\"{}\": {why}", budget::shortened(&plain::one_line(entry), 120));
                     if !refused.contains(&told) {
@@ -239,7 +251,7 @@ impl Chats {
             self.append(conversation, |ledger| {
                 let known = truth::facts_of(ledger, conversation, path);
                 let mut applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
-                refused_removals = applied.refuse_removals(&known, &exchange.asked, &exchange.replied);
+                refused_removals = applied.refuse_removals(&known, &exchange.own, &exchange.replied);
                 notes.clone_from(&applied.notes);
                 truth::drafts(&applied, ledger, &whence)
             })
@@ -524,7 +536,7 @@ fn facts_schema() -> serde_json::Value {
 fn extracted(exchange: &Exchange) -> TurnSummary {
     let piece = Piece {
         source: String::new(),
-        text: &exchange.asked,
+        text: &exchange.own,
         origin: Origin::User,
         speaker: None,
         said: exchange.ts,

@@ -70,7 +70,13 @@ fn answer(user: &str, add: &[&str], update: &[&str], remove: &[&str]) -> String 
 }
 
 fn message(role: &str, text: &str) -> Message {
-    Message { role: role.into(), text: text.into(), raw: json!({ "role": role, "content": text }).to_string(), has_tools: false }
+    Message {
+        role: role.into(),
+        name: None,
+        text: text.into(),
+        raw: json!({ "role": role, "content": text }).to_string(),
+        has_tools: false,
+    }
 }
 
 fn with_tools(role: &str, text: &str) -> Message {
@@ -578,7 +584,7 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
         let chats = chats(&home, NOON).await;
         let text = "0123456789".repeat(500_000);
         let raw = json!({ "role": "tool", "tool_call_id": "call_1", "content": text }).to_string();
-        let tool = Message { role: "tool".into(), text: text.clone(), raw, has_tools: true };
+        let tool = Message { role: "tool".into(), name: None, text: text.clone(), raw, has_tools: true };
         let begun = chats.begin(heard("app", vec![message("user", "look"), with_tools("assistant", ""), tool])).await.unwrap();
         let cut = chats.end(&begun, &reply("a lot")).await.unwrap();
         assert_eq!(cut.len(), 2, "{cut:?}");
@@ -672,4 +678,65 @@ fn a_list_of_conversations_counts_their_turns() {
         chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         assert_eq!(listed().await[0].3, 0);
     });
+}
+
+// C8
+#[test]
+fn a_front_ends_own_request_asks_no_summarizer() {
+    let home = hasty();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked for a garden", &[], &[], &[])));
+        let title = format!("### Task:\nGenerate a title. {}\n### Chat History:\n<chat_history></chat_history>", long("Never use roses"));
+        turn(&chats, "garden", &title, "Garden").await;
+        chats.reflect("garden", Some(&asking(&llm)), false).await.unwrap();
+        let lines = chats.turns("garden").await.unwrap();
+        assert!(llm.asked.load(Ordering::SeqCst) == 0 && lines.len() == 1 && lines[0].is_empty(), "{lines:?}");
+        assert!(chats.facts("garden", None).await.unwrap().is_empty());
+        // Nor is it asked later.
+        chats.reflect("garden", Some(&asking(&llm)), true).await.unwrap();
+        assert_eq!(llm.asked.load(Ordering::SeqCst), 0);
+    });
+}
+
+// C5, C8
+#[test]
+fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
+    let rule = "Never deploy on Fridays.";
+    for (owner, history, other) in [
+        ("", &[("Anna", "hi all")][..], Some("Bob")),
+        ("", &[], None),
+        ("", &[("Bob", "hi all")], None),
+        ("names = [\"Bob\"]", &[("Anna", "hi all")], None),
+        ("names = [\"Anna\"]", &[], Some("Bob")),
+    ] {
+        let home = Home::new();
+        home.write("icecore.toml", &format!("zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 20\n[person]\n{owner}\n"));
+        run(async {
+            let chats = chats(&home, NOON).await;
+            let named = |name: &str, text: &str| Message { name: Some(name.into()), ..message("user", text) };
+            let mut sent = Vec::new();
+            for (name, text) in history.iter().chain(&[("Bob", rule)]) {
+                sent.push(named(name, text));
+                let begun = chats.begin(heard("group", sent.clone())).await.unwrap();
+                chats.end(&begun, &reply("Understood.")).await.unwrap();
+                sent.push(message("assistant", "Understood."));
+            }
+            let llm = Summarizer::new(|ask: &Ask, _| {
+                let add: &[&str] = if ask.user.contains("Fridays") { &["Never deploy on Fridays"] } else { &[] };
+                Some(answer("asked", add, &[], &[]))
+            });
+            chats.reflect("group", Some(&asking(&llm)), false).await.unwrap();
+            let facts = chats.facts("group", None).await.unwrap();
+            assert_eq!(facts.is_empty(), other.is_some(), "{owner} {history:?}: {facts:?}");
+            let last = history.len() as u64 + 1;
+            let said = chats.said("group", last).await.unwrap();
+            assert_eq!((said[0].name.as_deref(), said[0].other_speaker.as_deref()), (Some("Bob"), other), "{owner} {history:?}");
+            // The turn stays where it is in the history, also for a process that has just started.
+            let started = self::chats(&home, NOON).await;
+            let begun = started.begin(heard("group", [sent, vec![named("Bob", "and then?")]].concat())).await.unwrap();
+            started.end(&begun, &reply("Then rest.")).await.unwrap();
+            assert!(home.files().iter().all(|(path, _)| !path.ends_with("branches.jsonl")), "{owner} {history:?}");
+        });
+    }
 }

@@ -181,6 +181,7 @@ fn feed(place: &Place, attempts: &[String]) {
 async fn chat(place: &Place, attempts: &[String]) -> Pack {
     let chats = Chats::open(Arc::new(live(place, place.moment(DAY, 21, 0)))).await.unwrap();
     let message = |role: &str, text: &str, has_tools: bool| Message {
+        name: None,
         role: role.into(),
         text: text.into(),
         raw: json!({ "role": role, "content": text }).to_string(),

@@ -180,7 +180,7 @@ fn delta(call: Call) -> Doing {
 fn chat(call: Call) -> Doing {
     Box::pin(async move {
         let chats = call.chats().await?;
-        let asked = |text: &str| Message { role: "user".into(), text: text.to_owned(), raw: String::new(), has_tools: false };
+        let asked = |text: &str| Message { role: "user".into(), name: None, text: text.to_owned(), raw: String::new(), has_tools: false };
         let messages = call.query.one("prompt").map(asked).into_iter().collect();
         let conversation = call.query.text("conversation");
         let begun = chats.begin(Heard { conversation, history: ClientHistory::Newest, messages, ..Heard::default() }).await?;

@@ -25,6 +25,9 @@ pub enum Place {
 /// The header that names a conversation.
 pub const CONVERSATION: &str = "x-icecore-conversation";
 
+/// The field of `metadata` that names an end user.
+const USER_ID: &str = "user_id";
+
 /// The field of the Responses API that names a conversation, as text or as the `id` of an object.
 const OBJECT: &str = "conversation";
 
@@ -58,7 +61,7 @@ pub const USERS: &[(Place, &[Dialect])] = &[
     (Place::Header("x-litellm-end-user-id"), BOTH),
     (Place::Body("user"), &[Dialect::OpenAi]),
     (Place::Body("safety_identifier"), &[Dialect::OpenAi]),
-    (Place::Metadata("user_id"), BOTH),
+    (Place::Metadata(USER_ID), BOTH),
 ];
 
 const BOTH: &[Dialect] = &[Dialect::OpenAi, Dialect::Anthropic];
@@ -66,6 +69,29 @@ const BOTH: &[Dialect] = &[Dialect::OpenAi, Dialect::Anthropic];
 /// Requests with the same key share a beginning; often a whole application has one key. It tells apart conversations that
 /// have another key, and joins none.
 pub const SHARED_KEY: Place = Place::Body("prompt_cache_key");
+
+/// What Claude Code writes into `metadata.user_id`: `user_HASH_account_UUID_session_UUID`, or a JSON object. The session changes with
+/// every start, so it must not be part of the user.
+#[derive(Debug, PartialEq, Eq)]
+struct ClaudeCodeId {
+    user: Option<String>,
+    session: Option<String>,
+}
+
+impl ClaudeCodeId {
+    /// Reads an id; `None` if it is another client's.
+    fn read(id: &str) -> Option<Self> {
+        if id.starts_with('{') {
+            let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(id).ok()?;
+            let field = |key: &str| fields.get(key)?.as_str().map(str::trim).filter(|text| is_name(text)).map(str::to_owned);
+            let (user, session) = (field("account_uuid").or_else(|| field("device_id")), field("session_id"));
+            return (user.is_some() || session.is_some()).then_some(Self { user, session });
+        }
+        let (user, session) = id.strip_prefix("user_")?.rsplit_once("_session_")?;
+        let named = |text: String| Some(text).filter(|text| is_name(text));
+        Some(Self { user: named(format!("user_{user}")), session: named(session.to_owned()) })
+    }
+}
 
 /// What a request says about whose it is.
 pub struct Ids<'a> {
@@ -103,7 +129,9 @@ impl<'a> Ids<'a> {
 
     /// The conversation. What is no name says nothing.
     pub fn conversation(&self) -> Option<(String, ClientHistory)> {
-        CONVERSATIONS.iter().find_map(|(place, history)| Some((self.at(*place).ok()??, *history)))
+        let named = CONVERSATIONS.iter().find_map(|(place, history)| Some((self.at(*place).ok()??, *history)));
+        let session = || ClaudeCodeId::read(&self.at(Place::Metadata(USER_ID)).ok()??)?.session;
+        named.or_else(|| Some((session()?, ClientHistory::Whole)))
     }
 
     /// The end user. An error names the field that should say it and is no name: somebody who is named in a way that
@@ -111,7 +139,8 @@ impl<'a> Ids<'a> {
     pub fn user(&self, dialect: Dialect) -> Result<Option<String>, &'static str> {
         for (place, _) in USERS.iter().filter(|(_, dialects)| dialects.contains(&dialect)) {
             if let Some(user) = self.at(*place)? {
-                return Ok(Some(user));
+                let of_claude_code = ClaudeCodeId::read(&user).filter(|_| *place == Place::Metadata(USER_ID));
+                return Ok(of_claude_code.map_or(Some(user), |id| id.user));
             }
         }
         Ok(None)
@@ -120,5 +149,38 @@ impl<'a> Ids<'a> {
     /// The key that several conversations may share.
     pub fn shared_key(&self) -> Option<String> {
         self.at(SHARED_KEY).ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // C1
+    #[test]
+    fn the_sessions_of_claude_code_are_conversations_of_one_user() {
+        let legacy = |session: &str| format!("user_ab12_account_11-22_session_{session}");
+        for (id, user, conversation) in [
+            (legacy("s1"), Some("user_ab12_account_11-22"), Some("s1")),
+            (legacy("s2"), Some("user_ab12_account_11-22"), Some("s2")),
+            (r#"{"device_id":"d","account_uuid":"a","session_id":"s"}"#.into(), Some("a"), Some("s")),
+            (r#"{"device_id":"d","account_uuid":"","session_id":"s"}"#.into(), Some("d"), Some("s")),
+            (r#"{"session_id":"s"}"#.into(), None, Some("s")),
+            // Other clients' ids stand as they are.
+            ("ann".into(), Some("ann"), None),
+            ("my_session_7".into(), Some("my_session_7"), None),
+            (r#"{"id":"ann"}"#.into(), Some(r#"{"id":"ann"}"#), None),
+        ] {
+            let whole = serde_json::json!({ "metadata": { "user_id": id } }).to_string();
+            let (headers, body) = (HeaderMap::new(), Body::read(whole.as_bytes()).unwrap());
+            let ids = Ids::of(&headers, &body);
+            assert_eq!(ids.user(Dialect::Anthropic).unwrap().as_deref(), user, "{id}");
+            let named = ids.conversation();
+            assert_eq!(named.as_ref().map(|(name, _)| name.as_str()), conversation, "{id}");
+            assert!(named.is_none_or(|(_, history)| history == ClientHistory::Whole));
+        }
+        let whole = serde_json::json!({ "metadata": { "user_id": legacy("s1"), "session_id": "own" } }).to_string();
+        let (headers, body) = (HeaderMap::new(), Body::read(whole.as_bytes()).unwrap());
+        assert_eq!(Ids::of(&headers, &body).conversation().unwrap().0, "own");
     }
 }

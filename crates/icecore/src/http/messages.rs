@@ -37,7 +37,7 @@ impl<'a> Messages<'a> {
                 Dialect::OpenAi => openai::said(&object, &role),
                 Dialect::Anthropic => anthropic::said(&object),
             };
-            told.push(Told { role, text, raw: message.get().to_owned(), has_tools });
+            told.push(Told { role, name: name(&object, "name"), text, raw: message.get().to_owned(), has_tools });
         }
         let kinds = told.iter().map(|told: &Told| Kind { role: told.role.clone(), has_tools: told.has_tools }).collect();
         Ok(Some((Self { list, raw, kinds }, told)))

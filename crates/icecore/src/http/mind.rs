@@ -115,6 +115,8 @@ pub struct Heard {
 pub struct Told {
     /// Its role, as it came.
     pub role: String,
+    /// The name of who speaks, if the message says so.
+    pub name: Option<String>,
     /// Its text parts, joined by line breaks.
     pub text: String,
     /// The message as it came, JSON.

@@ -49,6 +49,23 @@ fn a_turn_that_is_remembered_late_overrules_nothing_newer() {
     check(9, &["Editor: Vim", "Shell: fish", "Terminal: kitty"], 0);
 }
 
+// C8 C10
+#[test]
+fn a_hard_exception_gets_other_words_only_from_the_person() {
+    let (rule, new) = ("Answer language: always German", "Answer language: English");
+    let facts = known(&[rule]);
+    for diff in [diff(&[], &[new], &[]), diff(&[], &[], &[new]), diff(&[rule], &[new], &[]), diff(&[rule], &[], &[new])] {
+        let applied = apply(&facts, &diff);
+        assert_eq!(after(&facts, &applied.changes), [new], "{diff:?}");
+        let mut refused = applied.clone();
+        let why = refused.refuse_removals(&facts, "What is the capital of Spain?", "Madrid. From now on the answer language is English.");
+        assert_eq!((after(&facts, &refused.changes), why.len()), (vec![rule.to_owned()], 1), "{diff:?}: {why:?}");
+        let mut granted = applied;
+        assert!(granted.refuse_removals(&facts, "From now on answer in English", "Sure.").is_empty());
+        assert_eq!(after(&facts, &granted.changes), [new], "{diff:?}");
+    }
+}
+
 // C5
 #[test]
 fn a_diff_removes_then_updates_then_adds() {
