@@ -242,8 +242,7 @@ impl Memory {
             spent.extend(integrity::known_gaps(report));
         }
         let ours: Vec<&[u8]> = std::iter::once(bytes.as_slice()).chain(archives.iter().map(Vec::as_slice)).collect();
-        let renumbering = merge::renumbering(&base, &ours, &theirs, &spent)
-            .ok_or_else(|| Error::TooMuch("a day has no numbers left for the events of both machines".into()))?;
+        let renumbering = merge::renumbering(&base, &ours, &theirs, &spent).ok_or_else(no_numbers_left)?;
         self.renumber(&renumbering, &fork.name).await?;
         Ok(renumbering)
     }
@@ -290,21 +289,33 @@ impl Memory {
         let Some(begun) = self.store.note(&note).await?.and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok()) else {
             return Ok(());
         };
-        let ids: Renumbering = begun.ids.iter().filter_map(|(old, new)| Some((old.parse().ok()?, new.parse().ok()?))).collect();
-        for (file, (length, hash)) in &begun.files {
-            let is_old = |bytes: &[u8]| hash.parse().is_ok_and(|hash| Prefix { bytes: *length, hash }.holds(bytes));
-            if file == layout::LEDGER {
-                let LedgerText { bytes, position } = self.store.ledger().await?;
-                if let Some(renamed) = merge::rename(file, &bytes, &ids).filter(|_| is_old(&bytes)) {
-                    self.store.replace_ledger(&renamed, position).await?;
-                    self.accept_ledger().await?;
-                }
-            } else {
+        let mut ids: Renumbering = begun.ids.iter().filter_map(|(old, new)| Some((old.parse().ok()?, new.parse().ok()?))).collect();
+        let is_as_it_was = |file: &str, bytes: &[u8]| {
+            let prefix = begun.files.get(file).and_then(|(bytes, hash)| Some(Prefix { bytes: *bytes, hash: hash.parse().ok()? }));
+            prefix.is_some_and(|prefix| prefix.holds(bytes))
+        };
+        // The ledger first: until it is renamed, events that are added get ids that are to be others'.
+        let LedgerText { bytes, position } = self.store.ledger().await?;
+        if is_as_it_was(layout::LEDGER, &bytes) {
+            let extended = merge::extend_renumbering(&ids, &[&bytes]).ok_or_else(no_numbers_left)?;
+            if extended != ids {
+                ids = extended;
+                let text = |ids: &Renumbering| ids.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();
+                let begun = Begun { ids: text(&ids), files: begun.files.clone() };
+                self.store.put_note(&note, &serde_json::to_vec(&begun).unwrap_or_default()).await?;
+            }
+            if let Some(renamed) = merge::rename(layout::LEDGER, &bytes, &ids) {
+                self.store.replace_ledger(&renamed, position).await?;
+                self.accept_ledger().await?;
+            }
+        }
+        for file in begun.files.keys() {
+            if file != layout::LEDGER {
                 let place = path(file)?;
                 let mut renamed = Ok(());
                 for _ in 0..ATTEMPTS {
                     let bytes = self.store.document(&place).await?.unwrap_or_default();
-                    let Some(text) = merge::rename(file, &bytes, &ids).filter(|_| is_old(&bytes)) else { break };
+                    let Some(text) = merge::rename(file, &bytes, &ids).filter(|_| is_as_it_was(file, &bytes)) else { break };
                     renamed = self.store.swap(&place, &text, ContentVersion::of(Some(&bytes))).await;
                     // Saved by a person meanwhile, or appended to: it is read again.
                     if !matches!(renamed, Err(StoreError::Moved { .. })) {
@@ -372,6 +383,10 @@ impl Memory {
         *self.stones.write().unwrap_or_else(std::sync::PoisonError::into_inner) = read;
         Ok(())
     }
+}
+
+fn no_numbers_left() -> Error {
+    Error::TooMuch("a day has no numbers left for the events of both machines".into())
 }
 
 /// The texts that hold events.

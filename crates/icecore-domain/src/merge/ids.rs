@@ -49,6 +49,28 @@ pub fn renumbering(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]], spent: &BTr
     Some(renumbering)
 }
 
+/// The same renumbering for a ledger that has grown since it was worked out: an event that was added under an id which is given to
+/// another gets the next one. `None` if a day has not so many numbers left.
+pub fn extend_renumbering(renumbering: &Renumbering, ours: &[&[u8]]) -> Option<Renumbering> {
+    let ours = events(ours);
+    let given: BTreeSet<EventId> = renumbering.values().copied().collect();
+    let mut highest: BTreeMap<Date, u32> = BTreeMap::new();
+    for id in ours.keys().chain(&given) {
+        let most = highest.entry(id.day()).or_default();
+        *most = id.number().max(*most);
+    }
+    let mut extended = renumbering.clone();
+    for id in ours.keys().filter(|id| given.contains(id) && !renumbering.contains_key(id)) {
+        let most = highest.entry(id.day()).or_default();
+        *most += 1;
+        if *most > MAX_NUMBER {
+            return None;
+        }
+        extended.insert(*id, EventId::new(id.day(), *most));
+    }
+    Some(extended)
+}
+
 /// Whether a file is somebody's very words, or counts ids of its own.
 fn is_left(path: &str) -> bool {
     [layout::MESSAGES, layout::SNAPSHOTS, layout::TOOL_VERSIONS, "conversations"]

@@ -19,7 +19,7 @@ use crate::page::{self, PageKey};
 use crate::summary::{Period, ReadView, read_file};
 
 pub use self::archive::once;
-pub use self::ids::{Renumbering, rename, renumbering};
+pub use self::ids::{Renumbering, extend_renumbering, rename, renumbering};
 
 /// Three versions of a file; one that is not there is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

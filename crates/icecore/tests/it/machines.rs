@@ -683,3 +683,33 @@ fn a_persons_own_page_changed_on_both_is_for_the_person() {
     assert_eq!(machines.one.read(page), text("green, and rusty at the hinges"));
     assert_eq!(machines.one.run(&["verify"]).code, Some(0));
 }
+
+/// A merge died before it renumbered, and events were added under the ids that it was about to give.
+#[test]
+fn events_added_before_a_renumbering_is_finished_keep_ids_of_their_own() {
+    let machines = Machines::ready();
+    let (one, two) = (&machines.one, &machines.two);
+    two.remember(&["Bob drives the night bus"]);
+    publish(two, one);
+    one.remember(&["Anna runs the harbour office"]);
+    fs::create_dir_all(one.path(".icecore/notes")).unwrap();
+    let before = one.read("memory/ledger.jsonl");
+    let note = one.path(".icecore/notes/renumbering.json");
+    let hash = {
+        let hashed = Command::new("sha256sum").arg(one.path("memory/ledger.jsonl")).output().unwrap();
+        String::from_utf8(hashed.stdout).unwrap()[..64].to_owned()
+    };
+    let begun = format!(
+        "{{\"ids\":{{\"EVT-20260213-003\":\"EVT-20260213-004\"}},\"files\":{{\"memory/ledger.jsonl\":[{},\"{hash}\"]}}}}",
+        before.len()
+    );
+    fs::write(note, begun).unwrap();
+    fs::write(one.path(".icecore/notes/merging.txt"), "origin/main").unwrap();
+    assert_eq!(one.remember(&["Carla repairs the crane"]), "EVT-20260213-004");
+    one.ok(&["merge"]);
+    one.ok(&["verify"]);
+    let contents = one.contents();
+    for said in ["Bob drives the night bus", "Anna runs the harbour office", "Carla repairs the crane"] {
+        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+    }
+}
