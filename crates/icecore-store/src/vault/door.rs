@@ -1567,10 +1567,12 @@ fn copy_over(from: &Path, to: &Path) -> Result<()> {
 fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bool {
     /// A git whose lock is younger may not have been seen yet.
     const SEEN_SECS: i64 = 2;
-    const UNSEEN_SECS: i64 = 60;
+    const UNSEEN_REPAIR_SECS: i64 = 60;
+    /// In a container, say: no git of a person's waits that long in an editor without being noticed.
+    const UNSEEN_SECS: i64 = 3_600;
     match is_at_work {
         Some(is_at_work) => !is_at_work && age_secs >= SEEN_SECS,
-        None => is_repair && age_secs >= UNSEEN_SECS,
+        None => age_secs >= if is_repair { UNSEEN_REPAIR_SECS } else { UNSEEN_SECS },
     }
 }
 
@@ -2041,7 +2043,8 @@ mod tests {
             (1, Some(false), true, false),
             (2, Some(false), false, true),
             (9_999, Some(true), true, false),
-            (9_999, None, false, false),
+            (3_599, None, false, false),
+            (3_600, None, false, true),
             (59, None, true, false),
             (60, None, true, true),
         ] {
