@@ -13,7 +13,6 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::calendar::Moment;
-use crate::converse::turn::WITHDRAWN;
 use crate::event::{NotAWord, Origin};
 use crate::hash::Hash;
 use crate::layout::DocPath;
@@ -136,6 +135,8 @@ pub struct Record {
     pub captured: Moment,
     /// Fields of other programs, as raw JSON, in their order.
     pub extra: Vec<(String, String)>,
+    /// Whether its conversation goes on without it. Found out by whoever reads it; it stands in no file.
+    pub withdrawn: bool,
 }
 
 /// What a record is known by: a hash of conversation and id.
@@ -282,18 +283,6 @@ impl Record {
     /// The turn of a chat that it belongs to, if it came through the server.
     pub fn turn(&self) -> Option<u64> {
         self.number("turn")
-    }
-
-    /// Marks it as a turn that its conversation goes on without. The mark is for readers; it is never stored.
-    pub fn mark_withdrawn(&mut self) {
-        if !self.is_withdrawn() {
-            self.extra.push((WITHDRAWN.to_owned(), "true".to_owned()));
-        }
-    }
-
-    /// Whether it is marked as a turn that its conversation goes on without.
-    pub fn is_withdrawn(&self) -> bool {
-        self.extra.iter().any(|(name, raw)| name == WITHDRAWN && raw == "true")
     }
 
     /// A number among the fields of other programs. No turn is so late that four bytes would not do.
@@ -674,6 +663,7 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
         other_speaker,
         captured: moment(&fields.captured).unwrap_or(ts),
         extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
+        withdrawn: false,
     })
 }
 
@@ -778,7 +768,18 @@ mod tests {
             origin: Origin::User,
             captured: ts,
             extra: Vec::new(),
+            withdrawn: false,
         }
+    }
+
+    // Y1
+    #[test]
+    fn only_a_reader_marks_a_record_as_withdrawn() {
+        let foreign = Record { extra: vec![("withdrawn".into(), "true".into())], ..record("tea") };
+        let read = read(foreign.line().trim_end().as_bytes()).unwrap();
+        assert_eq!((read.withdrawn, &read.extra), (false, &foreign.extra));
+        let marked = Record { withdrawn: true, ..record("tea") };
+        assert_eq!(marked.line(), record("tea").line());
     }
 
     // Y1

@@ -69,6 +69,7 @@ impl Memory {
     /// The records of some days, as they were known.
     async fn records_then(&self, days: Days, vantage: Vantage) -> Result<Vec<Record>> {
         let mut records = self.store.records(days).await?;
+        self.mark_withdrawn(&mut records).await?;
         let Some(until) = vantage.until else { return Ok(records) };
         records.retain(|record| record.ts.at() <= until);
         // A moment before anything was captured at all lies before this memory began; then only when things were said counts.
@@ -221,7 +222,7 @@ impl Memory {
         }
         let full = pyramid::full_from(today);
         let mut records = self.records_then(Days { first: full, last: today }, vantage).await?;
-        records.retain(|record| !record.is_instructions());
+        records.retain(|record| !record.is_instructions() && !record.withdrawn);
         let recorded: BTreeSet<Date> = self.store.record_days().await?.into_iter().filter(|day| *day < full).collect();
         let reach = self.policy.pyramid.reach();
         let tiers = vec![Tier::Week, Tier::Month, Tier::Year];

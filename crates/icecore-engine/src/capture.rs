@@ -450,6 +450,7 @@ impl Memory {
             origin,
             captured: self.now(),
             extra,
+            withdrawn: false,
         }))
     }
 
@@ -589,6 +590,7 @@ impl Memory {
             origin,
             captured: now,
             extra: Vec::new(),
+            withdrawn: false,
         };
         Ok((record, taken))
     }

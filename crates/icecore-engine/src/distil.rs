@@ -201,7 +201,7 @@ impl Memory {
                 && since.is_none_or(|since| record.captured >= since)
         });
         self.mark_withdrawn(&mut records).await?;
-        records.retain(|record| !record.is_withdrawn());
+        records.retain(|record| !record.withdrawn);
         Ok(records)
     }
 

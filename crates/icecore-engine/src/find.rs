@@ -79,6 +79,8 @@ pub struct Hit {
     /// Whether it is an event that waits for confirmation, or comes from a record of low trust: words to be quoted, not to be
     /// believed. Every interface takes it from here.
     pub unconfirmed: bool,
+    /// Whether it is a message that its conversation goes on without: it was edited or deleted.
+    pub withdrawn: bool,
     /// Others that say the same words; they stand here, and not as hits of their own.
     pub also: Vec<String>,
     /// Its neighbours, in order, with itself among them; empty if none were asked for.
@@ -340,6 +342,7 @@ impl Finder<'_> {
                             why: candidate.features.explained(&weights),
                             // An event's standing is looked up when it is settled.
                             unconfirmed: placed.passage.is_of_low_trust(),
+                            withdrawn: false,
                             placed,
                             replaced_by: None,
                             also: Vec::new(),
@@ -366,7 +369,8 @@ impl Finder<'_> {
                 hit.around = self.around(candidate.passage, looking.context).await?;
             }
         }
-        let hits = hits.into_iter().map(|(_, hit)| hit).collect();
+        let mut hits: Vec<Hit> = hits.into_iter().map(|(_, hit)| hit).collect();
+        self.memory.mark_withdrawn_hits(&mut hits).await?;
         Ok(Answer { hits, question, unknown, by_meaning: vector.is_some() })
     }
 

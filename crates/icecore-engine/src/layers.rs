@@ -310,6 +310,7 @@ impl Memory {
             conversation.is_none_or(|wanted| record.conversation == wanted)
                 && session.is_none_or(|wanted| record.session.as_deref().unwrap_or_default() == wanted)
         });
+        self.mark_withdrawn(&mut records).await?;
         Ok(records)
     }
 

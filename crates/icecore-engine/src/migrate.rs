@@ -241,6 +241,7 @@ impl Memory {
             origin: Origin::File,
             captured: self.now(),
             extra: Vec::new(),
+            withdrawn: false,
         }
     }
 

@@ -174,6 +174,7 @@ impl Material {
     /// made to be told.
     fn take_records(&mut self, records: &[&Record]) {
         let (instructions, spoken): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| record.is_instructions());
+        let (withdrawn, spoken): (Vec<&Record>, Vec<&Record>) = spoken.iter().partition(|record| record.withdrawn);
         let (told, strangers): (Vec<&Record>, Vec<&Record>) = spoken.iter().partition(|record| Trust::of(record.origin) != Trust::Low);
         let messages = |count: usize, one: &str, many: &str| match count {
             1 => format!("a message of {one}"),
@@ -185,6 +186,13 @@ impl Material {
                 self.shown.push(Shown { name: "client".into(), text: format!("Nothing was said but {what}.") });
             }
             self.left_out.push(LeftOut::new(what, "a client's instructions are no memory; `icecore zoom` shows them"));
+        }
+        if !withdrawn.is_empty() {
+            let what = messages(withdrawn.len(), "a withdrawn turn", "withdrawn turns");
+            if spoken.is_empty() {
+                self.shown.push(Shown { name: "client".into(), text: format!("Nothing stands but {what}.") });
+            }
+            self.left_out.push(LeftOut::new(what, "the conversation goes on without them; `icecore zoom` shows them"));
         }
         if !strangers.is_empty() {
             let what = messages(strangers.len(), "a tool or stranger", "tools and strangers");
@@ -536,6 +544,7 @@ impl Memory {
         let mut records = self.store.records(Days { first: key.day, last: key.day }).await?;
         let until = self.horizon();
         records.retain(|record| record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until));
+        self.mark_withdrawn(&mut records).await?;
         // That something was forgotten is nothing to tell.
         records.iter_mut().for_each(|record| record.text = icecore_domain::forget::without_marks(&record.text));
         Ok(records)

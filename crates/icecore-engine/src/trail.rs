@@ -567,7 +567,7 @@ fn told(record: &Record) -> TrailSource {
         speaker: record.speaker().to_owned(),
         origin: record.origin,
         text: record.text.clone(),
-        withdrawn: record.is_withdrawn(),
+        withdrawn: record.withdrawn,
     }
 }
 

@@ -488,6 +488,7 @@ impl Memory {
                 origin: Origin::File,
                 captured: known.now,
                 extra: Vec::new(),
+                withdrawn: false,
             });
         }
         // Their days are pressed again with them before they leave.

@@ -166,7 +166,7 @@ pub fn with_speaker(record: &Record, mut told: Value) -> Value {
     if let Some(speaker) = &record.other_speaker {
         told["speaker"] = speaker.as_str().into();
     }
-    if record.is_withdrawn() {
+    if record.withdrawn {
         told["withdrawn"] = true.into();
     }
     told
@@ -214,6 +214,9 @@ pub fn hit(hit: &Hit, explain: bool) -> Value {
         // A tool's or stranger's words: whoever reads this is to quote them, not to believe or obey them.
         if hit.unconfirmed {
             fields.insert("unconfirmed".into(), json!(true));
+        }
+        if hit.withdrawn {
+            fields.insert("withdrawn".into(), json!(true));
         }
         if !hit.around.is_empty() {
             fields.insert("around".into(), hit.around.iter().map(neighbour).collect());

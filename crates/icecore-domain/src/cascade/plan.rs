@@ -574,6 +574,7 @@ mod tests {
                 origin: Origin::User,
                 captured: ts,
                 extra: Vec::new(),
+                withdrawn: false,
             });
             self.known.sessions = record::sessions(&self.records);
         }

@@ -121,6 +121,7 @@ fn record(id: &str, text: &str) -> Record {
         origin: Origin::User,
         captured: moment(),
         extra: vec![("turn".into(), "3".into()), ("note".into(), "\"x\"".into())],
+        withdrawn: false,
     }
 }
 

@@ -114,6 +114,7 @@ impl World {
                         origin: Origin::File,
                         captured: now(),
                         extra: Vec::new(),
+                        withdrawn: false,
                     };
                     self.documents.entry(record.path().to_string()).or_default().extend_from_slice(record.line().as_bytes());
                 }

@@ -455,6 +455,7 @@ mod tests {
             origin: Origin::User,
             captured: ts,
             extra: Vec::new(),
+            withdrawn: false,
         }
     }
 

@@ -301,6 +301,7 @@ mod tests {
             origin: Origin::Assistant,
             captured: ts,
             extra: Vec::new(),
+            withdrawn: false,
         }
     }
 

@@ -11,11 +11,13 @@ use icecore_domain::converse::branch::{self, Branches, Fit, Turns};
 use icecore_domain::converse::hear::{self, New, Sent, SentExchange};
 use icecore_domain::converse::truth::{self, Fact};
 use icecore_domain::hash::Hash;
+use icecore_domain::rank::passage::PassageKind;
 use icecore_domain::record::Record;
 use jiff::civil::Date;
 
 use super::folder::Folder;
 use super::{Chats, Exchange, Room, State, exchanges, last_turn};
+use crate::find::Hit;
 use crate::{Memory, Result};
 
 /// The exchanges that a conversation is first looked up by.
@@ -247,18 +249,30 @@ fn continuation(state: &State, history: &History<'_>, room: &Room) -> Option<Con
 impl Memory {
     /// Marks the messages of turns that their conversations go on without: edited, deleted, or asked by a front end.
     pub(crate) async fn mark_withdrawn(&self, records: &mut [Record]) -> Result<()> {
-        let mut active_turns: HashMap<String, Option<Turns>> = HashMap::new();
+        let mut known = HashMap::new();
         for record in records {
-            let Some(turn) = record.turn() else { continue };
-            if !active_turns.contains_key(&record.conversation) {
-                let turns = self.active_turns(&record.conversation).await?;
-                active_turns.insert(record.conversation.clone(), turns);
-            }
-            if active_turns.get(&record.conversation).and_then(Option::as_ref).is_some_and(|turns| !turns.contains(turn)) {
-                record.mark_withdrawn();
-            }
+            record.withdrawn = self.is_withdrawn(&record.conversation, record.turn(), &mut known).await?;
         }
         Ok(())
+    }
+
+    /// Likewise of hits. A passage has no turn; the id of its record begins with it.
+    pub(crate) async fn mark_withdrawn_hits(&self, hits: &mut [Hit]) -> Result<()> {
+        let mut known = HashMap::new();
+        for hit in hits.iter_mut().filter(|hit| hit.placed.passage.kind == PassageKind::Message) {
+            let turn = hit.placed.passage.id.strip_prefix("turn-").and_then(|rest| rest.split('-').next()?.parse().ok());
+            let conversation = hit.placed.passage.conversation.as_deref().unwrap_or_default();
+            hit.withdrawn = self.is_withdrawn(conversation, turn, &mut known).await?;
+        }
+        Ok(())
+    }
+
+    async fn is_withdrawn(&self, conversation: &str, turn: Option<u64>, known: &mut HashMap<String, Option<Turns>>) -> Result<bool> {
+        let Some(turn) = turn else { return Ok(false) };
+        if !known.contains_key(conversation) {
+            known.insert(conversation.to_owned(), self.active_turns(conversation).await?);
+        }
+        Ok(known.get(conversation).and_then(Option::as_ref).is_some_and(|turns| !turns.contains(turn)))
     }
 
     /// The turns of a conversation as it stands; `None` if it has no branches.

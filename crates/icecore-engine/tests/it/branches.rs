@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+use icecore_domain::calendar::Days;
+use icecore_domain::summary::{Period, SummaryQuery, Tier};
 use icecore_domain::when::When;
+use icecore_engine::Looking;
+use icecore_engine::Wish;
 use icecore_engine::config::Mode;
 use icecore_engine::converse::{Begun, Chats, ClientHistory, Heard, Message, Reply};
 use serde_json::json;
@@ -39,7 +43,13 @@ impl<'a> Client<'a> {
     async fn begin(&self, said: &[&str]) -> Begun {
         let message = |(at, text): (usize, &&str)| {
             let role = if at % 2 == 0 { "user" } else { "assistant" };
-            Message { role: role.into(), text: (*text).into(), raw: json!({ "role": role, "content": text }).to_string(), has_tools: false }
+            Message {
+                role: role.into(),
+                name: None,
+                text: (*text).into(),
+                raw: json!({ "role": role, "content": text }).to_string(),
+                has_tools: false,
+            }
         };
         let messages = said.iter().enumerate().map(message).collect();
         self.chats.begin(Heard { messages, ..self.heard.clone() }).await.unwrap()
@@ -144,7 +154,7 @@ fn an_edited_message_is_a_branch() {
             assert_eq!(withdrawn, [2]);
             let day = When::Day(chats.memory().now().day());
             let said = chats.memory().zoom(day, Some(&name), false).await.unwrap().records;
-            assert!(said.iter().all(|record| record.is_withdrawn() == (record.turn() == Some(2))), "{said:?}");
+            assert!(said.iter().all(|record| record.withdrawn == (record.turn() == Some(2))), "{said:?}");
             // Who has only just started sees the same.
             let started = self::chats(&home, LATER).await;
             assert!(facts(&started, &name).await.iter().all(|fact| !fact.contains("roses")));
@@ -258,5 +268,56 @@ fn what_a_front_end_puts_around_a_question_does_not_make_a_branch() {
         client.says(&shown, "You are welcome.").await;
         let withdrawn = chats.turns("docs").await.unwrap().into_iter().filter(|line| line.extra.contains_key("withdrawn")).count();
         assert_eq!((withdrawn, home.files().iter().filter(|(path, _)| path.ends_with("branches.jsonl")).count()), (0, 0));
+    });
+}
+
+// C1, P7, Y9
+#[test]
+fn withdrawn_turns_are_in_no_summary_and_marked_in_search() {
+    let home = Home::new();
+    run(async {
+        let chats = chats(&home, NOON).await;
+        let client = Client::named(&chats, "garden");
+        let said = ["I plan a garden.", "Nice!"];
+        client.says(&said[..1], said[1]).await;
+        client.says(&[said[0], said[1], "The roses stand beside the wall"], "Roses it is.").await;
+        client.says(&[said[0], said[1], "The tulips stand beside the wall"], "Tulips it is.").await;
+        let (memory, today) = (chats.memory(), chats.memory().now().day());
+        let pack = memory.pack_upload(None, None).await.unwrap().text;
+        assert!(pack.contains("ulips") && !pack.contains("oses"), "{pack}");
+        let wish = Wish { tier: Some(Tier::Session), days: Some(Days { first: today, last: today }), sessions: None };
+        let roll = async || memory.roll(&wish, None, &|_, _, _| {}).await.unwrap().pressed.len();
+        assert_eq!((roll().await, roll().await), (1, 0));
+        let summary = memory.zoom(When::Day(today), None, false).await.unwrap();
+        let words = memory.words_of(Period::Day(today), None, None).await.unwrap();
+        for records in [&summary.records, &words] {
+            assert!(records.iter().all(|record| record.withdrawn == (record.turn() == Some(2))), "{records:?}");
+        }
+        let summaries = memory.store().summaries(&SummaryQuery::tier(Tier::Session)).await.unwrap();
+        assert!(summaries.len() == 1 && !summaries[0].body.contains("oses") && summaries[0].body.contains("ulips"), "{summaries:?}");
+        let looking = Looking { text: "who stands beside the wall".into(), limit: 10, ..Looking::default() };
+        let hits = memory.finder(None, &|_, _| {}).await.unwrap().search(&looking).await.unwrap().hits;
+        let withdrawn = |word: &str| hits.iter().find(|hit| hit.placed.passage.text.contains(word)).map(|hit| hit.withdrawn);
+        assert_eq!((withdrawn("The roses"), withdrawn("The tulips")), (Some(true), Some(false)));
+    });
+}
+
+// C1
+#[test]
+fn chats_that_end_at_once_are_all_found_by_how_they_began() {
+    let home = Home::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let chats = Arc::new(chats(&home, NOON).await);
+        let mut ending = tokio::task::JoinSet::new();
+        for _ in 0..12 {
+            let begun = Client::unnamed(&chats).begin(&["hi"]).await;
+            let chats = chats.clone();
+            let reply = Reply { text: "Hello!".into(), parts: None, complete: true };
+            ending.spawn(async move { chats.end(&begun, &reply).await.unwrap() });
+        }
+        ending.join_all().await;
+        let lists = home.files().into_iter().filter(|(path, _)| path.contains("openings/")).map(|(_, text)| text.lines().count());
+        assert_eq!(lists.collect::<Vec<_>>(), [12]);
     });
 }

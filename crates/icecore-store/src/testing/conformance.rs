@@ -386,6 +386,7 @@ fn said(id: &str, ts: &str, text: &str) -> Record {
         origin: Origin::User,
         captured: at(ts),
         extra: Vec::new(),
+        withdrawn: false,
     }
 }
 

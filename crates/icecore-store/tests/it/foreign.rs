@@ -40,6 +40,7 @@ fn message(day: usize, text: &str) -> Record {
         origin: icecore_domain::event::Origin::User,
         captured: ts,
         extra: Vec::new(),
+        withdrawn: false,
     }
 }
 

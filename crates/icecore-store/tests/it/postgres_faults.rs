@@ -37,6 +37,7 @@ fn said(name: &str) -> Record {
         origin: Origin::User,
         captured: ts,
         extra: Vec::new(),
+        withdrawn: false,
     }
 }
 

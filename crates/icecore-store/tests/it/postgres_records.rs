@@ -46,6 +46,7 @@ pub fn said(id: &str, day: u32, text: &str) -> Record {
         origin: Origin::User,
         captured: ts,
         extra: Vec::new(),
+        withdrawn: false,
     }
 }
 

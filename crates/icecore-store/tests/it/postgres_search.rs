@@ -92,6 +92,7 @@ fn record(chance: &mut Chance, at: usize) -> Record {
         origin: Origin::User,
         captured: moment(at * 37),
         extra: Vec::new(),
+        withdrawn: false,
     }
 }
 

@@ -129,6 +129,7 @@ pub fn said(id: &str, text: &str) -> Record {
         origin: Origin::User,
         captured: ts,
         extra: Vec::new(),
+        withdrawn: false,
     }
 }
 

@@ -141,6 +141,7 @@ fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
         origin: Origin::User,
         captured: ts,
         extra: Vec::new(),
+        withdrawn: false,
     };
     let add = |text: &str| {
         let added = block_on(vault.add_records(vec![record(text)])).unwrap();
@@ -438,6 +439,7 @@ fn conversations_are_read_while_others_are_written() {
         origin: Origin::User,
         captured: draft("").ts,
         extra: Vec::new(),
+        withdrawn: false,
     };
     let names = ["plain", "with \"quotes\"", "naïve/ünï", "back\\slash"];
     std::thread::scope(|scope| {

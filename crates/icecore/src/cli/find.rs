@@ -242,7 +242,12 @@ fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> 
     let place = if place.is_empty() { String::new() } else { format!("  {DIM}{}{DIM:#}", plain::one_line(&place)) };
     let replaced = hit.replaced_by.map_or(String::new(), |by| format!("  {YELLOW}replaced by {by}{YELLOW:#}"));
     let unconfirmed = if hit.unconfirmed { format!("  {YELLOW}unconfirmed{YELLOW:#}") } else { String::new() };
-    out.line(format!("{BOLD}{at}{BOLD:#}{CYAN}{} {}{CYAN:#}{place}{replaced}{unconfirmed}", passage.kind, plain::one_line(&passage.id)))?;
+    let withdrawn = if hit.withdrawn { format!("  {YELLOW}withdrawn{YELLOW:#}") } else { String::new() };
+    out.line(format!(
+        "{BOLD}{at}{BOLD:#}{CYAN}{} {}{CYAN:#}{place}{replaced}{unconfirmed}{withdrawn}",
+        passage.kind,
+        plain::one_line(&passage.id)
+    ))?;
     let lines: Vec<Passage> = if hit.around.is_empty() { vec![passage.clone()] } else { hit.around.clone() };
     for line in &lines {
         let is_hit = line.id == passage.id;

@@ -281,7 +281,7 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
         }
         let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({})", plain::one_line(title)));
         let text = plain::visible(record.text.trim_end());
-        let withdrawn = if record.is_withdrawn() { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
+        let withdrawn = if record.withdrawn { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
         let mut lines = text.lines();
         let first = lines.next().unwrap_or_default();
         let spoken =

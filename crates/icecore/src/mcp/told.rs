@@ -55,7 +55,7 @@ pub fn record(record: &Record) -> Value {
         "who": record.speaker(),
         "conversation": record.conversation,
         "session": record.session,
-        "withdrawn": record.is_withdrawn().then_some(true),
+        "withdrawn": record.withdrawn.then_some(true),
     });
     // What a tool printed is a stranger's, whoever brought it in.
     words(fields, &record.text, Some(record.origin), is_trusted(Some(record.origin)) && record.role != Role::Tool)

@@ -293,6 +293,9 @@ fn recall(call: Call) -> Doing {
         let hits = answer.hits.iter().map(|hit| {
             let passage = &hit.placed.passage;
             let mut shown = told::passage(passage, &answer.question, hit.unconfirmed);
+            if hit.withdrawn {
+                shown["withdrawn"] = true.into();
+            }
             if let Some(by) = hit.replaced_by {
                 shown["replaced_by"] = by.to_string().into();
             }
