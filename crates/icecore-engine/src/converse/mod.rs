@@ -379,10 +379,6 @@ impl Chats {
         } else {
             state.shown(&History::of(&told), &new, heard.history)
         };
-        if shown.follows.is_some() {
-            // What days the headlines of older days would bring back.
-            self.read_recorded(&conversation, state).await?;
-        }
         let mark = self.mark(&new, &sent);
         let again = asked_again(&new, &state.recent).filter(|exchange| state.is_at(exchange, shown.follows.as_ref())).cloned();
         let known = state.last();

@@ -304,31 +304,6 @@ fn withdrawn_turns_are_in_no_summary_and_marked_in_search() {
 
 // C1
 #[test]
-fn headlines_of_a_withdrawn_chat_are_not_told() {
-    let home = Home::new();
-    run(async {
-        let chats = chats(&home, NOON).await;
-        let client = Client::named(&chats, "trip");
-        for n in 1..=41 {
-            client.says(&[&format!("Rome has sight number {n}")], "Yes.").await;
-        }
-        let today = chats.memory().now().day();
-        let wish = Wish { tier: Some(Tier::Session), days: Some(Days { first: today, last: today }), sessions: None };
-        chats.memory().roll(&wish, None, &|_, _, _| {}).await.unwrap();
-        let next_day = self::chats(&home, "2026-02-14T12:00:00+01:00").await;
-        let tells_of = |begun: &Begun| begun.injected.iter().any(|id| id.starts_with("2026-02-13"));
-        let goes_on = Client { chats: &next_day, heard: client.heard.clone() }.begin(&["and now?"]).await;
-        assert!(tells_of(&goes_on), "{:?}", goes_on.injected);
-        drop(goes_on);
-        let edited = self::chats(&home, "2026-02-14T12:00:00+01:00").await;
-        let heard = Heard { history: ClientHistory::Whole, ..client.heard };
-        let begun = Client { chats: &edited, heard }.begin(&["I go to Paris."]).await;
-        assert!(!tells_of(&begun) && !added(&begun).contains("Rome"), "{}", added(&begun));
-    });
-}
-
-// C1
-#[test]
 fn chats_that_end_at_once_are_all_found_by_how_they_began() {
     let home = Home::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
