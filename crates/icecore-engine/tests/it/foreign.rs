@@ -2,12 +2,15 @@
 //! the vault stay word for word, and count.
 
 use std::fs;
+use std::sync::Arc;
 
 use icecore_domain::event::Origin;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::Role;
 use icecore_domain::summary::{Maker, Period};
 use icecore_engine::{Gaps, Remember, Settle};
+use icecore_store::testing::StopAfter;
+use icecore_store::vault::Vault;
 use jiff::civil::date;
 use pollster::block_on;
 
@@ -191,4 +194,22 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
         night(&place.live(at(day))).unwrap();
         assert_eq!(place.read(own), whole);
     }
+}
+
+// L4
+#[test]
+fn pages_that_can_be_written_are_known_beside_one_that_cannot() {
+    let place = Place::new("Europe/Berlin");
+    let now = place.moment(date(2026, 2, 13), 9, 0);
+    for entity in ["alpha", "beta", "gamma"] {
+        let said = Remember { entity: Some(entity.into()), ..crate::said(&format!("{entity} costs 500 EUR")) };
+        block_on(place.live(now).remember(said)).unwrap();
+    }
+    let denied = "knowledge/entities/beta.md";
+    let store = StopAfter::new(Vault::open(&place.root).unwrap(), usize::MAX).denying(denied.parse().unwrap());
+    night(&place.open(Arc::new(store), place.moment(date(2026, 2, 14), 3, 0))).unwrap();
+    assert!(place.read("knowledge/entities/alpha.md").contains("500 EUR") && place.read("knowledge/entities/gamma.md").contains("500 EUR"));
+    let reports = place.files();
+    assert!(reports.iter().any(|(_, text)| text.contains(&format!("{denied}: "))), "{reports:?}");
+    assert!(reports.iter().all(|(_, text)| !text.contains("was saved while it was being written")), "{reports:?}");
 }
