@@ -1,6 +1,6 @@
 //! What happens over days, told with a fixed clock.
 
-use icecore_domain::event::{Act, Kind, Origin};
+use icecore_domain::event::{Act, Kind, Origin, Priority};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_engine::{Integrity, Remember, TrailSource};
 use pollster::block_on;
@@ -426,4 +426,24 @@ fn open_loops_are_kept_and_can_be_made_anew() {
     let (events, open, _) = block_on(home.at(MORNING).reindex(&|_, _| {})).unwrap();
     assert_eq!((events, open), (3, 1));
     assert_eq!(listed(&home), ["EVT-20260213-002"]);
+}
+
+// L15
+#[test]
+fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
+    let home = Home::new();
+    let late = Remember { priority: Some(Priority::P3), ..said("The bus is late") };
+    block_on(home.at("2025-08-01T09:00:00+02:00").remember(late)).unwrap();
+    block_on(home.at(MORNING).remember(said("The boat is green"))).unwrap();
+    assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+    let before = ["memory/ledger.jsonl", "memory/integrity.json"].map(|path| (path, home.read(path)));
+    for (round, now) in [MORNING, "2026-04-02T09:30:00+02:00"].into_iter().enumerate() {
+        assert_eq!(block_on(home.at(now).prune()).unwrap().pruned, 1, "round {round}");
+        let files = home.files();
+        let lines: usize = files.iter().map(|(_, text)| text.matches("The bus is late").count()).sum();
+        assert_eq!(lines, 1, "round {round}: {files:?}");
+        assert!(block_on(home.at(now).verify()).unwrap().ok);
+        // As if the run had died before the ledger was replaced.
+        before.iter().for_each(|(path, text)| home.write(path, text));
+    }
 }
