@@ -2,7 +2,7 @@
 
 use icecore_domain::event::{Act, Kind, Origin, Priority};
 use icecore_domain::ledger::query::EventQuery;
-use icecore_engine::{Integrity, Remember, TrailSource};
+use icecore_engine::{Forget, Integrity, Memory, Remember, TrailSource};
 use pollster::block_on;
 
 use crate::{Home, MORNING, said};
@@ -426,6 +426,37 @@ fn open_loops_are_kept_and_can_be_made_anew() {
     let (events, open, _) = block_on(home.at(MORNING).reindex(&|_, _| {})).unwrap();
     assert_eq!((events, open), (3, 1));
     assert_eq!(listed(&home), ["EVT-20260213-002"]);
+}
+
+/// Whether any state in the history of the vault says so.
+fn is_in_history(home: &Home, words: &str) -> bool {
+    let log = std::process::Command::new("git").arg("-C").arg(&home.root).args(["log", "-p", "--all"]).output().unwrap();
+    assert!(log.status.success(), "{log:?}");
+    String::from_utf8_lossy(&log.stdout).contains(words)
+}
+
+// C.1 row 17, L16
+#[test]
+fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
+    let verbs: [(&str, fn(&Memory)); 3] = [
+        ("undo", |memory| _ = block_on(memory.undo(None))),
+        ("doctor", |memory| _ = block_on(memory.mend())),
+        // There is nothing to merge with, which is known after the state before is kept.
+        ("merge", |memory| _ = block_on(memory.merge_in(None, None, &|_, _, _| {}))),
+    ];
+    for (verb, run) in verbs {
+        let home = Home::new();
+        block_on(home.at(MORNING).log("The purple walrus sings")).unwrap();
+        let wish = Forget { matching: vec!["purple walrus".into()], by: "user".into(), ..Default::default() };
+        block_on(home.at(MORNING).forget(&wish, None, &|_, _, _| {})).unwrap();
+        block_on(home.at(MORNING).snapshot("clean")).unwrap().unwrap();
+        let log = home.read("memory/2026-02-13.md");
+        home.write("memory/2026-02-13.md", &(log + "- 09:31 a purple walrus again\n- 09:32 tea\n"));
+        home.write("primers/weekly/2026-W07.md", "The week.\n\nA purple walrus again\nand coffee\n");
+        run(&home.at(MORNING));
+        assert!(is_in_history(&home, "and coffee") && is_in_history(&home, "09:32 tea"), "{verb} kept no state");
+        assert!(!is_in_history(&home, "walrus"), "{verb}");
+    }
 }
 
 // L15
