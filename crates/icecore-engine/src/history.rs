@@ -70,6 +70,8 @@ fn short(id: &str) -> &str {
 impl Memory {
     /// Keeps the state as it is; `None` if nothing changed since the last time.
     pub async fn snapshot(&self, note: &str) -> Result<Option<Snapshot>> {
+        // What cannot be written down now still waits afterwards, and `status` says so.
+        let _ = self.take_all_waiting().await;
         self.refresh_loops().await?;
         self.keep_state(note, &mut Secrets::new()).await
     }

@@ -1,8 +1,12 @@
 //! What happens over days, told with a fixed clock.
 
+use std::sync::Arc;
+
 use icecore_domain::event::{Act, Kind, Origin, Priority};
 use icecore_domain::ledger::query::EventQuery;
-use icecore_engine::{Forget, Integrity, Memory, Remember, TrailSource};
+use icecore_engine::clock::FixedClock;
+use icecore_engine::{Attended, Forget, Gaps, Integrity, Memory, Remember, Room, TrailSource};
+use icecore_store::vault::Vault;
 use pollster::block_on;
 
 use crate::{Home, MORNING, said};
@@ -476,5 +480,45 @@ fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
         assert!(block_on(home.at(now).verify()).unwrap().ok);
         // As if the run had died before the ledger was replaced.
         before.iter().for_each(|(path, text)| home.write(path, text));
+    }
+}
+
+/// Words of a session that a client told of while the settings were broken.
+fn waiting_words(home: &Home, text: &str) {
+    let vault = || Arc::new(Vault::open(&home.root).unwrap());
+    let clock = Box::new(FixedClock(MORNING.parse().unwrap()));
+    let memory = Memory::open_with_defaults(vault(), vault(), clock).unwrap();
+    let session = Attended { session: "s1".into(), client: "claude-code".into(), ..Default::default() };
+    block_on(memory.attend_prompt(&session, text, Room { chars: 9_000, tokens: None })).unwrap();
+    assert!(!home.read("memory/messages/2026-02-13.jsonl").contains(text));
+    let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
+    assert!(wrong.iter().any(|line| line.starts_with("1 note from hooks waits")), "{wrong:?}");
+}
+
+// K1
+#[test]
+fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() {
+    let transcript = r#"{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-02-13T08:30:00Z","message":{"role":"user","content":"paint it green"}}"#;
+    let line = r#"{"conversation":"sessions","session":"s1","id":"u1","role":"user","text":"paint it green"}"#;
+    let run_session = |memory: &Memory| {
+        _ = block_on(memory.add_session(transcript, "s1.jsonl", None, None, &Gaps::default())).unwrap();
+    };
+    let run_import = |memory: &Memory| {
+        _ = block_on(memory.import(&[line.to_owned()], 1, &Gaps::default())).unwrap();
+    };
+    type Verb<'a> = &'a dyn Fn(&Memory);
+    let verbs: [(&str, Verb<'_>); 4] = [
+        ("session add", &run_session),
+        ("import", &run_import),
+        ("snapshot", &|memory| _ = block_on(memory.snapshot("now")).unwrap()),
+        ("consolidate", &|memory| _ = block_on(memory.consolidate(None, &|_, _, _| {})).unwrap()),
+    ];
+    for (verb, run) in verbs {
+        let home = Home::new();
+        waiting_words(&home, "paint it green");
+        run(&home.at(MORNING));
+        assert_eq!(home.read("memory/messages/2026-02-13.jsonl").matches("paint it green").count(), 1, "{verb}");
+        let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
+        assert!(wrong.iter().all(|line| !line.contains("from hooks")), "{verb}: {wrong:?}");
     }
 }
