@@ -247,7 +247,7 @@ fn verify_waits_for_whoever_changes_several_files() {
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
     let (whole, report) = (home.read("memory/ledger.jsonl"), home.read("memory/integrity.json"));
     std::thread::scope(|scope| {
-        let vault = icecore_store::vault::Vault::open(&home.root).unwrap();
+        let vault = Vault::open(&home.root).unwrap();
         let claim = block_on(icecore_store::Store::claim(&vault, "consolidation")).unwrap().unwrap();
         home.write("memory/ledger.jsonl", &whole.replace("one", "[forgotten]"));
         let verified = scope.spawn(|| block_on(home.at(MORNING).verify()).unwrap());
@@ -442,7 +442,8 @@ fn is_in_history(home: &Home, words: &str) -> bool {
 // C.1 row 17, L16
 #[test]
 fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
-    let verbs: [(&str, fn(&Memory)); 3] = [
+    type Verb = fn(&Memory);
+    let verbs: [(&str, Verb); 3] = [
         ("undo", |memory| _ = block_on(memory.undo(None))),
         ("doctor", |memory| _ = block_on(memory.mend())),
         // There is nothing to merge with, which is known after the state before is kept.
