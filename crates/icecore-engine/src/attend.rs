@@ -630,6 +630,25 @@ impl Memory {
         Ok(all - waiting.len())
     }
 
+    /// Writes down everything that waits in notes, before something that has to know of it; how many notes are left.
+    pub async fn take_all_waiting(&self) -> Result<usize> {
+        let mut left = self.waiting_notes().await?;
+        while left > 0 && !self.is_provisional {
+            let now = self.take_waiting().await?;
+            // Another process is writing.
+            if now >= left {
+                break;
+            }
+            left = now;
+        }
+        Ok(left)
+    }
+
+    /// How many notes hold words that are not written down yet.
+    pub async fn waiting_notes(&self) -> Result<usize> {
+        Ok(self.store.notes(&place(WAITING)?).await?.len())
+    }
+
     /// Whether the settings could not be read, so that everything waits in notes.
     pub fn is_provisional(&self) -> bool {
         self.is_provisional

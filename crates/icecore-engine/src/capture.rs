@@ -482,6 +482,8 @@ impl Memory {
     pub async fn import(&self, lines: &[String], first: usize, gaps: &Gaps) -> Result<Taken> {
         self.renew_tombstones().await?;
         let mut taken = Taken::default();
+        // What a client told of already is known as that, whatever it is called in the lines.
+        taken.despite(self.take_all_waiting().await);
         let mut said = Vec::with_capacity(lines.len());
         for (at, line) in lines.iter().enumerate() {
             let line = line.trim_start_matches('\u{feff}').trim();
@@ -550,6 +552,8 @@ impl Memory {
             })
             .collect();
         let mut taken = Taken::default();
+        // Turns that a client told of already are known by what it told.
+        taken.despite(self.take_all_waiting().await);
         let pauses = self.pauses().await?;
         taken.secrets = hidden;
         let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &pauses, &numbered, &mut taken);

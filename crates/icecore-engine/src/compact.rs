@@ -142,14 +142,14 @@ impl Memory {
                 return Ok(());
             }
             let (kept, _) = compact::split(&text.bytes, &all);
+            let there = self.archive_texts().await?;
             let mut archives: Vec<(DocPath, Vec<u8>)> = Vec::new();
             for (ids, why) in [(&leaving.compacted, Why::Compaction), (&leaving.pruned, Why::Pruning)] {
                 let ids: HashSet<EventId> = ids.iter().copied().collect();
                 let (_, lines) = compact::split(&text.bytes, &ids);
                 let place = archive::path(why, now.day());
-                // A run that died has put lines there that are still in the ledger.
-                let there = self.store.document(&place).await?.unwrap_or_default();
-                let lines = archive::not_in(&there, lines);
+                // A run that died has put lines into an archive, maybe that of another quarter, that are still in the ledger.
+                let lines = there.iter().fold(lines, |lines, archive| archive::not_in(archive, lines));
                 if !lines.is_empty() {
                     archives.push((place, archive::write(now, why, &lines)));
                 }

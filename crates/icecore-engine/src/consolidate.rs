@@ -151,6 +151,9 @@ impl Memory {
         let now = self.now();
         let is_due = |job: Job| due.iter().any(|occurrence| occurrence.job == job);
         let mut curated = Curated::default();
+        if let Err(error) = self.take_all_waiting().await {
+            curated.complaints.push(format!("what hooks put into notes could not be written down: {error}"));
+        }
         if self.history.available().await.is_ok() {
             // The safety net before the work (L16); without git there is none, and that is no reason not to work.
             let _ = self.keep_state(&format!("before consolidation {}", now.day()), &mut curated.secrets).await;

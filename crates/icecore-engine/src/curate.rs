@@ -518,17 +518,22 @@ impl Memory {
                 changed.push(Replacement { from: ContentVersion::of(known.as_deref()), path, bytes });
             }
         }
+        let mut denied = BTreeSet::new();
         let left: BTreeSet<DocPath> = match self.store.swap_many(&changed).await {
             Ok(left) => left.into_iter().collect(),
             Err(error) if is_of_one_file(&error) => {
                 // One of them cannot be written; the others can.
                 let mut left = BTreeSet::new();
                 for one in &changed {
+                    // The first try got as far as the one that it could not write.
+                    if self.store.document(&one.path).await.is_ok_and(|now| now.as_ref() == Some(&one.bytes)) {
+                        continue;
+                    }
                     match self.store.swap_many(std::slice::from_ref(one)).await {
                         Ok(some) => left.extend(some),
                         Err(error) if is_of_one_file(&error) => {
                             curated.complaints.push(format!("{}: {error}", one.path));
-                            left.insert(one.path.clone());
+                            denied.insert(one.path.clone());
                         }
                         Err(error) => return Err(error.into()),
                     }
@@ -537,9 +542,8 @@ impl Memory {
             }
             Err(error) => return Err(error.into()),
         };
-        let told: BTreeSet<&DocPath> = left.iter().collect();
-        curated.complaints.extend(told.into_iter().map(saved_meanwhile));
-        changed.retain(|one| !left.contains(&one.path));
+        curated.complaints.extend(left.iter().map(saved_meanwhile));
+        changed.retain(|one| !left.contains(&one.path) && !denied.contains(&one.path));
         let names = changed.iter().map(|one| one.path.to_string()).collect();
         same.extend(changed.into_iter().map(|one| (one.path, one.bytes)));
         self.see_own(&same).await?;

@@ -211,6 +211,8 @@ impl Memory {
         let Some(bytes) = &then else { return Some(then) };
         match stones.scrub().fate(path.as_str(), bytes) {
             Fate::Same => Some(then),
+            // It is rendered from what is left, and which of its entries are foreign is known for the file of now only.
+            _ if forget::is_cascade_file(path.as_str()) => None,
             Fate::Changed { bytes, .. } => Some(Some(bytes)),
             Fate::Gone => None,
         }
@@ -258,8 +260,11 @@ impl Memory {
         let mut curated = Curated::default();
         self.adopt_edits(&mut curated).await?;
 
+        let foreign = self.all_foreign_entries().await?;
+
         watch("looking for it", 0, 0);
-        let (scrub, found) = self.plan_forgetting(wish).await?;
+        let (mut scrub, found) = self.plan_forgetting(wish).await?;
+        scrub.foreign_entries.extend(foreign);
         let mut gone = told(&scrub, &found, &self.store.scrub(&scrub, true).await?);
         let mut forgot = Forgot {
             tombstone: None,
@@ -434,7 +439,8 @@ impl Memory {
         let now = self.now();
         let all = self.store.summaries(&SummaryQuery::default()).await?.into_iter();
         let emptied: Vec<Summary> = all
-            .filter(|summary| summary.headline != FORGOTTEN && is_empty(summary))
+            // What a file says that icecore did not write is not made from records.
+            .filter(|summary| summary.headline != FORGOTTEN && summary.maker != Maker::File && is_empty(summary))
             .map(|summary| Summary {
                 version: summary.version + 1,
                 headline: FORGOTTEN.into(),
@@ -522,6 +528,8 @@ impl Memory {
         let mut found = self.look_for(&scrub).await?;
         found.by_id_only = by_id_only;
         self.periods_of(&found, &mut scrub).await?;
+        let by_files = self.summary_versions().await?.into_iter().filter(|version| version.maker == Maker::File);
+        scrub.foreign_entries = by_files.map(|version| (version.period, version.headline)).collect();
         Ok((scrub, found))
     }
 
@@ -558,8 +566,7 @@ impl Memory {
         if carried.is_empty() {
             return Ok(());
         }
-        let text = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
-        for summary in text.split(|byte| *byte == b'\n').filter_map(|line| Summary::read(line.trim_ascii()).ok()) {
+        for summary in self.summary_versions().await? {
             let until = carried.iter().filter(|stone| stone.names_period(summary.period)).filter_map(|stone| Moment::read(&stone.ts));
             if until.map(|read| read.moment).any(|until| summary.recorded <= until) {
                 let upto = scrub.periods.entry(summary.period).or_default();

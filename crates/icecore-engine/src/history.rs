@@ -10,7 +10,7 @@ use icecore_domain::undo::{self, Step};
 use icecore_store::{ContentVersion, Error as StoreError, Position, Snapshot};
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
 /// What an undo did.
 #[derive(Debug, Serialize)]
@@ -70,8 +70,10 @@ fn short(id: &str) -> &str {
 impl Memory {
     /// Keeps the state as it is; `None` if nothing changed since the last time.
     pub async fn snapshot(&self, note: &str) -> Result<Option<Snapshot>> {
+        // What cannot be written down now still waits afterwards, and `status` says so.
+        let _ = self.take_all_waiting().await;
         self.refresh_loops().await?;
-        self.keep_state(note, &mut crate::Secrets::new()).await
+        self.keep_state(note, &mut Secrets::new()).await
     }
 
     /// The snapshots, newest first.
@@ -100,7 +102,7 @@ impl Memory {
         // An undo that died left the state before it as the last snapshot: go on to where it was going.
         let unfinished = target.note.strip_prefix(BEFORE).filter(|_| to.is_none()).and_then(named);
         target = unfinished.unwrap_or(target);
-        let before = self.history.snapshot(&format!("{BEFORE}{}", short(&target.id)), self.clock.now()).await?;
+        let before = self.keep_state(&format!("{BEFORE}{}", short(&target.id)), &mut Secrets::new()).await?;
         let from = before.as_ref().or(snapshots.first()).map_or(String::new(), |snapshot| snapshot.id.clone());
         let mut plan = self.plan_undo(&target).await?;
         if plan.is_empty() && to.is_none() {
@@ -119,7 +121,7 @@ impl Memory {
                 break;
             }
             // What was saved meanwhile is kept before it goes, and decided about as it is now.
-            let again = self.history.snapshot(&format!("{BEFORE}{}", short(&target.id)), self.clock.now()).await?;
+            let again = self.keep_state(&format!("{BEFORE}{}", short(&target.id)), &mut Secrets::new()).await?;
             kept = again.map_or(kept, |snapshot| snapshot.id);
             let next = self.plan_undo(&target).await?;
             plan = Plan { ledger_then: plan.ledger_then.or(next.ledger_then), ..next };
@@ -138,7 +140,7 @@ impl Memory {
         };
         self.refresh_loops().await?;
         // The mark that it is done; and the next undo starts from here.
-        self.history.snapshot(&format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)), self.clock.now()).await?;
+        self.keep_state(&format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)), &mut Secrets::new()).await?;
         Ok(Some(Undone { to: target.id, note: target.note, before: Some(from).filter(|from| !from.is_empty()), files, retracted }))
     }
 

@@ -20,7 +20,7 @@ use crate::curate::Curated;
 use crate::forget::Forget;
 use crate::rollup::{Asking, Watch};
 use crate::tend::Verdict;
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
 /// The note with the tombstones that were carried out on this machine, and the last merge that was settled.
 const HERE: &str = "machine.json";
@@ -156,7 +156,7 @@ impl Memory {
             self.refresh_loops().await?;
             watch("looking at the other machine", 0, 0);
             // A merge that died before its end is ended by this.
-            self.history.snapshot("before a merge", self.clock.now()).await?;
+            self.keep_state("before a merge", &mut Secrets::new()).await?;
             let fork = self.history.fork(other).await?;
             // Whatever else is wrong in it is for this vault to say once it is here.
             let settings = String::from_utf8_lossy(fork.settings.as_deref().unwrap_or_default());
@@ -198,10 +198,10 @@ impl Memory {
         // What is taken over as it is was verified where it was made; to say so again would be one more thing to merge.
         if !(fork.nothing || fork.forward) || unfinished.is_some() || !forgotten.is_empty() {
             let note = format!("{MERGED}{}", plain::one_line(&fork.name));
-            self.history.snapshot(&note, self.clock.now()).await?;
+            self.keep_state(&note, &mut Secrets::new()).await?;
             verdict = Some(self.verify().await?);
             // What was found goes along, so that nothing is left to merge but what is new.
-            self.history.snapshot(&note, self.clock.now()).await?;
+            self.keep_state(&note, &mut Secrets::new()).await?;
         }
         Ok(Merged { from: fork.name, new: !fork.nothing, renumbered: renumbered.into_iter().collect(), forgotten, verdict })
     }
@@ -273,7 +273,7 @@ impl Memory {
         let ids = renumbering.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();
         self.put_flushed_note(RENUMBERING, &serde_json::to_string(&Begun { ids, files }).unwrap_or_default()).await?;
         self.finish_renumbering().await?;
-        self.history.snapshot("before a merge: ids that both machines gave", self.clock.now()).await?;
+        self.keep_state("before a merge: ids that both machines gave", &mut Secrets::new()).await?;
         Ok(())
     }
 
@@ -363,7 +363,7 @@ impl Memory {
         let mut done = self.settle_merge(true).await?;
         let here = Here { settled: Some(merge), ..self.here().await?.unwrap_or_default() };
         self.keep_here(&here).await?;
-        self.history.snapshot(&format!("{SETTLED} that git made alone"), self.clock.now()).await?;
+        self.keep_state(&format!("{SETTLED} that git made alone"), &mut Secrets::new()).await?;
         done.push("settled a merge that git made alone".into());
         Ok(done)
     }

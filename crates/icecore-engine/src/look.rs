@@ -228,6 +228,14 @@ impl Memory {
                 last.what
             ));
         }
+        let waiting = self.waiting_notes().await?;
+        if waiting > 0 {
+            wrong.push(format!(
+                "{} from hooks {} to be added to the vault. `icecore consolidate` adds them",
+                counted(waiting, "note"),
+                if waiting == 1 { "waits" } else { "wait" }
+            ));
+        }
         if let Some(ran) = self.last_runs().await?.get(&Job::Consolidation) {
             let days = days_between(*ran, self.now().day());
             if days > SILENT_DAYS {

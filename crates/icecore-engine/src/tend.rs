@@ -298,7 +298,7 @@ impl Memory {
         {
             let _alone = self.claim_night().await?;
             // A way back, if there can be one.
-            if let Ok(Some(snapshot)) = self.history.snapshot(&format!("{BEFORE}doctor --fix"), self.clock.now()).await {
+            if let Ok(Some(snapshot)) = self.keep_state(&format!("{BEFORE}doctor --fix"), &mut crate::Secrets::new()).await {
                 done.push(format!("kept the state before as snapshot {}", &snapshot.id[..8.min(snapshot.id.len())]));
             }
             done.extend(self.settle_foreign_merge().await?);

@@ -12,6 +12,7 @@ use icecore_domain::calendar::{Days, Week};
 use icecore_domain::cascade::plan::Known;
 use icecore_domain::cascade::retain;
 use icecore_domain::event::Origin;
+use icecore_domain::forget::{self, FORGOTTEN};
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
@@ -411,37 +412,9 @@ impl Memory {
     async fn refresh_cascade(&self, place: &DocPath, rendered: &str, summaries: &[Summary], rolled: &mut Rolled) -> Result<()> {
         let Some(bytes) = self.store.document(place).await? else { return self.refresh(place, rendered, rolled).await };
         let existing = String::from_utf8_lossy(&bytes).into_owned();
-        let ours: BTreeSet<(Period, String)> = states::blocks(rendered).1.into_iter().map(|block| (block.period, block.said())).collect();
-        let mut versions: Option<Vec<Summary>> = None;
         let mut foreign: BTreeSet<Period> =
             summaries.iter().filter(|summary| summary.maker == Maker::File).map(|summary| summary.period).collect();
-        for block in states::blocks(&existing).1 {
-            let said = block.said();
-            if ours.contains(&(block.period, said.clone())) {
-                continue;
-            }
-            let newest = self.newest_summary(block.period).await?;
-            let says = |version: &Summary| version.period == block.period && version.headline.split_whitespace().eq(said.split(' '));
-            match &newest {
-                Some(newest) if says(newest) && newest.maker == Maker::File => {
-                    foreign.insert(block.period);
-                    continue;
-                }
-                Some(newest) if says(newest) => continue,
-                _ => {}
-            }
-            // What an older version said is ours too.
-            if versions.is_none() {
-                let lines = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
-                versions = Some(lines.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line).ok()).collect());
-            }
-            if !versions.iter().flatten().any(|version| version.maker != Maker::File && says(version)) {
-                foreign.insert(block.period);
-                if let Some(version) = self.adopt_foreign(block.period, newest, &said, "", &mut rolled.files).await? {
-                    self.write_views(&[version], rolled).await?;
-                }
-            }
-        }
+        foreign.extend(self.foreign_entries(&existing, rendered, rolled).await?.into_iter().map(|(period, _)| period));
         // A summary that another file brought has no entry here yet.
         foreign.retain(|period| states::blocks(&existing).1.iter().any(|block| block.period == *period));
         let text = states::keep_foreign(&existing, rendered, &foreign);
@@ -449,6 +422,67 @@ impl Memory {
             rolled.files.written += 1;
         }
         Ok(())
+    }
+
+    /// The entries of a cascade file that icecore did not write: their periods and what they say. Those that are new become versions.
+    async fn foreign_entries(&self, existing: &str, rendered: &str, rolled: &mut Rolled) -> Result<BTreeSet<(Period, String)>> {
+        let ours: BTreeSet<(Period, String)> = states::blocks(rendered).1.into_iter().map(|block| (block.period, block.said())).collect();
+        let mut foreign = BTreeSet::new();
+        let mut versions: Option<Vec<Summary>> = None;
+        let blocks = states::blocks(existing).1;
+        for block in blocks.iter().filter(|block| !ours.contains(&(block.period, block.said()))) {
+            let newest = self.newest_summary(block.period).await?;
+            let says = |version: &Summary, block: &states::Block| {
+                let said = self.gate_text(&block.said());
+                version.period == block.period && version.headline.split_whitespace().eq(said.split_whitespace())
+            };
+            if let Some(newest) = newest.as_ref().filter(|newest| says(newest, block)) {
+                if newest.maker == Maker::File {
+                    foreign.insert((block.period, block.said()));
+                }
+                continue;
+            }
+            if versions.is_none() {
+                versions = Some(self.summary_versions().await?);
+            }
+            let of_period = || versions.iter().flatten().filter(|version| version.period == block.period);
+            // What an older version said is ours too.
+            if of_period().any(|version| version.maker != Maker::File && says(version, block)) {
+                continue;
+            }
+            // So may be what a version said that is being forgotten.
+            let is_erased = of_period().any(|version| version.maker != Maker::File && version.headline == FORGOTTEN);
+            if is_erased && (self.tombstones().unfinished().next().is_some() || !self.carried_in().await?.is_empty()) {
+                continue;
+            }
+            foreign.insert((block.period, block.said()));
+            // With several entries for one period, each is a version once, and the newest version is one of them.
+            let is_newest_here = |newest: &Summary| newest.maker != Maker::File || blocks.iter().any(|other| says(newest, other));
+            if of_period().any(|version| says(version, block)) && newest.as_ref().is_some_and(is_newest_here) {
+                continue;
+            }
+            if let Some(version) = self.adopt_foreign(block.period, newest, &block.said(), "", &mut rolled.files).await? {
+                self.write_views(&[version], rolled).await?;
+            }
+        }
+        Ok(foreign)
+    }
+
+    /// The entries of all cascade files that icecore did not write.
+    pub(crate) async fn all_foreign_entries(&self) -> Result<BTreeSet<(Period, String)>> {
+        let mut foreign = BTreeSet::new();
+        for place in self.store.documents("memory/summaries").await? {
+            if let Some(bytes) = self.store.document(&place).await?.filter(|_| forget::is_cascade_file(place.as_str())) {
+                foreign.extend(self.foreign_entries(&String::from_utf8_lossy(&bytes), "", &mut Rolled::default()).await?);
+            }
+        }
+        Ok(foreign)
+    }
+
+    /// Every version of every summary.
+    pub(crate) async fn summary_versions(&self) -> Result<Vec<Summary>> {
+        let lines = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
+        Ok(lines.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line.trim_ascii()).ok()).collect())
     }
 
     /// Takes the states of days that have been pressed out of `24hr.md`. What somebody else wrote there is kept as a

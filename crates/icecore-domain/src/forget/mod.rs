@@ -22,8 +22,9 @@ use crate::format::line;
 use crate::hash::Hash;
 use crate::id::EventId;
 use crate::layout::{self, DocPath};
+use crate::packs::states::{self, Block};
 use crate::record::{self, Key, Record};
-use crate::summary::{Maker, Period, Summary};
+use crate::summary::{Maker, Period, ReadView, Summary, read_file};
 
 /// What stands where forgotten words stood.
 pub const FORGOTTEN: &str = "[forgotten]";
@@ -194,6 +195,8 @@ pub struct Scrub {
     pub conversations: BTreeSet<String>,
     /// Folders that go with everything in them.
     pub folders: BTreeSet<String>,
+    /// What entries of the cascade files say that icecore did not write. These keep everything but forgotten words.
+    pub foreign_entries: BTreeSet<(Period, String)>,
 }
 
 /// What becomes of one line of a file.
@@ -228,6 +231,7 @@ impl Scrub {
         }
         self.conversations.extend(other.conversations.iter().cloned());
         self.folders.extend(other.folders.iter().cloned());
+        self.foreign_entries.extend(other.foreign_entries.iter().cloned());
     }
 
     /// What becomes of the file at `path`.
@@ -238,6 +242,9 @@ impl Scrub {
         let below = |folder: &String| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
         if self.folders.iter().any(below) || self.has_forgotten_name(path) || is_view_of_many(path) || self.is_stale_view(path, bytes) {
             return Fate::Gone;
+        }
+        if is_cascade_file(path) {
+            return self.cascade_fate(path, bytes);
         }
         let conversation = conversation_folder(path);
         let turns = conversation.and_then(|folder| self.turns.get(folder));
@@ -270,8 +277,34 @@ impl Scrub {
 
     /// Whether what is to go stands in a file, whatever becomes of it.
     pub fn is_in_file(&self, path: &str, bytes: &[u8]) -> bool {
-        let fate = if is_view_of_many(path) || stays(path) { self.text_fate(path, bytes) } else { self.fate(path, bytes) };
+        let fate = if is_view_of_many(path) || is_cascade_file(path) || stays(path) {
+            self.text_fate(path, bytes)
+        } else {
+            self.fate(path, bytes)
+        };
         path != layout::FORGOTTEN && fate != Fate::Same
+    }
+
+    /// Entries that icecore wrote go if they tell of a period that goes or have forgotten words in them; they are rendered again.
+    /// Everything else loses forgotten words only.
+    fn cascade_fate(&self, path: &str, bytes: &[u8]) -> Fate {
+        let text = String::from_utf8_lossy(bytes);
+        let is_touched = |entry: &str| self.text_fate(path, entry.as_bytes()) != Fate::Same;
+        let is_foreign = |entry: &Block| {
+            // What a run that died has erased of the version is known by its period alone.
+            [entry.said(), FORGOTTEN.into()].into_iter().any(|said| self.foreign_entries.contains(&(entry.period, said)))
+        };
+        let is_kept = |entry: &Block| is_foreign(entry) || !(self.periods.contains_key(&entry.period) || is_touched(&entry.render()));
+        let kept = states::retain_blocks(&text, is_kept);
+        if kept == text {
+            return self.text_fate(path, bytes);
+        }
+        let gone = text.lines().count().saturating_sub(kept.lines().count());
+        match self.text_fate(path, kept.as_bytes()) {
+            Fate::Changed { bytes, lines } => Fate::Changed { bytes, lines: lines + gone },
+            _ if kept.is_empty() => Fate::Gone,
+            _ => Fate::Changed { bytes: kept.into_bytes(), lines: gone },
+        }
     }
 
     fn text_fate(&self, path: &str, bytes: &[u8]) -> Fate {
@@ -314,6 +347,10 @@ impl Scrub {
         let name = path.strip_prefix("primers/").and_then(|rest| rest.rsplit('/').next()?.strip_suffix(".md"));
         let Some(upto) = name.and_then(|name| name.parse().ok()).and_then(|period: Period| self.periods.get(&period)) else { return false };
         let text = String::from_utf8_lossy(bytes);
+        // A file that icecore did not write tells what its author knows; only forgotten words leave it.
+        if matches!(read_file(&text), ReadView::Foreign { .. }) {
+            return false;
+        }
         let version = text.lines().take(40).find_map(|line| line.strip_prefix("version: ")?.trim().parse::<u32>().ok());
         version.is_none_or(|version| version <= *upto)
     }
@@ -399,7 +436,8 @@ impl Scrub {
 
     fn summary_line(&self, line: &[u8]) -> Line {
         let Ok(summary) = Summary::read(line) else { return self.any_line(&String::from_utf8_lossy(line)) };
-        let stale = self.periods.get(&summary.period).is_some_and(|upto| summary.version <= *upto);
+        let is_foreign = summary.maker == Maker::File;
+        let stale = !is_foreign && self.periods.get(&summary.period).is_some_and(|upto| summary.version <= *upto);
         let touched = stale || self.needles.is_in(&String::from_utf8_lossy(line));
         if !touched || summary.headline == FORGOTTEN {
             return Line::Same;
@@ -407,6 +445,11 @@ impl Scrub {
         let mut session = summary.session.clone();
         if let Some(key) = &mut session {
             key.session = key.session.as_deref().map(|name| self.needles.name(name));
+        }
+        if is_foreign {
+            let fit = |text: &str| self.needles.redact(text).map_or_else(|| text.to_owned(), |redacted| redacted.text);
+            let scrubbed = Summary { session, headline: fit(&summary.headline), body: fit(&summary.body), ..summary };
+            return Line::Becomes(scrubbed.line().trim_end().to_owned());
         }
         let erased = Summary {
             session,
@@ -515,10 +558,13 @@ pub fn is_setting(path: &str) -> bool {
 
 /// Views of much at once; they are written again from what is left.
 pub fn is_view_of_many(path: &str) -> bool {
+    path == layout::RECALL || path.starts_with("primers/upload/")
+}
+
+/// Files with an entry for each day or month, in which other programs have entries too.
+pub fn is_cascade_file(path: &str) -> bool {
     let year = |name: &str| name.len() == 7 && name.ends_with(".md") && name.bytes().take(4).all(|byte| byte.is_ascii_digit());
-    matches!(path, layout::LAST_MONTH | layout::RECALL)
-        || path.starts_with("primers/upload/")
-        || path.strip_prefix("memory/summaries/").is_some_and(year)
+    path == layout::LAST_MONTH || path.strip_prefix("memory/summaries/").is_some_and(year)
 }
 
 /// `conversations/NAME`, for a file below it.

@@ -63,7 +63,7 @@ fn files_that_are_called_after_it_go() {
     check(&scrub, "conversations/a-1/artifacts/launch_code_seven_alpha/v1.py", "x", Some(""));
     check(&scrub, "conversations/launch-code-seven-alpha-1/conversation.json", "{}", None);
     check(&scrub, "recall/pack.md", "whatever", Some(""));
-    check(&scrub, "memory/summaries/2026.md", "whatever", Some(""));
+    check(&scrub, "memory/summaries/2026.md", "words before the first entry", None);
     check(&scrub, "memory/summaries/24hr.md", "whatever", None);
     check(&scrub, ".icecore/quarantine/x.jsonl.7.abc", "half of launch code seven alpha", Some(""));
 }
@@ -176,6 +176,39 @@ fn a_summary_goes_up_to_its_version() {
     let place = Period::Day(moment().day()).path();
     check(&scrub, place.as_str(), &summary(2).view(), Some(""));
     check(&scrub, place.as_str(), &summary(3).view(), None);
+}
+
+// P13, C.1 row 17
+#[test]
+fn what_icecore_did_not_write_loses_forgotten_words_only() {
+    let day = Period::Day(moment().day());
+    let scrub = Scrub {
+        periods: BTreeMap::from([(day, 9), ("2026-02-14".parse().unwrap(), 9)]),
+        foreign_entries: BTreeSet::from([(day, "The yak came. Launch code: seven alpha.".into())]),
+        ..scrub()
+    };
+    let place = day.path();
+    check(&scrub, place.as_str(), "# Mine\n\nThe yak came.\n", None);
+    check(&scrub, place.as_str(), "The yak came.\nLaunch code: seven alpha.\n", Some("The yak came.\n[forgotten]\n"));
+    let foreign = "---\n### 2026-02-13 (from 2 snapshots)\n\nThe yak came.\nLaunch code: seven alpha.\n\n---\n";
+    let own = "---\n### 2026-02-14 (from 2 messages)\n\nA paraphrase.\n\n---\n";
+    let other = "---\n### 2026-02-15 (from 2 messages)\n\nSomething else.\n\n---\n";
+    let left = format!("# My days\n\n{}{other}", foreign.replace("Launch code: seven alpha.", FORGOTTEN));
+    let run_again = Scrub { foreign_entries: BTreeSet::from([(day, FORGOTTEN.into())]), ..scrub.clone() };
+    for scrub in [&scrub, &run_again] {
+        let Fate::Changed { bytes, .. } = scrub.fate(layout::LAST_MONTH, format!("# My days\n\n{foreign}{own}{other}").as_bytes()) else {
+            panic!("nothing changed")
+        };
+        assert_eq!(String::from_utf8(bytes).unwrap(), left);
+    }
+    assert_eq!(run_again.fate(layout::LAST_MONTH, left.as_bytes()), Fate::Same);
+    check(&scrub, layout::LAST_MONTH, own, Some(""));
+    let version = |headline, body| Summary { maker: Maker::File, ..crate::packs::upload::tests::summary(day, headline, body) }.line();
+    let line = version("The yak came.", "Launch code: seven alpha.\nIt was hungry.");
+    let Fate::Changed { bytes, .. } = scrub.fate(layout::SUMMARIES, line.as_bytes()) else { panic!("nothing changed") };
+    let read = Summary::read(bytes.trim_ascii()).unwrap();
+    assert_eq!((read.headline.as_str(), read.body.as_str(), read.maker), ("The yak came.", "[forgotten]\nIt was hungry.", Maker::File));
+    check(&scrub, layout::SUMMARIES, &version("The yak came.", ""), None);
 }
 
 #[test]

@@ -146,7 +146,8 @@ impl Block {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    fn render(&self) -> String {
+    /// The entry as it stands in the file.
+    pub fn render(&self) -> String {
         format!("---\n{}\n\n{}\n\n---\n", self.heading, self.text)
     }
 }
@@ -204,6 +205,17 @@ pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) 
     if blocks == found {
         return existing.to_owned();
     }
+    render_blocks(&before, &blocks)
+}
+
+/// The file with only these entries, and with what stands before the first. Not a byte of it changes if all of them stay.
+pub fn retain_blocks(existing: &str, is_kept: impl Fn(&Block) -> bool) -> String {
+    let (before, found) = blocks(existing);
+    let kept: Vec<Block> = found.iter().filter(|block| is_kept(block)).cloned().collect();
+    if kept.len() == found.len() { existing.to_owned() } else { render_blocks(&before, &kept) }
+}
+
+fn render_blocks(before: &str, blocks: &[Block]) -> String {
     let before = if before.is_empty() { String::new() } else { format!("{before}\n\n") };
     blocks.iter().fold(before, |text, block| text + &block.render())
 }

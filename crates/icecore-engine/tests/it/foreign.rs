@@ -2,12 +2,16 @@
 //! the vault stay word for word, and count.
 
 use std::fs;
+use std::sync::Arc;
 
 use icecore_domain::event::Origin;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::Role;
 use icecore_domain::summary::{Maker, Period};
-use icecore_engine::{Gaps, Remember, Settle};
+use icecore_engine::converse::Chats;
+use icecore_engine::{Forget, Gaps, Remember, Settle};
+use icecore_store::testing::StopAfter;
+use icecore_store::vault::Vault;
 use jiff::civil::date;
 use pollster::block_on;
 
@@ -191,4 +195,93 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
         night(&place.live(at(day))).unwrap();
         assert_eq!(place.read(own), whole);
     }
+}
+
+// P13, C.1 row 17
+#[test]
+fn forgetting_takes_forgotten_words_only_from_what_icecore_did_not_write() {
+    let place = Place::new("Europe/Berlin");
+    let thirty = "memory/summaries/30day.md";
+    let week = "## Milestones\n- the yak arrived\n";
+    write(&place, "primers/weekly/2026-W07.md", week);
+    write(&place, "primers/monthly/2026-02.md", "A month of animals.\n\nIt was cold.\nThe purple walrus came.\n");
+    let january = "### 2026-01-15 (from 12 snapshots)\n\nThe giraffe was fed.\n";
+    write(&place, thirty, &format!("# My last days\n\n---\n{january}The purple walrus watched.\n\n---\n"));
+    say(&place, 11, "own", "We painted the purple walrus green.");
+    say(&place, 12, "own", "We painted the mast as well.");
+    night(&place.at(place.moment(date(2026, 2, 14), 3, 0))).unwrap();
+    // Nobody has looked at this entry yet.
+    write(&place, thirty, &(place.read(thirty) + "---\n### 2026-02-11 (from 1 snapshot)\n\nThe okapi.\n\n---\n"));
+    let memory = place.at(place.moment(date(2026, 2, 14), 9, 0));
+    let wish = Forget { matching: vec!["purple walrus".into()], by: "user".into(), ..Forget::default() };
+    block_on(memory.forget(&wish, None, &|_, _, _| {})).unwrap();
+    for day in [14, 15, 16] {
+        assert_eq!(place.read("primers/weekly/2026-W07.md"), week, "day {day}");
+        assert_eq!(place.read("primers/monthly/2026-02.md"), "A month of animals.\n\nIt was cold.\n[forgotten]\n", "day {day}");
+        let text = place.read(thirty);
+        assert!(text.starts_with("# My last days\n") && text.contains(&format!("{january}[forgotten]\n")), "day {day}: {text}");
+        assert!(text.contains("The okapi.") && text.matches("### 2026-02-11").count() == 1, "day {day}: {text}");
+        assert!(place.files().iter().all(|(_, text)| !text.contains("walrus")), "{:?}", place.files());
+        night(&place.at(place.moment(date(2026, 2, day + 1), 3, 0))).unwrap();
+    }
+    assert_eq!(newest(&place, "2026-W07"), (1, Maker::File, "## Milestones - the yak arrived".into()));
+    assert_eq!(newest(&place, "2026-02").1, Maker::File);
+    assert!(block_on(memory.verify()).unwrap().ok, "{:?}", block_on(memory.verify()).unwrap().findings);
+}
+
+// P13
+#[test]
+fn a_primer_of_another_program_stays_when_its_conversation_is_forgotten() {
+    let place = Place::new("Europe/Berlin");
+    say(&place, 12, "own", "We paint the boat green on this day.");
+    night(&place.at(place.moment(date(2026, 2, 13), 3, 0))).unwrap();
+    let path = "primers/daily/2026-02-12.md";
+    let own = "The words of another program.\n";
+    write(&place, path, own);
+    night(&place.at(place.moment(date(2026, 2, 14), 3, 0))).unwrap();
+    block_on(async {
+        let chats = Chats::open(Arc::new(place.at(place.moment(date(2026, 2, 14), 9, 0)))).await.unwrap();
+        chats.forget("work").await.unwrap();
+    });
+    assert_eq!(place.read(path), own);
+    assert_eq!(newest(&place, "2026-02-12"), (2, Maker::File, "The words of another program.".into()));
+}
+
+// K14
+#[test]
+fn several_entries_of_others_for_one_day_are_a_version_each() {
+    let place = Place::new("Europe/Berlin");
+    let thirty = "memory/summaries/30day.md";
+    let entry = |text: &str| format!("---\n### 2026-01-15 (from 1 snapshot)\n\n{text}\n\n---\n");
+    let text = entry("The giraffe.") + &entry("The yak.");
+    write(&place, thirty, &text);
+    for day in 13..17 {
+        night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
+        assert_eq!(place.read(thirty), text);
+        assert_eq!(newest(&place, "2026-01-15"), (2, Maker::File, "The yak.".into()), "day {day}");
+    }
+    // What its owner goes back to counts again.
+    write(&place, thirty, &entry("The giraffe."));
+    for day in 17..20 {
+        night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
+        assert_eq!(newest(&place, "2026-01-15"), (3, Maker::File, "The giraffe.".into()), "day {day}");
+    }
+}
+
+// L4
+#[test]
+fn pages_that_can_be_written_are_known_beside_one_that_cannot() {
+    let place = Place::new("Europe/Berlin");
+    let now = place.moment(date(2026, 2, 13), 9, 0);
+    for entity in ["alpha", "beta", "gamma"] {
+        let said = Remember { entity: Some(entity.into()), ..crate::said(&format!("{entity} costs 500 EUR")) };
+        block_on(place.live(now).remember(said)).unwrap();
+    }
+    let denied = "knowledge/entities/beta.md";
+    let store = StopAfter::new(Vault::open(&place.root).unwrap(), usize::MAX).denying(denied.parse().unwrap());
+    night(&place.open(Arc::new(store), place.moment(date(2026, 2, 14), 3, 0))).unwrap();
+    assert!(place.read("knowledge/entities/alpha.md").contains("500 EUR") && place.read("knowledge/entities/gamma.md").contains("500 EUR"));
+    let reports = place.files();
+    assert!(reports.iter().any(|(_, text)| text.contains(&format!("{denied}: "))), "{reports:?}");
+    assert!(reports.iter().all(|(_, text)| !text.contains("was saved while it was being written")), "{reports:?}");
 }

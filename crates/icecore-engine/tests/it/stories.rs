@@ -1,8 +1,12 @@
 //! What happens over days, told with a fixed clock.
 
-use icecore_domain::event::{Act, Kind, Origin};
+use std::sync::Arc;
+
+use icecore_domain::event::{Act, Kind, Origin, Priority};
 use icecore_domain::ledger::query::EventQuery;
-use icecore_engine::{Integrity, Remember, TrailSource};
+use icecore_engine::clock::FixedClock;
+use icecore_engine::{Attended, Forget, Gaps, Integrity, Memory, Remember, Room, TrailSource};
+use icecore_store::vault::Vault;
 use pollster::block_on;
 
 use crate::{Home, MORNING, said};
@@ -243,7 +247,7 @@ fn verify_waits_for_whoever_changes_several_files() {
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
     let (whole, report) = (home.read("memory/ledger.jsonl"), home.read("memory/integrity.json"));
     std::thread::scope(|scope| {
-        let vault = icecore_store::vault::Vault::open(&home.root).unwrap();
+        let vault = Vault::open(&home.root).unwrap();
         let claim = block_on(icecore_store::Store::claim(&vault, "consolidation")).unwrap().unwrap();
         home.write("memory/ledger.jsonl", &whole.replace("one", "[forgotten]"));
         let verified = scope.spawn(|| block_on(home.at(MORNING).verify()).unwrap());
@@ -426,4 +430,96 @@ fn open_loops_are_kept_and_can_be_made_anew() {
     let (events, open, _) = block_on(home.at(MORNING).reindex(&|_, _| {})).unwrap();
     assert_eq!((events, open), (3, 1));
     assert_eq!(listed(&home), ["EVT-20260213-002"]);
+}
+
+/// Whether any state in the history of the vault says so.
+fn is_in_history(home: &Home, words: &str) -> bool {
+    let log = std::process::Command::new("git").arg("-C").arg(&home.root).args(["log", "-p", "--all"]).output().unwrap();
+    assert!(log.status.success(), "{log:?}");
+    String::from_utf8_lossy(&log.stdout).contains(words)
+}
+
+// C.1 row 17, L16
+#[test]
+fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
+    type Verb = fn(&Memory);
+    let verbs: [(&str, Verb); 3] = [
+        ("undo", |memory| _ = block_on(memory.undo(None))),
+        ("doctor", |memory| _ = block_on(memory.mend())),
+        // There is nothing to merge with, which is known after the state before is kept.
+        ("merge", |memory| _ = block_on(memory.merge_in(None, None, &|_, _, _| {}))),
+    ];
+    for (verb, run) in verbs {
+        let home = Home::new();
+        block_on(home.at(MORNING).log("The purple walrus sings")).unwrap();
+        let wish = Forget { matching: vec!["purple walrus".into()], by: "user".into(), ..Default::default() };
+        block_on(home.at(MORNING).forget(&wish, None, &|_, _, _| {})).unwrap();
+        block_on(home.at(MORNING).snapshot("clean")).unwrap().unwrap();
+        let log = home.read("memory/2026-02-13.md");
+        home.write("memory/2026-02-13.md", &(log + "- 09:31 a purple walrus again\n- 09:32 tea\n"));
+        home.write("primers/weekly/2026-W07.md", "The week.\n\nA purple walrus again\nand coffee\n");
+        run(&home.at(MORNING));
+        assert!(is_in_history(&home, "and coffee") && is_in_history(&home, "09:32 tea"), "{verb} kept no state");
+        assert!(!is_in_history(&home, "walrus"), "{verb}");
+    }
+}
+
+// L15
+#[test]
+fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
+    let home = Home::new();
+    let late = Remember { priority: Some(Priority::P3), ..said("The bus is late") };
+    block_on(home.at("2025-08-01T09:00:00+02:00").remember(late)).unwrap();
+    block_on(home.at(MORNING).remember(said("The boat is green"))).unwrap();
+    assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
+    let before = ["memory/ledger.jsonl", "memory/integrity.json"].map(|path| (path, home.read(path)));
+    for (round, now) in [MORNING, "2026-04-02T09:30:00+02:00"].into_iter().enumerate() {
+        assert_eq!(block_on(home.at(now).prune()).unwrap().pruned, 1, "round {round}");
+        let files = home.files();
+        let lines: usize = files.iter().map(|(_, text)| text.matches("The bus is late").count()).sum();
+        assert_eq!(lines, 1, "round {round}: {files:?}");
+        assert!(block_on(home.at(now).verify()).unwrap().ok);
+        // As if the run had died before the ledger was replaced.
+        before.iter().for_each(|(path, text)| home.write(path, text));
+    }
+}
+
+/// Words of a session that a client told of while the settings were broken.
+fn waiting_words(home: &Home, text: &str) {
+    let vault = || Arc::new(Vault::open(&home.root).unwrap());
+    let clock = Box::new(FixedClock(MORNING.parse().unwrap()));
+    let memory = Memory::open_with_defaults(vault(), vault(), clock).unwrap();
+    let session = Attended { session: "s1".into(), client: "claude-code".into(), ..Default::default() };
+    block_on(memory.attend_prompt(&session, text, Room { chars: 9_000, tokens: None })).unwrap();
+    assert!(!home.read("memory/messages/2026-02-13.jsonl").contains(text));
+    let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
+    assert!(wrong.iter().any(|line| line.starts_with("1 note from hooks waits")), "{wrong:?}");
+}
+
+// K1
+#[test]
+fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() {
+    let transcript = r#"{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-02-13T08:30:00Z","message":{"role":"user","content":"paint it green"}}"#;
+    let line = r#"{"conversation":"sessions","session":"s1","id":"u1","role":"user","text":"paint it green"}"#;
+    let run_session = |memory: &Memory| {
+        _ = block_on(memory.add_session(transcript, "s1.jsonl", None, None, &Gaps::default())).unwrap();
+    };
+    let run_import = |memory: &Memory| {
+        _ = block_on(memory.import(&[line.to_owned()], 1, &Gaps::default())).unwrap();
+    };
+    type Verb<'a> = &'a dyn Fn(&Memory);
+    let verbs: [(&str, Verb<'_>); 4] = [
+        ("session add", &run_session),
+        ("import", &run_import),
+        ("snapshot", &|memory| _ = block_on(memory.snapshot("now")).unwrap()),
+        ("consolidate", &|memory| _ = block_on(memory.consolidate(None, &|_, _, _| {})).unwrap()),
+    ];
+    for (verb, run) in verbs {
+        let home = Home::new();
+        waiting_words(&home, "paint it green");
+        run(&home.at(MORNING));
+        assert_eq!(home.read("memory/messages/2026-02-13.jsonl").matches("paint it green").count(), 1, "{verb}");
+        let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
+        assert!(wrong.iter().all(|line| !line.contains("from hooks")), "{verb}: {wrong:?}");
+    }
 }

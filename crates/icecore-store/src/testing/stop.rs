@@ -34,12 +34,19 @@ pub struct StopAfter<S> {
     inner: S,
     left: AtomicUsize,
     allowed: usize,
+    denied: Option<DocPath>,
 }
 
 impl<S> StopAfter<S> {
     /// Stops after `writes` writes.
     pub fn new(inner: S, writes: usize) -> Self {
-        Self { inner, left: AtomicUsize::new(writes), allowed: writes }
+        Self { inner, left: AtomicUsize::new(writes), allowed: writes, denied: None }
+    }
+
+    /// Refuses to write this document, as the system does where it may not be written.
+    #[must_use]
+    pub fn denying(self, path: DocPath) -> Self {
+        Self { denied: Some(path), ..self }
     }
 
     fn write(&self) -> Result<()> {
@@ -202,6 +209,9 @@ impl<S: Store> Store for StopAfter<S> {
         let mut changed = Vec::new();
         for one in replacements {
             self.write()?;
+            if self.denied.as_ref() == Some(&one.path) {
+                return Err(Error::Denied { what: "writing", path: one.path.as_str().into() });
+            }
             changed.extend(self.inner.swap_many(std::slice::from_ref(one)).await?);
         }
         Ok(changed)

@@ -1434,9 +1434,12 @@ impl Door {
         Ok(found)
     }
 
-    /// The bytes of a file that `everything` named.
-    pub fn read_place(&self, place: &Path) -> Result<Vec<u8>> {
-        fs::read(place).map_err(|error| fault("reading", place, error))
+    /// The bytes of a file that `everything` named; `None` if it is gone since.
+    pub fn read_place(&self, place: &Path) -> Result<Option<Vec<u8>>> {
+        match fs::read(place) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(|error| fault("reading", place, error)),
+        }
     }
 
     /// Puts other bytes in its place, whole, if it still holds these.

@@ -94,13 +94,14 @@ impl Vault {
             }
             Whose::Foreign => {
                 let short = place.symlink_metadata().is_ok_and(|found| found.len() <= MOST_BYTES);
-                if !short || !self.door.read_place(place).is_ok_and(|bytes| scrub.is_in_file(path, &bytes)) {
+                if !short || !self.door.read_place(place).is_ok_and(|bytes| bytes.is_some_and(|bytes| scrub.is_in_file(path, &bytes))) {
                     return Ok(None);
                 }
                 told(Became::Left, None, None)
             }
             Whose::Ours => {
-                let bytes = self.door.read_place(place)?;
+                // Hooks add and remove their notes without the lock.
+                let Some(bytes) = self.door.read_place(place)? else { return Ok(None) };
                 match scrub.fate(path, &bytes) {
                     Fate::Same if forget::is_setting(path) && scrub.is_in_file(path, &bytes) => told(Became::Left, None, None),
                     Fate::Same => Ok(None),
@@ -133,4 +134,19 @@ impl Vault {
 
 fn is_database(place: &Path) -> bool {
     place.file_name().is_some_and(|name| name.to_string_lossy().contains(".db"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use icecore_domain::forget::Needles;
+
+    #[test]
+    fn a_note_that_is_gone_by_now_has_nothing_to_forget() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let vault = Vault::create(&folder.path().join("vault"), "").unwrap();
+        let scrub = Scrub { needles: Needles::of(&["purple walrus"]), ..Scrub::default() };
+        let path = ".icecore/notes/hooks/sessions/1.json";
+        assert_eq!(vault.scrub_file(path, &folder.path().join("vault").join(path), &scrub, None).unwrap(), None);
+    }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use icecore_domain::layout;
-use icecore_engine::{Carried, back_up, carry, check_backup, restore};
+use icecore_engine::clock::SystemClock;
+use icecore_engine::{Carried, Memory, back_up, carry, check_backup, restore};
 use icecore_store::Progress;
 use icecore_store::shelf::Stage;
 use serde::Serialize;
@@ -198,7 +199,17 @@ pub async fn export(open: &Open, export: &Export, out: &mut Out) -> Result<()> {
         let message = format!("{} is inside the vault {}; name a folder elsewhere", export.to.display(), vault.display());
         return Err(Stop::new(Exit::Usage, message).into());
     }
+    take_waiting(&open.memory, out).await;
     copied(&open.place, &open.place.open().await?, &Place::Folder(export.to.clone()), out).await
+}
+
+/// Adds what hooks put into notes, which stay on this machine.
+async fn take_waiting(memory: &Memory, out: &mut Out) {
+    match memory.take_all_waiting().await {
+        Ok(0) => {}
+        Ok(left) => out.warn(format!("{} from hooks could not be added now and will be missing", counted(left, "note"))),
+        Err(error) => out.warn(format!("notes from hooks could not be added now and will be missing: {error}")),
+    }
 }
 
 /// Takes a whole vault over.
@@ -208,6 +219,10 @@ pub async fn import_whole(global: &Global, paths: &[PathBuf], out: &mut Out) -> 
     };
     let source = Place::Folder(folder.clone());
     let from = source.open().await?;
+    match Memory::open(from.0.clone(), from.1.clone(), Box::new(SystemClock)).await {
+        Ok(memory) => take_waiting(&memory, out).await,
+        Err(error) => out.warn(format!("what waits in notes there was not looked at: {error}")),
+    }
     let place = wire::place_to_make(global)?;
     if place.folder().is_some_and(|target| same(target, folder)) {
         return Err(Stop::new(Exit::Usage, "this is the vault itself; name another home with --vault or --store").into());
@@ -242,6 +257,7 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
         return Err(Stop::new(Exit::Conflict, format!("{} is there already; name another file", file.display())).into());
     }
     let folder = above(&file)?;
+    take_waiting(&open.memory, out).await;
     // Written beside its place, and put there when it is whole.
     let stage = Stage::beside(&folder)?;
     let bar = out.steps("Backing up");

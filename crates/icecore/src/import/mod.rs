@@ -416,6 +416,10 @@ impl<'a> Run<'a> {
             let (name, number) = batch.places.get(at).copied().unwrap_or_default();
             plain::one_line(&format!("{}:{number}", batch.names.get(name).map_or("", String::as_str)))
         };
+        if !self.report.dry_run {
+            // Turns that a client told of already are known by what it told.
+            self.memory.take_all_waiting().await?;
+        }
         let gated = self.memory.gated(batch.said, &self.gaps, &place).await?;
         self.report.messages += gated.records.len();
         for record in &gated.records {

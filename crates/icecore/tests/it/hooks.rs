@@ -1032,6 +1032,35 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
     }
 }
 
+// K1: notes stay on their machine, so what waits in them is added before memory leaves it.
+#[test]
+fn what_waits_in_notes_is_in_a_backup_and_an_export() {
+    for command in [["backup", "create"].as_slice(), &["export"], &["import", "--whole"]] {
+        let vault = Vault::new();
+        let right = vault.read("icecore.toml");
+        vault.write("icecore.toml", "zone = 7 [[");
+        hook(&vault, "user-prompt-submit", &prompt("s1", "paint it green"));
+        vault.write("icecore.toml", &right);
+        let status = vault.json(&["status"]);
+        assert!(
+            status["wrong"].as_array().unwrap().iter().any(|line| line.as_str().unwrap().starts_with("1 note from hooks waits")),
+            "{status}"
+        );
+        let folder = TempDir::new().unwrap();
+        let target = folder.path().join("copy");
+        if command[0] == "import" {
+            let root = vault.root.to_str().unwrap();
+            let copied = bare(program()).args(["--vault", target.to_str().unwrap(), "import", "--whole", root]).output().unwrap();
+            assert!(copied.status.success(), "{copied:?}");
+        } else {
+            vault.ok(&[command, &[target.to_str().unwrap()]].concat());
+        }
+        assert_eq!(turns(&vault).len(), 1, "{command:?}");
+        let waiting = vault.path(".icecore/notes/hooks/waiting");
+        assert_eq!(fs::read_dir(waiting).map_or(0, Iterator::count), 0, "{command:?}");
+    }
+}
+
 // K1: where not even a note can be written, the person is told at once.
 #[test]
 fn hooks_say_when_words_are_lost() {
