@@ -518,7 +518,10 @@ fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() 
         let home = Home::new();
         waiting_words(&home, "paint it green");
         run(&home.at(MORNING));
-        assert_eq!(home.read("memory/messages/2026-02-13.jsonl").matches("paint it green").count(), 1, "{verb}");
+        let messages = || home.read("memory/messages/2026-02-13.jsonl").matches("paint it green").count();
+        let kept = messages();
+        block_on(home.at(MORNING).take_waiting()).unwrap();
+        assert_eq!((kept, messages()), (1, 1), "{verb}");
         let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
         assert!(wrong.iter().all(|line| !line.contains("from hooks")), "{verb}: {wrong:?}");
     }
