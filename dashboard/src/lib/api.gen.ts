@@ -2280,6 +2280,8 @@ export interface components {
                 readonly value: number;
                 readonly what: string;
             }[];
+            /** @description The conversation goes on without this message: it was edited or deleted */
+            readonly withdrawn?: boolean;
         };
         readonly Home: {
             readonly conflicts: readonly components["schemas"]["Conflict"][];
@@ -2512,6 +2514,8 @@ export interface components {
             readonly title: string | null;
             readonly trust: string;
             readonly ts: string;
+            /** @description The conversation goes on without this message: it was edited or deleted */
+            readonly withdrawn?: boolean;
         };
         readonly Migrated: {
             readonly complaints: readonly string[];
@@ -3275,6 +3279,8 @@ export interface components {
             readonly speaker?: string;
             readonly text?: string;
             readonly ts?: string;
+            /** @description The conversation goes on without this message */
+            readonly withdrawn?: boolean;
         };
         readonly Trends: {
             readonly left_out: number;
@@ -3418,6 +3424,8 @@ export interface components {
                 readonly title: string | null;
                 readonly trust: string;
                 readonly ts: string;
+                /** @description The conversation goes on without this message: it was edited or deleted */
+                readonly withdrawn?: boolean;
                 readonly words: number;
             }[];
             readonly offset: number;
