@@ -88,6 +88,8 @@ async fn all(call: &Call) {
 
 async fn once(open: &Open) -> anyhow::Result<()> {
     let memory = &open.memory;
+    // Nobody waits for this process, and the client may still be writing.
+    tokio::time::sleep(transcript::QUIET).await;
     memory.take_waiting().await?;
     let mut sessions = Vec::new();
     for (name, due) in memory.ended_sessions(true).await? {
@@ -148,6 +150,9 @@ impl From<Refused> for Failure {
 async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
     let session =
         Attended { session: due.session.clone(), project: due.project.clone(), client: due.client.clone(), ..Attended::default() };
+    if let Some(path) = &due.transcript {
+        transcript::settle(path).await;
+    }
     let mut sessions = helpers(open, &session, due).await?;
     if let Some(path) = &due.transcript
         && let Some(text) = transcript::read(path, transcript::MOST)?

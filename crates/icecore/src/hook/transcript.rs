@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use icecore_domain::json;
 use serde_json::Value;
@@ -21,6 +22,21 @@ pub struct Refused {
     pub why: String,
     /// It is none that is read; otherwise it may be readable the next time.
     pub is_final: bool,
+}
+
+/// For so long nothing is written into a transcript whose client has ended.
+pub const QUIET: Duration = Duration::from_millis(700);
+
+/// Waits until a transcript is not written any more, as far as can be told: some clients write the last lines after their last hook.
+pub async fn settle(path: &str) {
+    const MAX_WAIT: Duration = Duration::from_secs(5);
+    let begun = Instant::now();
+    while begun.elapsed() < MAX_WAIT {
+        let written = Path::new(path).symlink_metadata().and_then(|found| found.modified());
+        // A time in the future is no reason to wait.
+        let Some(age) = written.ok().and_then(|written| written.elapsed().ok()).filter(|age| *age < QUIET) else { return };
+        tokio::time::sleep(QUIET - age).await;
+    }
 }
 
 /// A transcript's text; none if there is no such file, as of a session that its client does not write down.

@@ -129,7 +129,8 @@ fn what_a_person_saves_while_pages_are_rewritten_is_not_lost() {
     let words = while_a_person_saves(&vault, page, || {
         for n in 0..2 {
             vault.ok(&["remember", &format!("The depth of item {n} of the harbour is {n}"), "--entity", "harbour"]);
-            assert!([Some(0), Some(3)].contains(&vault.run(&["undo"]).code));
+            let undone = vault.run(&["undo"]);
+            assert!([Some(0), Some(3)].contains(&undone.code), "{undone:?}");
         }
     });
     let past = Command::new("git").arg("-C").arg(vault.path("")).args(["log", "--all", "-p", "--format="]).output().unwrap();
