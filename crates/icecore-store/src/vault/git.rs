@@ -158,6 +158,21 @@ fn change(root: &Path, held: &Held, arguments: &[&str], at: Option<Timestamp>) -
     if output.status.success() { Ok(output.stdout) } else { Err(failure(arguments, &output)) }
 }
 
+/// `git add` of folders that an editor may be saving into: a file that is gone by the time git looks at it ends git, and
+/// the next try does not see it.
+fn add_all(root: &Path, held: &Held, arguments: &[&str]) -> Result<()> {
+    const ATTEMPTS: usize = 20;
+    for _ in 1..ATTEMPTS {
+        match change(root, held, arguments, None) {
+            Err(Error::Git { why, .. }) if why.contains("unable to stat") || why.contains("short read") => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            done => return done.map(drop),
+        }
+    }
+    change(root, held, arguments, None).map(drop)
+}
+
 /// Makes the vault a repository of ours, unless one is there already. It is made apart and put into place whole, so that
 /// one that is there is either somebody else's or ready.
 pub(super) fn make_repository(door: &Door) -> Result<()> {
@@ -397,7 +412,7 @@ impl History for Vault {
         };
         let names = layout::KEPT.iter().filter(|name| here.contains(name) || gone(name)).copied();
         let arguments: Vec<&str> = ["add", "--all", "--"].into_iter().chain(names).collect();
-        change(root, &held, &arguments, None)?;
+        add_all(root, &held, &arguments)?;
         let note: String = plain::one_line(note).chars().take(200).collect();
         let begun = join::is_begun(root);
         let id = if begun { commit_begun(root, &held, &note, at)? } else { commit_added(&self.door, &held, &note, at)? };
