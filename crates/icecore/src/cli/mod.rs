@@ -68,7 +68,8 @@ pub struct Cli {
 impl Cli {
     /// Reads a command line.
     pub fn read(words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>) -> Result<Self, clap::Error> {
-        let mut matches = Self::command().try_get_matches_from(words)?;
+        // One for each process: taking the parser apart costs as much as parsing.
+        let mut matches = Box::leak(Box::new(Self::command())).try_get_matches_from_mut(words)?;
         let is_meant = |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
         let (vault_is_meant, space_is_meant) = (is_meant("vault"), is_meant("space"));
         let command = called(&matches);

@@ -159,6 +159,10 @@ pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
     if asks && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         return false;
     }
+    // Asking what is a command builds the whole parser; no other call pays for that.
+    if !plain.iter().any(|word| *word == COMMAND) && !options.iter().any(|(_, value)| value == COMMAND) {
+        return false;
+    }
     match plain.iter().find(|word| word.to_str().is_some_and(&is_command)) {
         Some(first) => *first == COMMAND,
         // `--vault $UNSET hook stop`: the option took the command for its value, and no other command is left.

@@ -386,9 +386,7 @@ fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
     let old = |vault: &Vault| {
         for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
             vault.write(&format!(".git/{lock}"), "");
-            assert!(
-                Command::new("touch").args(["-d", "2 hours ago"]).arg(vault.path(&format!(".git/{lock}"))).status().unwrap().success()
-            );
+            assert!(Command::new("touch").args(["-d", "2 hours ago"]).arg(vault.path(&format!(".git/{lock}"))).status().unwrap().success());
         }
     };
     let machines = Machines::ready();
