@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use icecore_domain::json;
 use serde_json::Value;
@@ -29,9 +29,8 @@ pub const QUIET: Duration = Duration::from_millis(700);
 
 /// Waits until a transcript is not written any more, as far as can be told: some clients write the last lines after their last hook.
 pub async fn settle(path: &str) {
-    const MAX_WAIT: Duration = Duration::from_secs(5);
-    let begun = Instant::now();
-    while begun.elapsed() < MAX_WAIT {
+    const MAX_WAITS: usize = 7;
+    for _ in 0..MAX_WAITS {
         let written = Path::new(path).symlink_metadata().and_then(|found| found.modified());
         // A time in the future is no reason to wait.
         let Some(age) = written.ok().and_then(|written| written.elapsed().ok()).filter(|age| *age < QUIET) else { return };
