@@ -135,7 +135,7 @@ pub struct Record {
     pub captured: Moment,
     /// Fields of other programs, as raw JSON, in their order.
     pub extra: Vec<(String, String)>,
-    /// Whether its conversation goes on without it. Found out by whoever reads it; it stands in no file.
+    /// Whether its conversation goes on without it. The engine computes this when it reads; no file has it.
     pub withdrawn: bool,
 }
 

@@ -482,7 +482,7 @@ impl Memory {
     pub async fn import(&self, lines: &[String], first: usize, gaps: &Gaps) -> Result<Taken> {
         self.renew_tombstones().await?;
         let mut taken = Taken::default();
-        // What a client told of already is known as that, whatever it is called in the lines.
+        // Waiting notes first: turns that hooks recorded are recognized by their ids.
         taken.despite(self.take_all_waiting().await);
         let mut said = Vec::with_capacity(lines.len());
         for (at, line) in lines.iter().enumerate() {
@@ -552,7 +552,7 @@ impl Memory {
             })
             .collect();
         let mut taken = Taken::default();
-        // Turns that a client told of already are known by what it told.
+        // Waiting notes first: turns that hooks recorded are recognized by their ids.
         taken.despite(self.take_all_waiting().await);
         let pauses = self.pauses().await?;
         taken.secrets = hidden;

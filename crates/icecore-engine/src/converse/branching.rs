@@ -256,7 +256,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Likewise of hits. A passage has no turn; the id of its record begins with it.
+    /// Marks search hits in withdrawn turns. A passage has no turn; the id of its record begins with it.
     pub(crate) async fn mark_withdrawn_hits(&self, hits: &mut [Hit]) -> Result<()> {
         let mut known = HashMap::new();
         for hit in hits.iter_mut().filter(|hit| hit.placed.passage.kind == PassageKind::Message) {

@@ -163,7 +163,7 @@ pub(crate) struct Exchange {
     pub(crate) records: usize,
     pub(crate) ts: Moment,
     pub(crate) before: usize,
-    /// What was asked, whoever did.
+    /// The words of every user in the exchange.
     pub(crate) asked: String,
     /// What the owner of this memory asked.
     pub(crate) own: String,

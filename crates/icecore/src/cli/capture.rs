@@ -147,8 +147,8 @@ pub fn tell(taken: &Taken, out: &mut Out) {
             taken.others.iter().take(5).map(|(name, count)| format!("{} ({count})", icecore_domain::plain::one_line(name))).collect();
         let more = if taken.others.len() > 5 { ", …" } else { "" };
         out.say(format!(
-            "{} messages are of other people: {}{more}. Who you are among them, `names` under `[person]` in icecore.toml says",
-            taken.others.values().sum::<usize>(),
+            "messages by other people: {}{more}. They make no rules of yours; if one of these names is you, add it to `names` under \
+             `[person]` in icecore.toml",
             shown.join(", "),
         ));
     }

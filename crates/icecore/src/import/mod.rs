@@ -417,7 +417,7 @@ impl<'a> Run<'a> {
             plain::one_line(&format!("{}:{number}", batch.names.get(name).map_or("", String::as_str)))
         };
         if !self.report.dry_run {
-            // Turns that a client told of already are known by what it told.
+            // Waiting notes first: turns that hooks recorded are recognized by their ids.
             self.memory.take_all_waiting().await?;
         }
         let gated = self.memory.gated(batch.said, &self.gaps, &place).await?;
