@@ -22,7 +22,7 @@ use memchr::memmem;
 
 use self::marker::{MARK, mark_around};
 pub use self::marker::{MarkerKey, without_codes};
-use self::rules::{Anchor, Class, Part, RULES, Shape, Sign, is_unspaced};
+use self::rules::{Anchor, Class, PHRASES, Part, RULES, Shape, Sign, is_unspaced};
 use crate::id::EventId;
 
 /// A secret that was found and hidden.
@@ -914,7 +914,7 @@ fn word_before(text: &str, start: usize) -> &str {
 /// told from passwords: by the sign between the two, by what stands behind the value, and by lists of words.
 fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) -> bool {
     const LONGEST: usize = 64;
-    let (phrases, value) = (&RULES.phrases, &text[span.clone()]);
+    let (phrases, value) = (&*PHRASES, &text[span.clone()]);
     let letters = value.chars().filter(|c| c.is_alphabetic()).count();
     let dashes = value.chars().filter(|c| matches!(c, '-' | '_')).count();
     let spelled = value.chars().all(|c| (c.is_alphabetic() && !is_unspaced(c)) || matches!(c, '-' | '_'));
@@ -967,7 +967,7 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
 /// Words that say something about a password, or name it: none of them is one.
 fn is_said_of_passwords(value: &str) -> bool {
     const NAMES: [&str; 12] = ["pass", "pwd", "secret", "token", "cred", "hash", "crypt", "your", "auth", "xxxx", "redact", "placeholder"];
-    let phrases = &RULES.phrases;
+    let phrases = &*PHRASES;
     let lower = value.to_lowercase();
     phrases.not.contains(lower.as_str())
         || NAMES.iter().any(|name| lower.contains(name))
@@ -983,7 +983,7 @@ fn ends_like(value: &str, endings: &[&str]) -> bool {
 
 fn is_prose(word: &str) -> bool {
     let lower = word.to_lowercase();
-    RULES.phrases.and.contains(lower.as_str()) || RULES.phrases.not.contains(lower.as_str())
+    PHRASES.and.contains(lower.as_str()) || PHRASES.not.contains(lower.as_str())
 }
 
 /// Source code goes on with what is done to a value.
@@ -1027,7 +1027,7 @@ fn is_being_set(text: &str, start: usize) -> bool {
     // Some languages put the verb at the end.
     let sentence = [before.rsplit(ends).next(), after.split(ends).next()];
     let mut words = sentence.iter().flatten().flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
-    words.any(|word| RULES.phrases.setting.contains(word))
+    words.any(|word| PHRASES.setting.contains(word))
 }
 
 /// A name with a sign behind it follows: `user: bob`.
@@ -1334,7 +1334,7 @@ fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
 
 /// Goes past what says that a value follows; `None` if something else is being said.
 fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Option<Tie> {
-    let phrases = &RULES.phrases;
+    let phrases = &*PHRASES;
     if cursor.rest().starts_with("::") {
         return None;
     }

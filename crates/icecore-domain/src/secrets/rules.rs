@@ -110,7 +110,6 @@ pub(super) struct Phrases {
 
 pub(super) struct Rules {
     pub anchors: Vec<Anchor>,
-    pub phrases: Phrases,
     /// Vendors' keys and JWTs, by their first byte.
     pub known: Vec<Vec<usize>>,
     table: Table,
@@ -123,6 +122,9 @@ pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| {
     rules
 });
 
+/// What is said around passwords. Apart from the rules, because it takes longest to read and only a text with a password needs it.
+pub(super) static PHRASES: LazyLock<Phrases> = LazyLock::new(|| Phrases::read(include_str!("words.txt")));
+
 impl Rules {
     /// Reads the rules; lines that cannot be read are left out and named.
     pub fn read(formats: &'static str, words: &'static str) -> (Self, Vec<String>) {
@@ -134,7 +136,7 @@ impl Rules {
                 None => faults.push(format!("formats.txt:{}: {line}", at + 1)),
             }
         }
-        let phrases = phrases(words, &mut anchors, &mut faults);
+        add_word_anchors(words, &mut anchors, &mut faults);
         for anchor in &anchors {
             if anchor.text.len() < anchor.at + 3 && !(anchor.text.len() == 2 && anchor.at == 0) {
                 faults.push(format!("`{}` has no three bytes at {}", anchor.text, anchor.at));
@@ -148,7 +150,7 @@ impl Rules {
             }
         }
         let table = Table::of(&anchors);
-        (Self { anchors, phrases, known, table }, faults)
+        (Self { anchors, known, table }, faults)
     }
 }
 
@@ -245,61 +247,73 @@ pub(super) fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}')
 }
 
-/// Reads `words.txt`; the words after which something may stand become anchors.
-fn phrases(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut Vec<String>) -> Phrases {
-    let mut phrases = Phrases::default();
+/// The lists of `words.txt`, a line each: its number, the name of its list, its entries. `None` where a language begins.
+fn lists(text: &'static str) -> impl Iterator<Item = (usize, Option<(&'static str, &'static str)>)> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|(at, line)| (at + 1, if line.starts_with('[') { None } else { Some(line.split_once(": ").unwrap_or((line, ""))) }))
+}
+
+fn entries(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.split(' ').filter(|entry| !entry.is_empty()).map(spaced)
+}
+
+/// The words of a line of anchors, each with the byte from which on it is looked for.
+fn anchor_words(list: &'static str) -> impl Iterator<Item = (&'static str, usize)> {
+    entries(list).map(|entry| entry.split_once('@').map_or((entry, 0), |(word, at)| (word, at.parse().unwrap_or(usize::MAX / 2))))
+}
+
+/// Reads of `words.txt` the words after which a secret may stand: they become anchors.
+fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut Vec<String>) {
+    const PHRASES: [&str; 11] = ["is", "now", "for", "set-to", "setting", "and", "before", "not", "endings", "endings-of-prose", "own-is"];
     let mut pending: Vec<(&'static str, usize, Class, bool)> = Vec::new();
     let mut own_is: Vec<&'static str> = Vec::new();
-    let unspaced = |word: &&'static str| word.chars().next().is_some_and(is_unspaced);
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        if line.starts_with('[') {
-            settle(&mut pending, &mut own_is, anchors);
-            continue;
-        }
-        let Some((name, entries)) = line.split_once(": ") else {
-            faults.push(format!("words.txt:{}: {line}", at + 1));
-            continue;
-        };
-        let entries = entries.split(' ').filter(|entry| !entry.is_empty()).map(spaced);
-        match name {
-            "part" | "word" | "pin" => {
-                for entry in entries {
-                    let (word, at) = entry.split_once('@').map_or((entry, 0), |(word, at)| (word, at.parse().unwrap_or(usize::MAX / 2)));
-                    let class = if name == "pin" { Class::Pin } else { Class::Password };
-                    pending.push((word, at, class, name == "part"));
-                    if name != "pin" {
-                        phrases.passwords.push(word);
-                    }
-                }
+    for (number, line) in lists(text) {
+        match line {
+            None => settle(&mut pending, &mut own_is, anchors),
+            Some((name @ ("part" | "word" | "pin"), list)) => {
+                let class = if name == "pin" { Class::Pin } else { Class::Password };
+                pending.extend(anchor_words(list).map(|(word, at)| (word, at, class, name == "part")));
             }
-            "is" => {
-                for entry in entries {
-                    if unspaced(&entry) { phrases.is_glued.push(entry) } else { phrases.is.push(entry) }
-                }
-            }
-            "own-is" => own_is.extend(entries),
-            "now" => phrases.now.extend(entries),
-            "for" => phrases.of.extend(entries),
-            "set-to" => phrases.set_to.extend(entries),
-            "setting" => phrases.setting.extend(entries),
-            "and" => {
-                for entry in entries {
-                    if unspaced(&entry) {
-                        phrases.and_glued.push(entry);
-                    } else {
-                        phrases.and.insert(entry);
-                    }
-                }
-            }
-            "before" => phrases.before.extend(entries),
-            "not" => phrases.not.extend(entries),
-            "endings" => phrases.endings.extend(entries),
-            "endings-of-prose" => phrases.endings_of_prose.extend(entries),
-            _ => faults.push(format!("words.txt:{}: there is no list `{name}`", at + 1)),
+            Some(("own-is", list)) => own_is.extend(entries(list)),
+            Some((name, list)) if list.is_empty() => faults.push(format!("words.txt:{number}: {name}")),
+            Some((name, _)) if !PHRASES.contains(&name) => faults.push(format!("words.txt:{number}: there is no list `{name}`")),
+            Some(_) => {}
         }
     }
     settle(&mut pending, &mut own_is, anchors);
-    phrases
+}
+
+impl Phrases {
+    /// Reads of `words.txt` what is said around passwords.
+    fn read(text: &'static str) -> Self {
+        let mut phrases = Self::default();
+        let unspaced = |word: &&'static str| word.chars().next().is_some_and(is_unspaced);
+        for (name, list) in lists(text).filter_map(|(_, line)| line) {
+            match name {
+                "part" | "word" => phrases.passwords.extend(anchor_words(list).map(|(word, _)| word)),
+                "is" => {
+                    let (glued, spaced): (Vec<_>, Vec<_>) = entries(list).partition(unspaced);
+                    phrases.is_glued.extend(glued);
+                    phrases.is.extend(spaced);
+                }
+                "now" => phrases.now.extend(entries(list)),
+                "for" => phrases.of.extend(entries(list)),
+                "set-to" => phrases.set_to.extend(entries(list)),
+                "setting" => phrases.setting.extend(entries(list)),
+                "and" => {
+                    let (glued, spaced): (Vec<_>, Vec<_>) = entries(list).partition(unspaced);
+                    phrases.and_glued.extend(glued);
+                    phrases.and.extend(spaced);
+                }
+                "before" => phrases.before.extend(entries(list)),
+                "not" => phrases.not.extend(entries(list)),
+                "endings" => phrases.endings.extend(entries(list)),
+                "endings-of-prose" => phrases.endings_of_prose.extend(entries(list)),
+                _ => {}
+            }
+        }
+        phrases
+    }
 }
 
 /// Makes anchors of the words of one language.
